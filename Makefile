@@ -1,0 +1,88 @@
+# make, make install, make installcheck    build and test against your own server (PGXS, PG_CONFIG=…)
+# make demo, make test, make bench         one command each, on throw-away servers of their own
+
+EXTENSION = outbox
+MODULE_big = outbox
+DATA = outbox--1.0.sql
+DOCS = README.md
+PGFILEDESC = "outbox - transactional outbox"
+
+OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp))
+
+REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule privileges status
+ISOLATION = dedup first_enqueue
+ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
+
+WERROR ?= -Werror
+PG_CPPFLAGS = -I$(srcdir)/src
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP
+SHLIB_LINK = -lstdc++
+EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
+
+.PHONY: demo test soak bench unit format check-format
+.DEFAULT_GOAL := all
+
+PG_CONFIG ?= pg_config
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifneq ($(wildcard $(PGXS)),)
+# The bitcode that PGXS would make ignores PG_CXXFLAGS, and nothing here wants to be inlined.
+override with_llvm := no
+include $(PGXS)
+# The server's headers are not ours to warn about.
+override CPPFLAGS := $(patsubst -I$(includedir_server),-isystem $(includedir_server),$(CPPFLAGS))
+else
+all install installcheck:
+	@echo "$(PG_CONFIG) finds no PGXS: install PostgreSQL's server headers (Debian: postgresql-server-dev-15), or set PG_CONFIG" >&2; exit 1
+clean:
+	rm -rf $(OBJS) $(EXTRA_CLEAN) outbox.so
+endif
+
+-include $(OBJS:.o=.d)
+
+demo:
+	@demo/run
+
+test:
+	@test/run
+
+# The tests with the counts that take hours.
+soak:
+	@OUTBOX_SOAK=1 test/run
+
+# All measures, or those whose name contains ONLY.
+bench:
+	@bench/run $(ONLY)
+
+# C++ tests that need no server, plain and under sanitizers.
+unit: build/unit build/unit-sanitized
+	build/unit --gtest_brief=1
+	build/unit-sanitized --gtest_brief=1
+
+UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp)
+UNIT_FLAGS = -std=c++20 -g -O1 -Wall -Wextra $(WERROR) -I$(srcdir)/src
+SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
+
+build/unit: $(UNIT_SOURCES) $(wildcard src/core/*.hpp)
+	@mkdir -p build
+	$(CXX) $(UNIT_FLAGS) -o $@ $(UNIT_SOURCES) -lgtest -lgtest_main -pthread
+
+build/unit-sanitized: $(UNIT_SOURCES) $(wildcard src/core/*.hpp)
+	@mkdir -p build
+	$(CXX) $(UNIT_FLAGS) $(SANITIZERS) -o $@ $(UNIT_SOURCES) -lgtest -lgtest_main -pthread
+
+# Functions that drive the boundary between C++ and the server, in a library of their own.
+build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guard.hpp
+	@mkdir -p build
+	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(wildcard test/module/*.cpp) src/pg/guard.cpp
+
+CXX_FILES = $(shell find src test -name '*.cpp' -o -name '*.hpp')
+
+format:
+	clang-format -i $(CXX_FILES)
+
+check-format:
+	clang-format --dry-run -Werror $(CXX_FILES)
+
+# For scripts: the value of a variable.
+print-%:
+	@echo $($*)

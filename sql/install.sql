@@ -1,0 +1,60 @@
+-- pg_partman may live in any schema, and so may the outbox.
+SET client_min_messages = warning;
+CREATE SCHEMA partman;
+CREATE EXTENSION pg_partman SCHEMA partman;
+CREATE EXTENSION outbox;
+RESET client_min_messages;
+
+-- The install script makes no partition; setup does, and is idempotent.
+SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass;
+SELECT outbox_setup();
+SELECT outbox_setup();
+SELECT count(*) FILTER (WHERE pg_get_expr(relpartbound, oid) = 'DEFAULT') AS defaults,
+       count(*) FILTER (WHERE pg_get_expr(relpartbound, oid) <> 'DEFAULT') AS ranges
+  FROM pg_class JOIN pg_inherits ON inhrelid = oid
+ WHERE inhparent = 'outbox_messages'::regclass;
+
+-- Every partition has the indexes of the template.
+SELECT count(*) AS partitions, min(indexes) AS fewest, max(indexes) AS most
+  FROM (SELECT inhrelid, (SELECT count(*) FROM pg_index
+                           WHERE indrelid = inhrelid AND indisunique) AS indexes
+          FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass) AS p;
+
+-- pg_partman's own maintenance keeps its hands off.
+SELECT automatic_maintenance, infinite_time_partitions, ignore_default_data, retention
+  FROM partman.part_config WHERE parent_table = 'public.outbox_messages';
+
+-- The bounds are in UTC, also for a session that lives elsewhere; its settings stay its own.
+SET TimeZone = 'America/St_Johns';
+SET search_path = public, pg_temp;
+SELECT outbox_setup();
+SHOW TimeZone;
+SHOW search_path;
+RESET TimeZone;
+RESET search_path;
+
+-- A schema whose name needs quotes; the first enqueue makes the partitions. The extension goes and
+-- takes everything along, pg_partman's configuration included.
+DROP EXTENSION outbox;
+SELECT count(*) FROM partman.part_config;
+CREATE SCHEMA "Event Log";
+CREATE EXTENSION outbox SCHEMA "Event Log";
+SELECT "Event Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
+SELECT count(*) FROM "Event Log".outbox_messages;
+SELECT component, ok FROM "Event Log".outbox_status() WHERE component = 'partitions';
+
+-- Dropped with its schema, the same.
+SET client_min_messages = warning;
+DROP SCHEMA "Event Log" CASCADE;
+RESET client_min_messages;
+SELECT count(*) FROM partman.part_config;
+SELECT count(*) FROM pg_class WHERE relname LIKE 'outbox%';
+
+-- What somebody left behind in pg_partman does not keep a new log from its partitions.
+INSERT INTO partman.part_config (parent_table, partition_type, partition_interval, control)
+    SELECT 'public.outbox_messages', CASE WHEN extversion < '5' THEN 'native' ELSE 'range' END,
+           '1 day', 'occurred_at' FROM pg_extension WHERE extname = 'pg_partman';
+CREATE EXTENSION outbox;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
+SELECT component, ok FROM outbox_status() WHERE component = 'partitions';
+DELETE FROM outbox_messages;

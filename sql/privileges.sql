@@ -1,0 +1,76 @@
+CREATE ROLE outbox_app;
+CREATE ROLE "Odd ""Name""";
+SET ROLE outbox_app;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
+SELECT * FROM outbox_messages;
+RESET ROLE;
+
+-- A producer can enqueue, everything that enqueue needs included, and nothing else.
+SELECT outbox_grant('outbox_app', 'producer');
+SET ROLE outbox_app;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS ok;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', dedup_key => 'app-1') IS NOT NULL AS ok;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', available_at => now() + interval '1 hour') AS later \gset
+SELECT outbox_cancel(:'later');
+SELECT cardinality(outbox_enqueue_many('[{"aggregate_type": "T", "aggregate_id": 1, "event_type": "E", "payload": 1}]'));
+SELECT current_user;
+SELECT count(*) FROM outbox_messages;
+SELECT count(*) FROM outbox_scheduled;
+SELECT count(*) FROM outbox_dedup_keys;
+INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload) VALUES ('a', 'b', 'c', '{}');
+SELECT nextval('outbox_messages_id_seq');
+SELECT outbox_setup();
+SELECT outbox_release_due();
+SELECT outbox_status();
+SELECT outbox_grant('outbox_app', 'admin');
+-- The tenant is not the session's to choose.
+SET outbox.tenant_id = 1;
+RESET ROLE;
+GRANT SET ON PARAMETER outbox.tenant_id TO outbox_app;
+SET ROLE outbox_app;
+SET outbox.tenant_id = 1;
+RESET outbox.tenant_id;
+RESET ROLE;
+REVOKE SET ON PARAMETER outbox.tenant_id FROM outbox_app;
+
+-- What a producer puts in front of the search_path is not used.
+CREATE SCHEMA trap AUTHORIZATION outbox_app;
+SET ROLE outbox_app;
+CREATE FUNCTION trap.now_wrong(bigint, bigint) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE ''trapped''; END';
+CREATE OPERATOR trap.= (LEFTARG = bigint, RIGHTARG = bigint, FUNCTION = trap.now_wrong);
+CREATE TABLE trap.outbox_scheduled (available_at timestamptz);
+CREATE TABLE trap.outbox_messages (id int);
+SET search_path = trap, pg_catalog, public;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', dedup_key => 'app-1') IS NOT NULL AS ok;
+SELECT outbox_enqueue('Order', 2, 'OrderConfirmed', '{}', available_at => now() + interval '1 hour') AS later \gset
+SELECT outbox_cancel(:'later');
+RESET search_path;
+RESET ROLE;
+SET client_min_messages = warning;
+DROP SCHEMA trap CASCADE;
+RESET client_min_messages;
+
+-- Taken back, it is gone; an admin administers but does not enqueue.
+SELECT outbox_revoke('outbox_app', 'producer');
+SELECT outbox_grant('Odd "Name"', 'admin');
+SET ROLE outbox_app;
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
+SET ROLE "Odd ""Name""";
+SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
+SELECT outbox_setup();
+SELECT outbox_release_due();
+SELECT count(*) > 0 AS ok FROM outbox_status();
+SELECT outbox_grant('outbox_app', 'consumer');
+RESET ROLE;
+
+\set SHOW_CONTEXT never
+SELECT outbox_grant('outbox_app', 'boss');
+SELECT outbox_grant('outbox_app', NULL);
+SELECT outbox_grant('no_such_role', 'producer');
+SELECT outbox_grant(NULL, 'producer');
+SELECT outbox_grant('public', 'producer');
+SELECT outbox_revoke('outbox_app', 'boss');
+
+SELECT outbox_revoke('Odd "Name"', 'admin');
+REVOKE USAGE ON SCHEMA public FROM outbox_app, "Odd ""Name""";
+DROP ROLE outbox_app, "Odd ""Name""";

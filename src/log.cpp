@@ -1,0 +1,219 @@
+#include "log.hpp"
+
+#include "partitions.hpp"
+#include "pg/catalog.hpp"
+#include "pg/guard.hpp"
+#include "pg/spi.hpp"
+#include "pg/table.hpp"
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+// The log's columns in the order of the install script.
+enum Column {
+    col_xid,
+    col_id,
+    col_occurred_at,
+    col_tenant_id,
+    col_tracking_id,
+    col_event_version,
+    col_aggregate_type,
+    col_aggregate_id,
+    col_event_type,
+    col_payload,
+    col_metadata,
+    col_trace_id,
+    column_count
+};
+
+struct ColumnShape {
+    const char* name;
+    Oid type;
+};
+
+constexpr ColumnShape shape[column_count] = {
+    {"xid", XID8OID},
+    {"id", INT8OID},
+    {"occurred_at", TIMESTAMPTZOID},
+    {"tenant_id", INT8OID},
+    {"tracking_id", UUIDOID},
+    {"event_version", INT2OID},
+    {"aggregate_type", TEXTOID},
+    {"aggregate_id", TEXTOID},
+    {"event_type", TEXTOID},
+    {"payload", JSONBOID},
+    {"metadata", JSONBOID},
+    {"trace_id", TEXTOID},
+};
+
+bool has_expected_shape(Relation relation)
+{
+    const TupleDesc descriptor = RelationGetDescr(relation);
+    if (descriptor->natts != column_count)
+        return false;
+    for (int i = 0; i < column_count; ++i) {
+        const Form_pg_attribute attribute = TupleDescAttr(descriptor, i);
+        if (attribute->attisdropped || attribute->atttypid != shape[i].type ||
+            std::strcmp(NameStr(attribute->attname), shape[i].name) != 0)
+            return false;
+    }
+    return true;
+}
+
+// May rows go straight into this partition, past the executor? Only if log and partition are as the
+// extension made them. The answer is kept until either changes.
+bool takes_rows_directly(Relation log, Relation partition)
+{
+    static Oid known_partition = InvalidOid;
+    static uint64 known_generation = 0;
+    static bool known_answer = false;
+
+    const Oid oid = RelationGetRelid(partition);
+    if (known_partition == oid && known_generation == pg::catalog_generation())
+        return known_answer;
+
+    pg::watch_relation(oid);
+    const uint64 generation = pg::catalog_generation();
+    known_answer = log->trigdesc == nullptr && log->rd_rules == nullptr &&
+                   !log->rd_rel->relforcerowsecurity && has_expected_shape(partition) &&
+                   pg::is_plain(partition);
+    known_partition = oid;
+    known_generation = generation;
+    return known_answer;
+}
+
+// Claims read the sequence to learn which ids can exist. A cached block of ids would be drawn long
+// before it is used, a falling or cycling sequence would go back behind the cursors.
+void check_sequence(Oid sequence)
+{
+    const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+    if (!HeapTupleIsValid(tuple))
+        elog(ERROR, "cache lookup failed for sequence %u", sequence);
+    const auto* form = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple));
+    const bool usable = form->seqcache == 1 && form->seqincrement == 1 && !form->seqcycle;
+    ReleaseSysCache(tuple);
+    if (!usable)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("sequence \"%s\" must have CACHE 1, INCREMENT BY 1 and NO CYCLE",
+                               get_rel_name(sequence)),
+                        errhint("Run ALTER SEQUENCE %s CACHE 1 INCREMENT BY 1 NO CYCLE.",
+                                quote_qualified_identifier(pg::objects().schema_name,
+                                                           get_rel_name(sequence)))));
+}
+
+void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
+          TimestampTz occurred_at)
+{
+    Datum* values = slot->tts_values;
+    std::memset(slot->tts_isnull, 0, column_count * sizeof(bool));
+    values[col_xid] = FullTransactionIdGetDatum(xid);
+    values[col_id] = Int64GetDatum(id);
+    values[col_occurred_at] = TimestampTzGetDatum(occurred_at);
+    values[col_tenant_id] = Int64GetDatum(event.tenant_id);
+    values[col_tracking_id] = UUIDPGetDatum(&event.tracking_id);
+    values[col_event_version] = Int16GetDatum(event.event_version);
+    values[col_aggregate_type] = event.aggregate_type;
+    values[col_aggregate_id] = event.aggregate_id;
+    values[col_event_type] = event.event_type;
+    values[col_payload] = event.payload;
+    values[col_metadata] = event.metadata;
+    values[col_trace_id] = event.trace_id.value_or(Datum{0});
+    slot->tts_isnull[col_trace_id] = !event.trace_id;
+    ExecStoreVirtualTuple(slot);
+}
+
+void append_directly(Relation partition, const Event* events, int count, TimestampTz occurred_at)
+{
+    // The xid before the first id: a claim that reads the sequence and then the next xid must find
+    // every transaction that can own an id up to there.
+    const FullTransactionId xid = GetTopFullTransactionId();
+    const Oid sequence = pg::objects().log_sequence;
+    check_sequence(sequence);
+
+    pg::TableWriter writer = pg::open_writer(partition, count, false);
+    for (int i = 0; i < count; ++i)
+        fill(pg::fresh_slot(writer, i), events[i], xid, nextval_internal(sequence, false),
+             occurred_at);
+    pg::insert(writer, count);
+    pg::close_writer(writer);
+}
+
+// The way for a log that somebody has put a trigger, a column or a policy on.
+void append_by_statement(const Event& event)
+{
+    static pg::Statement insert{
+        "INSERT INTO @schema@.outbox_messages (tenant_id, tracking_id, event_version,"
+        " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        {INT8OID, UUIDOID, INT2OID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TEXTOID}};
+
+    const Datum values[] = {Int64GetDatum(event.tenant_id),
+                            UUIDPGetDatum(&event.tracking_id),
+                            Int16GetDatum(event.event_version),
+                            event.aggregate_type,
+                            event.aggregate_id,
+                            event.event_type,
+                            event.payload,
+                            event.metadata,
+                            event.trace_id.value_or(Datum{0})};
+    insert.execute(values, event.trace_id ? nullptr : "        n");
+}
+
+struct Place {
+    Relation log;
+    Relation partition;
+    TimestampTz occurred_at;
+};
+
+// Opens log and partition, both locked; makes partitions if there is none for now.
+Place open_place()
+{
+    for (bool made = false;; made = true) {
+        const Relation log = table_open(pg::objects().log, RowExclusiveLock);
+        const TimestampTz now = GetCurrentTimestamp();
+        const Oid partition = partition_for(log, now);
+        if (OidIsValid(partition))
+            return {log, table_open(partition, RowExclusiveLock), now};
+
+        // Whoever makes partitions needs a stronger lock. Two that hold this one and want that one
+        // would be a deadlock.
+        table_close(log, RowExclusiveLock);
+        if (made)
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("the log has no partition for the present time"),
+                            errhint("See SELECT * FROM outbox_status().")));
+        set_up_partitions();
+    }
+}
+
+} // namespace
+
+void append_to_log(const Event* events, int count)
+{
+    const Place place = open_place();
+    if (takes_rows_directly(place.log, place.partition))
+        append_directly(place.partition, events, count, place.occurred_at);
+    else
+        pg::as_owner([&] {
+            for (int i = 0; i < count; ++i)
+                append_by_statement(events[i]);
+        });
+    table_close(place.partition, NoLock);
+    table_close(place.log, NoLock);
+}
+
+} // namespace outbox
+
+// The default of outbox_messages.id, so that a direct INSERT keeps the order too.
+OUTBOX_SQL_FUNCTION(outbox_next_id)
+{
+    return outbox::pg::entry([&] {
+        (void)GetTopTransactionId();
+        const Oid sequence = outbox::pg::objects().log_sequence;
+        outbox::check_sequence(sequence);
+        PG_RETURN_INT64(nextval_internal(sequence, false));
+    });
+}

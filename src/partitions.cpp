@@ -1,0 +1,111 @@
+#include "partitions.hpp"
+
+#include "pg/catalog.hpp"
+#include "pg/guard.hpp"
+#include "pg/spi.hpp"
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+int partition_count()
+{
+    const Relation log = table_open(pg::objects().log, AccessShareLock);
+    const int count = RelationGetPartitionDesc(log, true)->nparts;
+    table_close(log, AccessShareLock);
+    return count;
+}
+
+bool names_one_of(const List* objects, const char* name)
+{
+    ListCell* cell;
+    foreach (cell, objects) {
+        const Node* object = static_cast<const Node*>(lfirst(cell));
+        if (IsA(object, String) && std::strcmp(strVal(object), name) == 0)
+            return true;
+    }
+    return false;
+}
+
+// Will this command take the extension away, if it succeeds?
+bool drops_outbox(const Node* command)
+{
+    if (!IsA(command, DropStmt))
+        return false;
+    const auto* drop = reinterpret_cast<const DropStmt*>(command);
+    if (drop->removeType == OBJECT_EXTENSION)
+        return names_one_of(drop->objects, "outbox");
+    return drop->removeType == OBJECT_SCHEMA && drop->behavior == DROP_CASCADE &&
+           names_one_of(drop->objects, pg::objects().schema_name);
+}
+
+} // namespace
+
+Oid partition_for(Relation log, TimestampTz time)
+{
+    const PartitionDesc partitions = RelationGetPartitionDesc(log, true);
+    if (partitions->nparts == 0)
+        return InvalidOid;
+
+    // Mirrors get_partition_for_tuple() for a range over one column.
+    const PartitionKey key = RelationGetPartitionKey(log);
+    const PartitionBoundInfo bounds = partitions->boundinfo;
+    Datum value = TimestampTzGetDatum(time);
+    bool equal;
+    const int below = partition_range_datum_bsearch(key->partsupfunc, key->partcollation, bounds, 1,
+                                                    &value, &equal);
+    int index = bounds->indexes[below + 1];
+    if (index < 0)
+        index = bounds->default_index;
+    return index < 0 ? InvalidOid : partitions->oids[index];
+}
+
+void set_up_partitions()
+{
+    // The lock comes before the look: of several who find no partition one makes them, and the
+    // others see it. The relation cache knows the truth whatever the caller's snapshot is.
+    const Oid log = pg::objects().log;
+    if (partition_count() == 0)
+        LockRelationOid(log, AccessExclusiveLock);
+    const bool first_time = partition_count() == 0;
+
+    pg::as_owner([&] {
+        static pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2)",
+                                  {TEXTOID, BOOLOID}};
+        const Datum values[] = {
+            CStringGetTextDatum(GetConfigOption("outbox.partition_interval", false, false)),
+            BoolGetDatum(first_time)};
+        make.execute(values);
+    });
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_setup)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_setup()");
+        outbox::set_up_partitions();
+        PG_RETURN_INT32(outbox::partition_count());
+    });
+}
+
+// Fires before DROP EXTENSION and DROP SCHEMA: pg_partman must not go on managing a table that is
+// gone. If the command fails, this is rolled back with it.
+OUTBOX_SQL_FUNCTION(outbox_before_drop)
+{
+    return outbox::pg::entry([&]() -> Datum {
+        if (!CALLED_AS_EVENT_TRIGGER(fcinfo))
+            ereport(ERROR, (errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
+                            errmsg("outbox_before_drop() is an event trigger function")));
+        const auto* event = reinterpret_cast<EventTriggerData*>(fcinfo->context);
+        if (outbox::drops_outbox(event->parsetree) && OidIsValid(outbox::pg::partman_schema()))
+            outbox::pg::as_owner([] {
+                static outbox::pg::Statement forget{"SELECT @schema@.outbox_forget_partitions()"};
+                forget.execute(nullptr);
+            });
+        PG_RETURN_NULL();
+    });
+}

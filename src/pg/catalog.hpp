@@ -1,0 +1,33 @@
+// Where the extension's objects are, looked up once per backend and again when any of them changes.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+namespace outbox::pg {
+
+struct Objects {
+    Oid schema;
+    Oid owner; // of the log; what the extension does for others, it does in this role
+    Oid log;
+    Oid log_sequence;
+    Oid dedup_keys;
+    char schema_name[NAMEDATALEN];
+};
+
+// Raises undefined_object when the extension is not installed in this database.
+const Objects& objects();
+
+// Counts changes: of the objects, their schema or their definitions. Whatever is derived from the
+// catalog and kept beyond a statement is good for as long as this number stays.
+uint64 catalog_generation();
+
+// Also count changes of this relation, in place of the one watched before.
+void watch_relation(Oid relation);
+
+// The schema that pg_partman lives in; InvalidOid when it is not installed.
+Oid partman_schema();
+
+// Registers the callbacks; once, when the library is loaded.
+void watch_catalog();
+
+} // namespace outbox::pg

@@ -1,0 +1,87 @@
+#include "pg/prelude.hpp"
+
+#include "core/number.hpp"
+#include "pg/guc.hpp"
+
+#include <climits>
+
+namespace outbox::settings {
+
+int dedup_window;
+int max_payload_size;
+char* source;
+
+namespace {
+
+// Only its name is ever asked for, in pg_partman's own terms.
+enum PartitionInterval { hourly, daily, weekly, monthly };
+int partition_interval;
+
+char* tenant_text;
+const std::int64_t* tenant_value;
+
+const config_enum_entry partition_intervals[] = {
+    {"hourly", hourly, false},   {"daily", daily, false}, {"weekly", weekly, false},
+    {"monthly", monthly, false}, {nullptr, 0, false},
+};
+
+bool check_tenant(char** text, void** extra, GucSource)
+{
+    if (**text == '\0')
+        return true;
+    const auto value = parse_bigint(*text);
+    if (!value) {
+        GUC_check_errdetail("A tenant is a bigint; an empty value means that none is set.");
+        return false;
+    }
+    auto* parsed = static_cast<std::int64_t*>(pg::setting_extra(sizeof(std::int64_t)));
+    if (parsed == nullptr)
+        return false;
+    *parsed = *value;
+    *extra = parsed; // owned and freed by the server
+    return true;
+}
+
+void assign_tenant(const char*, void* extra)
+{
+    tenant_value = static_cast<const std::int64_t*>(extra);
+}
+
+} // namespace
+
+std::optional<std::int64_t> tenant_id() noexcept
+{
+    if (tenant_value == nullptr)
+        return std::nullopt;
+    return *tenant_value;
+}
+
+void define()
+{
+    constexpr int day = 24 * 60 * 60;
+
+    // Not PGC_USERSET: a tenant that any session may set isolates nobody.
+    DefineCustomStringVariable("outbox.tenant_id", "The tenant that this session acts for.",
+                               "Empty: none, and events without a tenant belong to tenant 0.",
+                               &tenant_text, "", PGC_SUSET, 0, check_tenant, assign_tenant,
+                               nullptr);
+    DefineCustomStringVariable("outbox.source", "Where events come from, as sinks are told.",
+                               "Empty: a slash and the name of the database.", &source, "",
+                               PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.dedup_window", "How long a dedup_key is remembered.",
+                            "Counted from the enqueue that used the key first.", &dedup_window,
+                            7 * day, 1, INT_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.max_payload_size",
+                            "Largest payload, and largest metadata, that an event may carry.",
+                            "Measured as the server stores jsonb, before compression.",
+                            &max_payload_size, 1024 * 1024, 1024, MaxAllocSize / 4, PGC_SUSET,
+                            GUC_UNIT_BYTE, nullptr, nullptr, nullptr);
+    // Not settable by session: whoever enqueues first would choose for everybody.
+    DefineCustomEnumVariable("outbox.partition_interval",
+                             "How much time one partition of the log covers.",
+                             "Read when the log gets its first partitions.", &partition_interval,
+                             daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    MarkGUCPrefixReserved("outbox");
+}
+
+} // namespace outbox::settings

@@ -1,0 +1,107 @@
+// The one door to the server's headers, and the one place that knows its versions.
+// Everything below src/pg and the stage files include this first; src/core and src/sink never do.
+#pragma once
+
+extern "C" {
+#include "postgres.h"
+
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/relation.h"
+#include "access/table.h"
+#include "access/tableam.h"
+#include "access/xact.h"
+#include "catalog/index.h"
+#include "catalog/indexing.h"
+#include "catalog/namespace.h"
+#include "catalog/pg_extension.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_sequence.h"
+#include "catalog/pg_type.h"
+#include "commands/event_trigger.h"
+#include "commands/extension.h"
+#include "commands/sequence.h"
+#include "executor/executor.h"
+#include "executor/spi.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "nodes/execnodes.h"
+#include "nodes/parsenodes.h"
+#include "partitioning/partbounds.h"
+#include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
+#include "tcop/utility.h"
+#include "utils/array.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/fmgrprotos.h"
+#include "utils/guc.h"
+#include "utils/inval.h"
+#include "utils/jsonb.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/partcache.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/uuid.h"
+#include "utils/xid8.h"
+#if PG_VERSION_NUM >= 160000
+#include "varatt.h"
+#endif
+}
+
+#if PG_VERSION_NUM < 150000
+#error "outbox needs PostgreSQL 15 or later"
+#endif
+
+// PostgreSQL 15 leaves PGDLLEXPORT empty on Linux, and this module hides what it does not export.
+#define OUTBOX_SQL_FUNCTION(name)                                                                  \
+    _Pragma("GCC visibility push(default)") extern "C"                                             \
+    {                                                                                              \
+        PG_FUNCTION_INFO_V1(name);                                                                 \
+    }                                                                                              \
+    _Pragma("GCC visibility pop") extern "C" Datum name(PG_FUNCTION_ARGS)
+
+#include <cstdlib>
+
+namespace outbox::pg {
+
+// Memory for the `extra` of a setting, which the server frees.
+inline void* setting_extra(std::size_t size)
+{
+#if PG_VERSION_NUM >= 160000
+    return guc_malloc(LOG, size);
+#else
+    return std::malloc(size);
+#endif
+}
+
+inline List* insert_index_tuples(ResultRelInfo* result, TupleTableSlot* slot, EState* estate,
+                                 bool no_duplicate_error, bool* conflict)
+{
+#if PG_VERSION_NUM >= 160000
+    return ExecInsertIndexTuples(result, slot, estate, false, no_duplicate_error, conflict, NIL,
+                                 false);
+#else
+    return ExecInsertIndexTuples(result, slot, estate, false, no_duplicate_error, conflict, NIL);
+#endif
+}
+
+// False when a row with the same unique key exists or is about to; its place is then in `where`.
+inline bool check_index_constraints(ResultRelInfo* result, TupleTableSlot* slot, EState* estate,
+                                    ItemPointer where)
+{
+#if PG_VERSION_NUM >= 180000
+    ItemPointerData none;
+    ItemPointerSetInvalid(&none);
+    return ExecCheckIndexConstraints(result, slot, estate, where, &none, NIL);
+#else
+    return ExecCheckIndexConstraints(result, slot, estate, where, NIL);
+#endif
+}
+
+} // namespace outbox::pg

@@ -1,0 +1,80 @@
+#include "pg/spi.hpp"
+
+#include "pg/catalog.hpp"
+
+#include <cstring>
+
+namespace outbox::pg {
+
+namespace {
+
+constexpr const char* schema_mark = "@schema@";
+
+char* with_schema(const char* text)
+{
+    const char* schema = quote_identifier(objects().schema_name);
+    StringInfoData sql;
+    initStringInfo(&sql);
+    while (const char* mark = std::strstr(text, schema_mark)) {
+        appendBinaryStringInfo(&sql, text, static_cast<int>(mark - text));
+        appendStringInfoString(&sql, schema);
+        text = mark + std::strlen(schema_mark);
+    }
+    appendStringInfoString(&sql, text);
+    return sql.data;
+}
+
+} // namespace
+
+void Statement::prepare()
+{
+    // The server replans by itself, but always from the same text, and a schema can be renamed. A
+    // plan that is replaced is not freed: it may be running, further up the stack.
+    const char* schema = objects().schema_name;
+    if (plan_ != nullptr && std::strcmp(schema_, schema) == 0)
+        return;
+    const SPIPlanPtr plan = SPI_prepare(with_schema(text_), count_, types_);
+    if (plan == nullptr)
+        elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+    if (SPI_keepplan(plan) != 0)
+        elog(ERROR, "SPI_keepplan failed");
+    plan_ = plan;
+    strlcpy(schema_, schema, NAMEDATALEN);
+}
+
+uint64 Statement::execute(const Datum* values, const char* nulls)
+{
+    prepare();
+    const int result = SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0);
+    if (result < 0)
+        elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(result));
+    return SPI_processed;
+}
+
+namespace detail {
+
+Role become_owner()
+{
+    Role before;
+    GetUserIdAndSecContext(&before.user, &before.security_context);
+    SetUserIdAndSecContext(objects().owner, before.security_context | SECURITY_LOCAL_USERID_CHANGE);
+    before.guc_level = NewGUCNestLevel();
+    (void)set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
+                            GUC_ACTION_SAVE, true, 0, false);
+    if (SPI_connect() != SPI_OK_CONNECT)
+        elog(ERROR, "SPI_connect failed");
+    return before;
+}
+
+void become_self(const Role& before)
+{
+    if (SPI_finish() != SPI_OK_FINISH)
+        elog(ERROR, "SPI_finish failed");
+    // As if rolled back: pg_partman sets search_path for the session, and that must not stay.
+    AtEOXact_GUC(false, before.guc_level);
+    SetUserIdAndSecContext(before.user, before.security_context);
+}
+
+} // namespace detail
+
+} // namespace outbox::pg

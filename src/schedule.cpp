@@ -1,0 +1,142 @@
+#include "schedule.hpp"
+
+#include "log.hpp"
+#include "pg/guard.hpp"
+#include "pg/guc.hpp"
+#include "pg/spi.hpp"
+
+namespace outbox {
+
+namespace {
+
+Datum column(HeapTuple row, int number, bool* isnull)
+{
+    return SPI_getbinval(row, SPI_tuptable->tupdesc, number, isnull);
+}
+
+Datum column(HeapTuple row, int number)
+{
+    bool isnull;
+    return column(row, number, &isnull);
+}
+
+// The columns as release_due() selects them.
+Event read_event(HeapTuple row)
+{
+    Event event;
+    event.tracking_id = *DatumGetUUIDP(column(row, 1));
+    event.tenant_id = DatumGetInt64(column(row, 2));
+    event.event_version = DatumGetInt16(column(row, 3));
+    event.aggregate_type = column(row, 4);
+    event.aggregate_id = column(row, 5);
+    event.event_type = column(row, 6);
+    event.payload = column(row, 7);
+    event.metadata = column(row, 8);
+    bool no_trace;
+    const Datum trace_id = column(row, 9, &no_trace);
+    if (!no_trace)
+        event.trace_id = trace_id;
+    return event;
+}
+
+void append_selected(int count)
+{
+    // Nested SPI calls replace SPI_tuptable.
+    HeapTuple* rows = SPI_tuptable->vals;
+    auto* events = static_cast<Event*>(palloc(sizeof(Event) * count));
+    for (int i = 0; i < count; ++i)
+        events[i] = read_event(rows[i]);
+    for (int done = 0; done < count; done += append_chunk)
+        append_to_log(events + done, Min(append_chunk, count - done));
+    pfree(events);
+}
+
+bool cancel(const pg_uuid_t& tracking_id)
+{
+    const auto tenant = settings::tenant_id();
+    uint64 cancelled = 0;
+    pg::as_owner([&] {
+        // What is due belongs to the log already, even if nobody has moved it yet.
+        static pg::Statement remove{"DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
+                                    " AND available_at > $2 AND ($3 IS NULL OR tenant_id = $3)",
+                                    {UUIDOID, TIMESTAMPTZOID, INT8OID}};
+        const Datum values[] = {UUIDPGetDatum(&tracking_id),
+                                TimestampTzGetDatum(GetCurrentTimestamp()),
+                                Int64GetDatum(tenant.value_or(0))};
+        cancelled = remove.execute(values, tenant ? nullptr : "  n");
+    });
+    return cancelled == 1;
+}
+
+} // namespace
+
+void schedule(const Event& event)
+{
+    pg::as_owner([&] {
+        static pg::Statement insert{
+            "INSERT INTO @schema@.outbox_scheduled (tracking_id, tenant_id, event_version,"
+            " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            {UUIDOID, INT8OID, INT2OID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TEXTOID,
+             TIMESTAMPTZOID}};
+        const Datum values[] = {UUIDPGetDatum(&event.tracking_id),
+                                Int64GetDatum(event.tenant_id),
+                                Int16GetDatum(event.event_version),
+                                event.aggregate_type,
+                                event.aggregate_id,
+                                event.event_type,
+                                event.payload,
+                                event.metadata,
+                                event.trace_id.value_or(Datum{0}),
+                                TimestampTzGetDatum(*event.available_at)};
+        insert.execute(values, event.trace_id ? nullptr : "        n ");
+    });
+}
+
+int release_due(int limit)
+{
+    int released = 0;
+    pg::as_owner([&] {
+        // Several may do this at once: each takes rows that no other is moving. tracking_id keeps
+        // events of one producer that are due at the same moment in their order.
+        static pg::Statement take{
+            "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("
+            " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1"
+            " ORDER BY available_at, tracking_id LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING *)"
+            " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"
+            " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id",
+            {TIMESTAMPTZOID, INT4OID}};
+        const Datum values[] = {TimestampTzGetDatum(GetCurrentTimestamp()), Int32GetDatum(limit)};
+        released = static_cast<int>(take.execute(values));
+        if (released > 0)
+            append_selected(released);
+    });
+    return released;
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_release_due)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_release_due()");
+        constexpr int max_limit = 100000;
+        const int limit = PG_ARGISNULL(0) ? 1000 : PG_GETARG_INT32(0);
+        if (limit < 1 || limit > max_limit)
+            ereport(ERROR,
+                    (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                     errmsg("max_events must be between 1 and %d, not %d", max_limit, limit)));
+        PG_RETURN_INT32(outbox::release_due(limit));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_cancel)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_cancel()");
+        if (PG_ARGISNULL(0))
+            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                            errmsg("tracking_id must not be NULL")));
+        PG_RETURN_BOOL(outbox::cancel(*PG_GETARG_UUID_P(0)));
+    });
+}

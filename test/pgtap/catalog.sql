@@ -1,0 +1,68 @@
+-- What must hold for every object of the extension, those to come included.
+\set ON_ERROR_STOP on
+\set QUIET on
+BEGIN;
+SET client_min_messages = warning;
+CREATE EXTENSION pgtap;
+CREATE EXTENSION IF NOT EXISTS outbox CASCADE;
+RESET client_min_messages;
+
+CREATE TEMP VIEW members AS
+    SELECT d.classid, d.objid, pg_describe_object(d.classid, d.objid, 0) AS name
+      FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+     WHERE e.extname = 'outbox' AND d.deptype = 'e';
+
+SELECT plan(12);
+
+SELECT cmp_ok((SELECT count(*) FROM members), '>', 20::bigint, 'the extension has members');
+SELECT is_empty($$
+    SELECT name FROM members WHERE classid NOT IN ('pg_type'::regclass)
+       AND coalesce(obj_description(objid, (SELECT relname FROM pg_class WHERE oid = classid)), '') = ''$$,
+    'every object has a comment');
+SELECT is_empty($$
+    SELECT c.relname, a.attname FROM members m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid
+      JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+     WHERE c.relkind IN ('r', 'p', 'v') AND c.relname <> 'outbox_messages_template'
+       AND col_description(c.oid, a.attnum) IS NULL$$,
+    'and so has every column');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+     WHERE has_function_privilege('public', p.oid, 'EXECUTE')$$,
+    'no function is executable by PUBLIC');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid, aclexplode(relacl) a
+     WHERE a.grantee <> c.relowner$$,
+    'no table or sequence is open to anybody but its owner');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+      JOIN pg_language l ON l.oid = prolang
+     WHERE (prosecdef OR lanname <> 'c')
+       AND NOT coalesce(proconfig, '{}') @> '{"search_path=pg_catalog, pg_temp"}'$$,
+    'every function that is SECURITY DEFINER, or not in C, pins its search_path');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+     WHERE proparallel <> 'u' AND provolatile = 'v'$$,
+    'what writes is not run in parallel');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE relispartition$$,
+    'no partition belongs to the extension: pg_dump would leave it out');
+SELECT is_empty($$
+    SELECT f FROM unnest('{producer,consumer,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
+     GROUP BY f HAVING count(*) > 1$$,
+    'privileges do not overlap');
+SELECT is_empty($$
+    SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
+                        WHERE f = p.oid)
+       AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'
+       AND proname NOT IN ('outbox_next_id', 'outbox_new_tracking_id')$$,
+    'every function can be granted, or says that it is internal');
+SELECT is_empty($$
+    SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND (short_desc = '' OR extra_desc IS NULL)$$,
+    'every setting is described');
+SELECT set_eq($$SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'$$,
+    ARRAY['outbox.tenant_id', 'outbox.source', 'outbox.dedup_window', 'outbox.max_payload_size',
+          'outbox.partition_interval'], 'the settings are those of the README');
+
+SELECT * FROM finish();
+ROLLBACK;

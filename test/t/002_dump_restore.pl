@@ -1,0 +1,80 @@
+# pg_dump and restore keep everything, and DROP EXTENSION leaves nothing.
+use strict;
+use warnings;
+use lib 't/lib';
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', no_extension => 1);
+my $dump = "${PostgreSQL::Test::Utils::tmp_check}/dump.sql";
+
+my $everything = q{
+	SELECT md5(string_agg(m::text, '|' ORDER BY id)), count(*) FROM outbox_messages m;
+	SELECT md5(string_agg(s::text, '|' ORDER BY tracking_id)), count(*) FROM outbox_scheduled s;
+	SELECT md5(string_agg(k::text, '|' ORDER BY dedup_key)), count(*) FROM outbox_dedup_keys k;
+	SELECT last_value FROM outbox_messages_id_seq;
+	SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass;
+	SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid
+	 WHERE inhparent = 'outbox_messages'::regclass;
+	SELECT parent_table, automatic_maintenance, infinite_time_partitions FROM part_config;
+	SELECT has_function_privilege('app', 'outbox_enqueue_many(jsonb)', 'EXECUTE'),
+	       has_function_privilege('app', 'outbox_setup()', 'EXECUTE');};
+
+for my $preload (0, 1)
+{
+	my $name = $preload ? 'preloaded' : 'not preloaded';
+	$node->append_conf('postgresql.conf',
+		'shared_preload_libraries = ' . ($preload ? "'outbox'" : "''"));
+	$node->restart;
+	$node->safe_psql('postgres', 'CREATE DATABASE source');
+	$node->safe_psql('source', q{
+		SET client_min_messages = warning;
+		CREATE EXTENSION outbox CASCADE;
+		CREATE ROLE app;
+		SELECT outbox_grant('app', 'producer');
+		SELECT outbox_enqueue('Order', i, 'OrderConfirmed', jsonb_build_object('n', i), dedup_key => 'key-' || i)
+		  FROM generate_series(1, 100) i;
+		SELECT outbox_enqueue('Order', i, 'OrderDue', '{}', available_at => now() + interval '1 day')
+		  FROM generate_series(1, 10) i;
+		CREATE TABLE outbox_messages_keep AS SELECT 1;
+		-- An event of a time that has no partition.
+		INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+		    VALUES ('2020-01-01', 'Order', 'old', 'OrderConfirmed', '{}');});
+	my $before = $node->safe_psql('source', $everything);
+
+	command_ok([ 'pg_dump', '-d', $node->connstr('source'), '-f', $dump ], "$name: pg_dump");
+	$node->safe_psql('postgres', 'CREATE DATABASE target');
+	command_ok(
+		[ 'psql', '-X', '-q', '-1', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('target'), '-f', $dump ],
+		"$name: restore in one transaction");
+	is($node->safe_psql('target', $everything), $before, "$name: nothing is lost and nothing is new");
+
+	is( $node->safe_psql('target', q{
+		SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', dedup_key => 'key-1')
+		     = (SELECT tracking_id FROM outbox_messages WHERE aggregate_id = '1')}),
+		't', "$name: dedup keys still hold");
+	$node->safe_psql('target', enqueue('after'));
+	is( $node->safe_psql('target', q{
+		SELECT id > (SELECT max(id) FROM outbox_messages WHERE aggregate_id <> 'after')
+		  FROM outbox_messages WHERE aggregate_id = 'after'}),
+		't', "$name: ids go on");
+	is($node->safe_psql('target', 'SELECT outbox_setup()'), 9, "$name: partitions are still managed");
+
+	for my $database ('source', 'target')
+	{
+		$node->safe_psql($database, 'DROP EXTENSION outbox');
+		is( $node->safe_psql($database, q{
+			SELECT (SELECT count(*) FROM pg_class WHERE relname LIKE 'outbox%' AND relname <> 'outbox_messages_keep')
+			     + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'outbox%')
+			     + (SELECT count(*) FROM pg_event_trigger) + (SELECT count(*) FROM part_config)}),
+			0, "$name: DROP EXTENSION in the $database leaves nothing");
+		is($node->safe_psql($database, 'SELECT count(*) FROM outbox_messages_keep'),
+			1, "$name: and takes nothing that is not its own");
+		$node->safe_psql('postgres', "DROP DATABASE $database");
+	}
+	$node->safe_psql('postgres', 'DROP ROLE app');
+}
+
+$node->stop;
+done_testing();

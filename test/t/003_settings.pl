@@ -1,0 +1,69 @@
+# Settings, with and without preload: who may set what, and when.
+use strict;
+use warnings;
+use lib 't/lib';
+use OutboxTest;
+use Test::More;
+
+my $node = start_node('main', no_preload => 1);
+$node->safe_psql('postgres', q{CREATE ROLE app LOGIN; SELECT outbox_grant('app', 'producer')});
+
+my $as_app = sub {
+	my ($sql) = @_;
+	my ($status, $out, $error) = $node->psql('postgres', $sql, extra_params => [ '-U', 'app' ]);
+	return ($out, $error);
+};
+my $tenants = sub {
+	return $node->safe_psql('postgres',
+		"SELECT string_agg(DISTINCT tenant_id::text, ' ') FROM outbox_messages");
+};
+
+is($node->safe_psql('postgres', "SELECT ok, hint LIKE '%shared_preload_libraries%' FROM outbox_status() WHERE component = 'preload'"),
+	'f|t', 'without preload the status says so and what to do');
+my ($out, $error) = $as_app->(enqueue('plain'));
+like($out, qr/^[0-9a-f-]{36}$/, 'enqueue works without preload');
+
+# Before the library is loaded any session can make up a value. It must not count afterwards.
+($out, $error) = $as_app->('SET outbox.tenant_id = 66; ' . enqueue('spoofed'));
+like($error, qr/permission denied to set parameter "outbox.tenant_id"/, 'a tenant made up before the library is loaded is dropped');
+is($tenants->(), '0', 'and not used');
+$node->safe_psql('postgres', 'ALTER ROLE app SET outbox.tenant_id = 5');
+($out, $error) = $as_app->(enqueue('five'));
+is($tenants->(), '0 5', 'a tenant that the DBA gave a role is');
+($out, $error) = $as_app->('SET outbox.tenant_id = 66; ' . enqueue('spoofed'));
+is($tenants->(), '0 5', 'and the role cannot leave it');
+
+$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.partition_interval = 'hourly'\noutbox.dedup_window = '2d'\noutbox.max_payload_size = '2kB'");
+$node->restart;
+is($node->safe_psql('postgres', "SELECT ok FROM outbox_status() WHERE component = 'preload'"), 't', 'preloaded, the status says so');
+is($node->safe_psql('postgres', 'SHOW outbox.dedup_window'), '2d', 'settings have units');
+($out, $error) = $as_app->('SET outbox.tenant_id = 66; ' . enqueue('spoofed'));
+like($error, qr/permission denied to set parameter "outbox.tenant_id"/, 'a tenant cannot be made up');
+($out, $error) = $as_app->("SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', to_jsonb(repeat('x', 3000)))");
+like($error, qr/payload is too large: \d+ bytes, at most 2048 are allowed/, 'a smaller limit holds');
+
+# The interval counts for new logs only.
+$node->safe_psql('postgres', 'DROP EXTENSION outbox; CREATE EXTENSION outbox; SELECT outbox_setup()');
+is( $node->safe_psql('postgres', q{
+	SELECT count(*), min(upper - lower), max(upper) > now() + interval '6 hours' FROM (
+	    SELECT (regexp_match(b, $$FROM \('([^']+)$$))[1]::timestamptz AS lower,
+	           (regexp_match(b, $$TO \('([^']+)$$))[1]::timestamptz AS upper
+	      FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid, pg_get_expr(relpartbound, c.oid) b
+	     WHERE inhparent = 'outbox_messages'::regclass AND b <> 'DEFAULT') p}),
+	'8|01:00:00|t', 'hourly partitions, when asked for');
+for my $interval ('weekly', 'monthly')
+{
+	$node->append_conf('postgresql.conf', "outbox.partition_interval = '$interval'");
+	$node->reload;
+	$node->safe_psql('postgres', 'DROP EXTENSION outbox; CREATE EXTENSION outbox; SELECT outbox_setup()');
+	$node->safe_psql('postgres', enqueue($interval));
+	is( $node->safe_psql('postgres', q{
+		SELECT count(*), bool_and(tableoid::regclass::text <> 'outbox_messages_default') FROM outbox_messages}),
+		'1|t', "$interval partitions cover the present");
+	my $made = $node->safe_psql('postgres', 'SELECT outbox_setup()');
+	cmp_ok($made, '>=', 9, 'maintenance agrees with them');
+	is($node->safe_psql('postgres', 'SELECT outbox_setup()'), $made, 'and knows when there are enough');
+}
+
+$node->stop;
+done_testing();
