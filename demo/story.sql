@@ -1,0 +1,78 @@
+\set QUIET on
+\pset footer off
+\pset null '-'
+SET client_min_messages = warning;
+SET TimeZone = 'UTC';
+\echo
+\echo '1. Install. One command; pg_partman comes along.'
+\set ECHO queries
+CREATE EXTENSION outbox CASCADE;
+\set ECHO none
+CREATE TABLE orders (id bigint PRIMARY KEY, total numeric NOT NULL, status text NOT NULL);
+INSERT INTO orders VALUES (42, 99.50, 'new'), (43, 12.00, 'new');
+
+\echo
+\echo '2. An order is confirmed and its event enqueued: one transaction.'
+\set ECHO queries
+BEGIN;
+UPDATE orders SET status = 'confirmed' WHERE id = 42;
+SELECT outbox_enqueue('Order', 42, 'OrderConfirmed', '{"total": 99.50, "currency": "EUR"}',
+                      trace_id => '4bf92f3577b34da6a3ce929d0e0e4736') AS tracking_id;
+COMMIT;
+\set ECHO none
+
+\echo
+\echo '3. Another order is rolled back: no order, no event.'
+\set ECHO queries
+BEGIN;
+UPDATE orders SET status = 'confirmed' WHERE id = 43;
+SELECT outbox_enqueue('Order', 43, 'OrderConfirmed', '{"total": 12.00}') AS tracking_id;
+ROLLBACK;
+SELECT id, status, (SELECT count(*) FROM outbox_messages m
+                     WHERE m.aggregate_type = 'Order' AND m.aggregate_id = o.id::text) AS events
+  FROM orders o ORDER BY id;
+\set ECHO none
+
+\echo
+\echo '4. A client retries its request. The second call enqueues nothing and gets the same answer.'
+\set ECHO queries
+SELECT outbox_enqueue('Payment', 7, 'PaymentTaken', '{"amount": 99.50}', dedup_key => 'req-8f3a') AS tracking_id;
+SELECT outbox_enqueue('Payment', 7, 'PaymentTaken', '{"amount": 99.50}', dedup_key => 'req-8f3a') AS tracking_id;
+SELECT count(*) AS payment_events FROM outbox_messages WHERE aggregate_type = 'Payment';
+\set ECHO none
+
+\echo
+\echo '5. A reminder for later. It waits outside the log, and enters it when due.'
+\set ECHO queries
+SELECT outbox_enqueue('Order', 42, 'ReviewRequested', '{}',
+                      available_at => clock_timestamp() + interval '1 second') AS tracking_id;
+SELECT event_type, available_at - clock_timestamp() AS due_in FROM outbox_scheduled;
+SELECT pg_sleep(1.1), 'a second later' AS time;
+SELECT outbox_release_due() AS released;
+\set ECHO none
+
+\echo
+\echo '6. A thousand events in one call.'
+\set ECHO queries
+SELECT cardinality(outbox_enqueue_many((
+    SELECT jsonb_agg(jsonb_build_object('aggregate_type', 'Stock', 'aggregate_id', i,
+                                        'event_type', 'StockCounted', 'payload', jsonb_build_object('left', i % 10)))
+      FROM generate_series(1, 1000) i))) AS enqueued;
+\set ECHO none
+
+\echo
+\echo '7. The log. Ids are positions; gaps (the order that was rolled back) are normal.'
+\set ECHO queries
+SELECT id, xid, event_type, aggregate_type || '/' || aggregate_id AS aggregate, payload, trace_id
+  FROM outbox_messages WHERE aggregate_type <> 'Stock' ORDER BY id;
+\set ECHO none
+
+\echo
+\echo '8. Its partitions, a week ahead, made by pg_partman.'
+\set ECHO queries
+SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
+  FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+  LEFT JOIN outbox_messages m ON m.tableoid = c.oid
+ WHERE i.inhparent = 'outbox_messages'::regclass GROUP BY c.oid, c.relname ORDER BY c.relname;
+SELECT * FROM outbox_status();
+\set ECHO none
