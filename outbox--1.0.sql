@@ -139,14 +139,15 @@ COMMENT ON EVENT TRIGGER outbox_before_drop
 IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
 
 ----------------------------------------------------------------------------------------------------
--- Dedup keys. A plain table: uniqueness cannot span partitions.
+-- Dedup keys. A plain table: uniqueness cannot span partitions. Keys are bytes: their order means
+-- nothing, and comparing them by a locale's rules would be most of the work.
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE outbox_dedup_keys (
     tenant_id   bigint      NOT NULL,
     expires_at  timestamptz NOT NULL,
     tracking_id uuid        NOT NULL,
-    dedup_key   text        NOT NULL,
+    dedup_key   text        COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant_id, dedup_key)
 );
 COMMENT ON TABLE outbox_dedup_keys

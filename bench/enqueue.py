@@ -10,7 +10,7 @@ SELECT outbox_enqueue('Order', :id, 'OrderConfirmed', '{PAYLOAD}'::jsonb);
 """
 ENQUEUE_DEDUP = f"""\\set id random(1, 1000000)
 \\set key random(1, 9000000000000000000)
-SELECT outbox_enqueue('Order', :id, 'OrderConfirmed', '{PAYLOAD}'::jsonb, dedup_key => 'request-' || :key);
+SELECT outbox_enqueue('Order', :id, 'OrderConfirmed', '{PAYLOAD}'::jsonb, dedup_key => :key);
 """
 INSERT = f"""\\set id random(1, 1000000)
 INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)

@@ -17,6 +17,12 @@ TimestampTz expiry(TimestampTz now)
     return now + static_cast<int64>(settings::dedup_window) * USECS_PER_SEC;
 }
 
+// The remembered key.
+struct Remembered {
+    TimestampTz expires_at;
+    pg_uuid_t tracking_id;
+};
+
 // Mirrors ExecCheckTupleVisible(): under one snapshot for the whole transaction, an answer that
 // rests on a row the snapshot does not show would be none.
 void check_visible(Relation keys, TupleTableSlot* row)
@@ -34,26 +40,54 @@ void check_visible(Relation keys, TupleTableSlot* row)
                     errhint("Retry the transaction.")));
 }
 
-// The remembered key, unless it is gone again by now.
-struct Remembered {
-    bool found;
-    TimestampTz expires_at;
-    pg_uuid_t tracking_id;
-};
-
-Remembered fetch(Relation keys, ItemPointer where)
+Remembered read_row(Relation keys, TupleTableSlot* row)
 {
-    Remembered remembered{};
+    check_visible(keys, row);
+    bool isnull;
+    return {DatumGetTimestampTz(slot_getattr(row, col_expires_at + 1, &isnull)),
+            *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull))};
+}
+
+// Looks once. A row that another transaction is inserting or deleting is reported in `unfinished`.
+// Mirrors check_exclusion_or_unique_constraint().
+std::optional<Remembered> look_up(pg::TableWriter& writer, const Event& event,
+                                  TransactionId* unfinished)
+{
+    const Relation keys = writer.relation;
+    const Relation index = writer.result->ri_IndexRelationDescs[pg::primary_key(writer)];
+    ScanKeyData scan_keys[2];
+    ScanKeyEntryInitialize(&scan_keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid, InvalidOid,
+                           F_INT8EQ, Int64GetDatum(event.tenant_id));
+    ScanKeyEntryInitialize(&scan_keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+                           index->rd_indcollation[1], F_TEXTEQ, *event.dedup_key);
+
+    SnapshotData dirty;
+    InitDirtySnapshot(dirty);
+    std::optional<Remembered> remembered;
+    *unfinished = InvalidTransactionId;
     TupleTableSlot* row = table_slot_create(keys, nullptr);
-    if (table_tuple_fetch_row_version(keys, where, SnapshotAny, row)) {
-        check_visible(keys, row);
-        bool isnull;
-        remembered.found = true;
-        remembered.expires_at = DatumGetTimestampTz(slot_getattr(row, col_expires_at + 1, &isnull));
-        remembered.tracking_id = *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull));
+    const IndexScanDesc scan = pg::begin_index_scan(keys, index, &dirty, 2);
+    index_rescan(scan, scan_keys, 2, nullptr, 0);
+    if (index_getnext_slot(scan, ForwardScanDirection, row)) {
+        *unfinished = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
+        if (!TransactionIdIsValid(*unfinished))
+            remembered = read_row(keys, row);
     }
+    index_endscan(scan);
     ExecDropSingleTupleTableSlot(row);
     return remembered;
+}
+
+// Looks until there is nothing left to wait for.
+std::optional<Remembered> find_key(pg::TableWriter& writer, const Event& event)
+{
+    for (;;) {
+        TransactionId unfinished;
+        const auto remembered = look_up(writer, event, &unfinished);
+        if (!TransactionIdIsValid(unfinished))
+            return remembered;
+        XactLockTableWait(unfinished, nullptr, nullptr, XLTW_None);
+    }
 }
 
 // Of several who find the key expired, one takes it over; the others wait here and then find that
@@ -74,9 +108,8 @@ bool take_over_expired(const Event& event, TimestampTz now)
     return taken == 1;
 }
 
-std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, TimestampTz now)
+void fill(TupleTableSlot* slot, const Event& event, TimestampTz now)
 {
-    TupleTableSlot* slot = pg::fresh_slot(writer, 0);
     slot->tts_values[col_tenant_id] = Int64GetDatum(event.tenant_id);
     slot->tts_values[col_expires_at] = TimestampTzGetDatum(expiry(now));
     slot->tts_values[col_tracking_id] = UUIDPGetDatum(&event.tracking_id);
@@ -84,18 +117,21 @@ std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, 
     for (int i = 0; i < column_count; ++i)
         slot->tts_isnull[i] = false;
     ExecStoreVirtualTuple(slot);
+}
 
+std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, TimestampTz now)
+{
     for (;;) {
-        ItemPointerData existing;
-        if (pg::insert_unless_exists(writer, &existing))
+        const auto remembered = find_key(writer, event);
+        if (!remembered) {
+            fill(pg::fresh_slot(writer, 0), event, now);
+            if (pg::insert_if_unique(writer, pg::primary_key(writer)))
+                return std::nullopt;
+        } else if (remembered->expires_at > now) {
+            return remembered->tracking_id;
+        } else if (take_over_expired(event, now)) {
             return std::nullopt;
-        const Remembered remembered = fetch(writer.relation, &existing);
-        if (!remembered.found)
-            continue;
-        if (remembered.expires_at > now)
-            return remembered.tracking_id;
-        if (take_over_expired(event, now))
-            return std::nullopt;
+        }
     }
 }
 
@@ -104,7 +140,7 @@ std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, 
 std::optional<pg_uuid_t> find_duplicate(const Event& event, TimestampTz now)
 {
     const Relation keys = table_open(pg::objects().dedup_keys, RowExclusiveLock);
-    pg::TableWriter writer = pg::open_writer(keys, 1, true);
+    pg::TableWriter writer = pg::open_writer(keys, 1);
     const auto first = claim_key(writer, event, now);
     pg::close_writer(writer);
     table_close(keys, NoLock);

@@ -197,9 +197,11 @@ ArrayType* enqueue_array(Jsonb* array)
     JsonbIterator* elements = JsonbIteratorInit(&array->root);
     JsonbIteratorNext(&elements, &begin, false);
 
-    // What a chunk needs is given back before the next one, however long the array is.
-    const MemoryContext chunk =
-        AllocSetContextCreate(CurrentMemoryContext, "outbox events", ALLOCSET_DEFAULT_SIZES);
+    // What a chunk needs is given back before the next one, however long the array is. The first
+    // block, which a reset keeps, is large enough for most.
+    const MemoryContext chunk = AllocSetContextCreate(
+        CurrentMemoryContext, "outbox events", Size{1024} * Min(total, append_chunk),
+        ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
     for (int done = 0; done < total;) {
         CHECK_FOR_INTERRUPTS();
         const MemoryContext before = MemoryContextSwitchTo(chunk);

@@ -3,6 +3,7 @@
 #include "partitions.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guard.hpp"
+#include "pg/sequence.hpp"
 #include "pg/spi.hpp"
 #include "pg/table.hpp"
 
@@ -85,25 +86,6 @@ bool takes_rows_directly(Relation log, Relation partition)
     return known_answer;
 }
 
-// Claims read the sequence to learn which ids can exist. A cached block of ids would be drawn long
-// before it is used, a falling or cycling sequence would go back behind the cursors.
-void check_sequence(Oid sequence)
-{
-    const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
-    if (!HeapTupleIsValid(tuple))
-        elog(ERROR, "cache lookup failed for sequence %u", sequence);
-    const auto* form = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple));
-    const bool usable = form->seqcache == 1 && form->seqincrement == 1 && !form->seqcycle;
-    ReleaseSysCache(tuple);
-    if (!usable)
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("sequence \"%s\" must have CACHE 1, INCREMENT BY 1 and NO CYCLE",
-                               get_rel_name(sequence)),
-                        errhint("Run ALTER SEQUENCE %s CACHE 1 INCREMENT BY 1 NO CYCLE.",
-                                quote_qualified_identifier(pg::objects().schema_name,
-                                                           get_rel_name(sequence)))));
-}
-
 void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
           TimestampTz occurred_at)
 {
@@ -130,13 +112,11 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     // The xid before the first id: a claim that reads the sequence and then the next xid must find
     // every transaction that can own an id up to there.
     const FullTransactionId xid = GetTopFullTransactionId();
-    const Oid sequence = pg::objects().log_sequence;
-    check_sequence(sequence);
+    const pg::DrawnIds ids = pg::draw(pg::objects().log_sequence, count);
 
-    pg::TableWriter writer = pg::open_writer(partition, count, false);
+    pg::TableWriter writer = pg::open_writer(partition, count);
     for (int i = 0; i < count; ++i)
-        fill(pg::fresh_slot(writer, i), events[i], xid, nextval_internal(sequence, false),
-             occurred_at);
+        fill(pg::fresh_slot(writer, i), events[i], xid, ids[i], occurred_at);
     pg::insert(writer, count);
     pg::close_writer(writer);
 }
@@ -212,8 +192,6 @@ OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
     return outbox::pg::entry([&] {
         (void)GetTopTransactionId();
-        const Oid sequence = outbox::pg::objects().log_sequence;
-        outbox::check_sequence(sequence);
-        PG_RETURN_INT64(nextval_internal(sequence, false));
+        PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1).first);
     });
 }

@@ -9,6 +9,6 @@ namespace outbox {
 void append_to_log(const Event* events, int count);
 
 // How many events are worth appending at once.
-inline constexpr int append_chunk = 128;
+inline constexpr int append_chunk = 256;
 
 } // namespace outbox

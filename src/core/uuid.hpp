@@ -28,7 +28,7 @@ private:
     std::uint64_t random_bits();
 
     // Drawn in bulk: a call of the random source costs more than everything else here.
-    static constexpr std::size_t pool_size = 128;
+    static constexpr std::size_t pool_size = 512;
 
     RandomSource random_;
     std::uint64_t last_time_ = 0;

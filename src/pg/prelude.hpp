@@ -80,27 +80,23 @@ inline void* setting_extra(std::size_t size)
 #endif
 }
 
-inline List* insert_index_tuples(ResultRelInfo* result, TupleTableSlot* slot, EState* estate,
-                                 bool no_duplicate_error, bool* conflict)
+inline xl_seq_rec sequence_log_record(Relation sequence)
 {
+    xl_seq_rec record;
 #if PG_VERSION_NUM >= 160000
-    return ExecInsertIndexTuples(result, slot, estate, false, no_duplicate_error, conflict, NIL,
-                                 false);
+    record.locator = sequence->rd_locator;
 #else
-    return ExecInsertIndexTuples(result, slot, estate, false, no_duplicate_error, conflict, NIL);
+    record.node = sequence->rd_node;
 #endif
+    return record;
 }
 
-// False when a row with the same unique key exists or is about to; its place is then in `where`.
-inline bool check_index_constraints(ResultRelInfo* result, TupleTableSlot* slot, EState* estate,
-                                    ItemPointer where)
+inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot snapshot, int keys)
 {
 #if PG_VERSION_NUM >= 180000
-    ItemPointerData none;
-    ItemPointerSetInvalid(&none);
-    return ExecCheckIndexConstraints(result, slot, estate, where, &none, NIL);
+    return index_beginscan(table, index, snapshot, nullptr, keys, 0);
 #else
-    return ExecCheckIndexConstraints(result, slot, estate, where, NIL);
+    return index_beginscan(table, index, snapshot, keys, 0);
 #endif
 }
 

@@ -20,6 +20,35 @@ bool has_plain_indexes(Relation relation)
     return plain;
 }
 
+const FormData_pg_index& index_form(const TableWriter& writer, int number)
+{
+    return *writer.result->ri_IndexRelationDescs[number]->rd_index;
+}
+
+bool insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot,
+                       IndexUniqueCheck check)
+{
+    Datum values[INDEX_MAX_KEYS];
+    bool isnull[INDEX_MAX_KEYS];
+    IndexInfo* info = writer.result->ri_IndexRelationInfo[number];
+    FormIndexDatum(info, slot, nullptr, values, isnull);
+    return index_insert(writer.result->ri_IndexRelationDescs[number], values, isnull,
+                        &slot->tts_tid, writer.relation, check, false, info);
+}
+
+// Index by index, so that each one's last page stays at hand.
+void insert_into_indexes(TableWriter& writer, int count, int except)
+{
+    for (int i = 0; i < writer.result->ri_NumIndices; ++i) {
+        if (i == except || !writer.result->ri_IndexRelationInfo[i]->ii_ReadyForInserts)
+            continue;
+        const IndexUniqueCheck check =
+            index_form(writer, i).indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
+        for (int row = 0; row < count; ++row)
+            insert_into_index(writer, i, writer.slots[row], check);
+    }
+}
+
 } // namespace
 
 bool is_plain(Relation relation)
@@ -32,33 +61,29 @@ bool is_plain(Relation relation)
            has_plain_indexes(relation);
 }
 
-TableWriter open_writer(Relation relation, int capacity, bool unique_waits)
+TableWriter open_writer(Relation relation, int capacity)
 {
     TableWriter writer;
     writer.relation = relation;
-    writer.estate = CreateExecutorState();
     writer.capacity = capacity;
-
-    const MemoryContext before = MemoryContextSwitchTo(writer.estate->es_query_cxt);
     writer.result = makeNode(ResultRelInfo);
     InitResultRelInfo(writer.result, relation, 1, nullptr, 0);
-    ExecOpenIndices(writer.result, unique_waits);
+    ExecOpenIndices(writer.result, false);
+
     // A copy, because each slot would pin the relation's own descriptor.
     const TupleDesc descriptor =
         capacity > 1 ? CreateTupleDescCopy(RelationGetDescr(relation)) : RelationGetDescr(relation);
     writer.slots = static_cast<TupleTableSlot**>(palloc(sizeof(TupleTableSlot*) * capacity));
     for (int i = 0; i < capacity; ++i)
         writer.slots[i] = MakeSingleTupleTableSlot(descriptor, &TTSOpsVirtual);
-    MemoryContextSwitchTo(before);
     return writer;
 }
 
 void close_writer(TableWriter& writer)
 {
-    if (writer.capacity == 1)
-        ExecDropSingleTupleTableSlot(writer.slots[0]);
+    for (int i = 0; i < writer.capacity; ++i)
+        ExecDropSingleTupleTableSlot(writer.slots[i]);
     ExecCloseIndices(writer.result);
-    FreeExecutorState(writer.estate);
 }
 
 TupleTableSlot* fresh_slot(TableWriter& writer, int index)
@@ -74,34 +99,32 @@ void insert(TableWriter& writer, int count)
     else
         table_multi_insert(writer.relation, writer.slots, count, command, 0, nullptr);
 
-    if (writer.result->ri_NumIndices == 0)
-        return;
-    for (int i = 0; i < count; ++i) {
-        insert_index_tuples(writer.result, writer.slots[i], writer.estate, false, nullptr);
-        ResetPerTupleExprContext(writer.estate);
-    }
+    insert_into_indexes(writer, count, -1);
 }
 
-// Mirrors the ON CONFLICT part of ExecInsert().
-bool insert_unless_exists(TableWriter& writer, ItemPointer existing)
+int primary_key(const TableWriter& writer)
+{
+    for (int i = 0; i < writer.result->ri_NumIndices; ++i)
+        if (index_form(writer, i).indisprimary)
+            return i;
+    elog(ERROR, "table \"%s\" has no primary key", RelationGetRelationName(writer.relation));
+    pg_unreachable();
+}
+
+bool insert_if_unique(TableWriter& writer, int primary_key)
 {
     TupleTableSlot* slot = writer.slots[0];
-    const CommandId command = GetCurrentCommandId(true);
-    for (;;) {
-        CHECK_FOR_INTERRUPTS();
-        if (!check_index_constraints(writer.result, slot, writer.estate, existing))
-            return false;
+    table_tuple_insert(writer.relation, slot, GetCurrentCommandId(true), 0, nullptr);
 
-        // Others who meet the row meanwhile wait for this lock, not for the whole transaction.
-        const uint32 token = SpeculativeInsertionLockAcquire(GetCurrentTransactionId());
-        bool conflict = false;
-        table_tuple_insert_speculative(writer.relation, slot, command, 0, nullptr, token);
-        insert_index_tuples(writer.result, slot, writer.estate, true, &conflict);
-        table_tuple_complete_speculative(writer.relation, slot, token, !conflict);
-        SpeculativeInsertionLockRelease(GetCurrentTransactionId());
-        if (!conflict)
-            return true;
+    // Of several who get here at once, the one that reaches the index page first hears of no
+    // conflict, and every other one does.
+    if (insert_into_index(writer, primary_key, slot, UNIQUE_CHECK_PARTIAL)) {
+        insert_into_indexes(writer, 1, primary_key);
+        return true;
     }
+    CommandCounterIncrement();
+    simple_table_tuple_delete(writer.relation, &slot->tts_tid, GetLatestSnapshot());
+    return false;
 }
 
 } // namespace outbox::pg

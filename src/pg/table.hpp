@@ -1,4 +1,4 @@
-// Rows into a table without the executor's start-up: what COPY does, for a handful of rows.
+// Rows into a table without the executor: what COPY does, for a handful of rows.
 #pragma once
 
 #include "pg/prelude.hpp"
@@ -6,10 +6,9 @@
 namespace outbox::pg {
 
 struct TableWriter {
-    Relation relation; // open and locked by the caller
-    EState* estate;
-    ResultRelInfo* result;
-    TupleTableSlot** slots; // virtual slots to be filled, `capacity` of them
+    Relation relation;      // open and locked by the caller
+    ResultRelInfo* result;  // only for the indexes, open and locked too
+    TupleTableSlot** slots; // virtual, to be filled, `capacity` of them
     int capacity;
 };
 
@@ -18,8 +17,8 @@ struct TableWriter {
 // an INSERT would do.
 bool is_plain(Relation relation);
 
-// `unique_waits`: the caller resolves conflicts with insert_unless_exists().
-TableWriter open_writer(Relation relation, int capacity, bool unique_waits);
+// For a relation that is_plain(). Memory comes from the current context.
+TableWriter open_writer(Relation relation, int capacity);
 void close_writer(TableWriter& writer);
 
 // Empties the slot for new values.
@@ -28,9 +27,11 @@ TupleTableSlot* fresh_slot(TableWriter& writer, int index);
 // Inserts the first `count` slots, each filled and passed to ExecStoreVirtualTuple().
 void insert(TableWriter& writer, int count);
 
-// Inserts slot 0 and returns true; or returns false, with the place of the row that has the same
-// unique key. Waits for the end of another transaction that is about to insert or delete such a
-// row. INSERT … ON CONFLICT DO NOTHING does the same.
-bool insert_unless_exists(TableWriter& writer, ItemPointer existing);
+// Which of the writer's indexes the primary key is.
+int primary_key(const TableWriter& writer);
+
+// Inserts slot 0. Returns false, and has inserted nothing, if somebody else has a row with the same
+// primary key, committed or not.
+bool insert_if_unique(TableWriter& writer, int primary_key);
 
 } // namespace outbox::pg

@@ -87,7 +87,7 @@ TEST(UuidV7, DrawsRandomBytesInBulkAndNeverTwice)
     std::set<outbox::Uuid> seen;
     for (int i = 0; i < 1024; ++i)
         EXPECT_TRUE(seen.insert(generator.next(some_time + i)).second);
-    EXPECT_EQ(draws, 8);
+    EXPECT_LE(draws, 8);
 }
 
 TEST(UuidV7, AResetForgetsWhatWasDrawnAhead)

@@ -1,0 +1,124 @@
+#include "pg/sequence.hpp"
+
+extern "C" {
+#include "access/xlog.h"
+#include "access/xloginsert.h"
+#include "storage/bufmgr.h"
+}
+
+namespace outbox::pg {
+
+namespace {
+
+// How far beyond the values in use the sequence is logged: SEQ_LOG_VALS of the server.
+constexpr int64 log_ahead = 32;
+
+// Claims read the sequence to learn which ids can exist. A cached block of ids would be drawn long
+// before it is used, a falling or cycling sequence would go back behind the cursors.
+int64 check_usable(Oid sequence)
+{
+    const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
+    if (!HeapTupleIsValid(tuple))
+        elog(ERROR, "cache lookup failed for sequence %u", sequence);
+    const auto* form = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple));
+    const bool usable = form->seqcache == 1 && form->seqincrement == 1 && !form->seqcycle;
+    const int64 highest = form->seqmax;
+    ReleaseSysCache(tuple);
+    if (!usable) {
+        const char* schema = get_namespace_name(get_rel_namespace(sequence));
+        const char* name = get_rel_name(sequence);
+        ereport(ERROR,
+                (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                 errmsg("sequence \"%s\" must have CACHE 1, INCREMENT BY 1 and NO CYCLE", name),
+                 errhint("Run ALTER SEQUENCE %s CACHE 1 INCREMENT BY 1 NO CYCLE.",
+                         quote_qualified_identifier(schema, name))));
+    }
+    return highest;
+}
+
+// The page of a sequence with its one tuple.
+struct SequencePage {
+    Buffer buffer; // pinned and exclusively locked
+    HeapTupleHeader header;
+    uint32 length;
+    Form_pg_sequence_data data;
+};
+
+SequencePage lock_page(Relation sequence)
+{
+    SequencePage page;
+    page.buffer = ReadBuffer(sequence, 0);
+    LockBuffer(page.buffer, BUFFER_LOCK_EXCLUSIVE);
+    const Page content = BufferGetPage(page.buffer);
+    const ItemId item = PageGetItemId(content, FirstOffsetNumber);
+    page.header = reinterpret_cast<HeapTupleHeader>(PageGetItem(content, item));
+    page.length = ItemIdGetLength(item);
+    page.data = reinterpret_cast<Form_pg_sequence_data>(reinterpret_cast<char*>(page.header) +
+                                                        page.header->t_hoff);
+    return page;
+}
+
+void log_page(Relation sequence, const SequencePage& page)
+{
+    xl_seq_rec record = sequence_log_record(sequence);
+    XLogBeginInsert();
+    XLogRegisterBuffer(0, page.buffer, REGBUF_WILL_INIT);
+    XLogRegisterData(reinterpret_cast<char*>(&record), sizeof(record));
+    XLogRegisterData(reinterpret_cast<char*>(page.header), page.length);
+    const XLogRecPtr end =
+        XLogInsert(RM_SEQ_ID, XLOG_SEQ_LOG); // the macro below repeats its argument
+    PageSetLSN(BufferGetPage(page.buffer), end);
+}
+
+// Mirrors nextval_internal() for a sequence that has been called and whose cache is as large as the
+// demand. Returns the first of the values.
+int64 advance(Relation sequence, int64 highest, int count)
+{
+    const SequencePage page = lock_page(sequence);
+    const int64 last = page.data->last_value;
+    if (last > highest - count)
+        ereport(ERROR, (errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
+                        errmsg("sequence \"%s\" has not enough values left",
+                               RelationGetRelationName(sequence))));
+    const int64 new_last = last + count;
+
+    // Logged beyond the demand, and again after each checkpoint, or replay from there would not
+    // know of the values in use.
+    const bool must_log =
+        page.data->log_cnt < count || PageGetLSN(BufferGetPage(page.buffer)) <= GetRedoRecPtr();
+    const int64 logged =
+        must_log ? new_last + Min(log_ahead, highest - new_last) : last + page.data->log_cnt;
+
+    // The state in the log comes first; nobody sees it here, because the page is locked.
+    START_CRIT_SECTION();
+    MarkBufferDirty(page.buffer);
+    if (must_log && RelationNeedsWAL(sequence)) {
+        page.data->last_value = logged;
+        page.data->log_cnt = 0;
+        log_page(sequence, page);
+    }
+    page.data->last_value = new_last;
+    page.data->log_cnt = logged - new_last;
+    END_CRIT_SECTION();
+
+    UnlockReleaseBuffer(page.buffer);
+    return last + 1;
+}
+
+} // namespace
+
+DrawnIds draw(Oid sequence, int count)
+{
+    const int64 highest = check_usable(sequence);
+    // The first one in the ordinary way: that takes the lock which is held to the end of the
+    // transaction, and leaves a sequence that has been called.
+    DrawnIds ids{nextval_internal(sequence, false), 0};
+    if (count > 1) {
+        const Relation relation = relation_open(sequence, NoLock);
+        ids.second = advance(relation, highest, count - 1);
+        relation_close(relation, NoLock);
+    }
+    return ids;
+}
+
+} // namespace outbox::pg
