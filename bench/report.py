@@ -36,10 +36,10 @@ class Report:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / f"{name}.json").write_text(json.dumps(row, indent=2) + "\n")
         if len(self.rows) == 1:
-            print(f"{'measure':26} {'ours':>11} {'reference':>11}  {'unit':16} {'ratio':>6} "
+            print(f"{'measure':30} {'ours':>11} {'reference':>11}  {'unit':16} {'ratio':>6} "
                   f"{'A/A':>6} {'target':>7}  {'met':4} {'spread':>6}  reference is", flush=True)
         bound = "" if target is None else ("≥ " if what == "rate" else "≤ ") + str(target)
         verdict = {True: "yes", False: "NO", None: ""}[row["met"]]
-        print(f"{name:26} {row['ours']:11.1f} {row['reference']:11.1f}  {row['unit']:16} {ratio:6.3f} "
+        print(f"{name:30} {row['ours']:11.1f} {row['reference']:11.1f}  {row['unit']:16} {ratio:6.3f} "
               f"{row.get('control_ratio', '') or '':>6} {bound:>7}  {verdict:4} {row['spread']:6.2f}  "
               f"{reference_name}", flush=True)

@@ -31,6 +31,7 @@ SELECT outbox_setup();
 SHOW TimeZone;
 SHOW search_path;
 RESET TimeZone;
+RESET DateStyle;
 RESET search_path;
 
 -- A schema whose name needs quotes; the first enqueue makes the partitions. The extension goes and
@@ -39,8 +40,16 @@ DROP EXTENSION outbox;
 SELECT count(*) FROM partman.part_config;
 CREATE SCHEMA "Event Log";
 CREATE EXTENSION outbox SCHEMA "Event Log";
+SET TimeZone = 'America/St_Johns';
 SELECT "Event Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
 SELECT count(*) FROM "Event Log".outbox_messages;
+SET TimeZone = 'UTC';
+SET DateStyle = 'ISO';
+SELECT count(*) FILTER (WHERE bound ~ $$TO \('\d{4}-\d\d-\d\d 00:00:00\+00'\)$$) AS at_midnight_utc, count(*) AS partitions
+  FROM pg_class c JOIN pg_inherits ON inhrelid = c.oid, replace(pg_get_expr(relpartbound, c.oid), 'DEFAULT', '') AS bound
+ WHERE inhparent = '"Event Log".outbox_messages'::regclass;
+RESET TimeZone;
+RESET DateStyle;
 SELECT component, ok FROM "Event Log".outbox_status() WHERE component = 'partitions';
 
 -- Dropped with its schema, the same.

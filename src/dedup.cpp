@@ -96,7 +96,7 @@ bool take_over_expired(const Event& event, TimestampTz now)
 {
     uint64 taken = 0;
     pg::as_owner([&] {
-        static pg::Statement take_over{
+        static constinit pg::Statement take_over{
             "UPDATE @schema@.outbox_dedup_keys SET tracking_id = $3, expires_at = $4"
             " WHERE tenant_id = $1 AND dedup_key = $2 AND expires_at <= $5",
             {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};

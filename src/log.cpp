@@ -124,7 +124,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 // The way for a log that somebody has put a trigger, a column or a policy on.
 void append_by_statement(const Event& event)
 {
-    static pg::Statement insert{
+    static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_messages (tenant_id, tracking_id, event_version,"
         " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",

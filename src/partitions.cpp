@@ -72,8 +72,8 @@ void set_up_partitions()
     const bool first_time = partition_count() == 0;
 
     pg::as_owner([&] {
-        static pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2)",
-                                  {TEXTOID, BOOLOID}};
+        static constinit pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2)",
+                                            {TEXTOID, BOOLOID}};
         const Datum values[] = {
             CStringGetTextDatum(GetConfigOption("outbox.partition_interval", false, false)),
             BoolGetDatum(first_time)};
@@ -103,7 +103,8 @@ OUTBOX_SQL_FUNCTION(outbox_before_drop)
         const auto* event = reinterpret_cast<EventTriggerData*>(fcinfo->context);
         if (outbox::drops_outbox(event->parsetree) && OidIsValid(outbox::pg::partman_schema()))
             outbox::pg::as_owner([] {
-                static outbox::pg::Statement forget{"SELECT @schema@.outbox_forget_partitions()"};
+                static constinit outbox::pg::Statement forget{
+                    "SELECT @schema@.outbox_forget_partitions()"};
                 forget.execute(nullptr);
             });
         PG_RETURN_NULL();

@@ -57,9 +57,10 @@ bool cancel(const pg_uuid_t& tracking_id)
     uint64 cancelled = 0;
     pg::as_owner([&] {
         // What is due belongs to the log already, even if nobody has moved it yet.
-        static pg::Statement remove{"DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
-                                    " AND available_at > $2 AND ($3 IS NULL OR tenant_id = $3)",
-                                    {UUIDOID, TIMESTAMPTZOID, INT8OID}};
+        static constinit pg::Statement remove{
+            "DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
+            " AND available_at > $2 AND ($3 IS NULL OR tenant_id = $3)",
+            {UUIDOID, TIMESTAMPTZOID, INT8OID}};
         const Datum values[] = {UUIDPGetDatum(&tracking_id),
                                 TimestampTzGetDatum(GetCurrentTimestamp()),
                                 Int64GetDatum(tenant.value_or(0))};
@@ -73,7 +74,7 @@ bool cancel(const pg_uuid_t& tracking_id)
 void schedule(const Event& event)
 {
     pg::as_owner([&] {
-        static pg::Statement insert{
+        static constinit pg::Statement insert{
             "INSERT INTO @schema@.outbox_scheduled (tracking_id, tenant_id, event_version,"
             " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -99,7 +100,7 @@ int release_due(int limit)
     pg::as_owner([&] {
         // Several may do this at once: each takes rows that no other is moving. tracking_id keeps
         // events of one producer that are due at the same moment in their order.
-        static pg::Statement take{
+        static constinit pg::Statement take{
             "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("
             " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1"
             " ORDER BY available_at, tracking_id LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING *)"
