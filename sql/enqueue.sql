@@ -61,6 +61,11 @@ SELECT count(*), bool_and(xid = pg_current_xact_id()) AS top_level
   FROM outbox_messages WHERE aggregate_id = '9';
 COMMIT;
 
+-- The default of id assigns the xid first, not only when the sequence happens to need one.
+BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+
 -- Sequence gaps are normal: ids grow, and that is all.
 SELECT count(*) = count(DISTINCT id) AS distinct_ids, max(id) > count(*) AS gaps
   FROM outbox_messages;
