@@ -133,8 +133,10 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_before_drop';
 COMMENT ON FUNCTION outbox_before_drop()
 IS 'internal: takes the log out of pg_partman''s configuration when the extension is dropped';
 
+-- Not for DROP SCHEMA: if the library's file were missing, nobody could drop any schema. The row that
+-- a DROP SCHEMA … CASCADE leaves behind is inert, and the next log replaces it.
 CREATE EVENT TRIGGER outbox_before_drop ON ddl_command_start
-    WHEN TAG IN ('DROP EXTENSION', 'DROP SCHEMA') EXECUTE FUNCTION outbox_before_drop();
+    WHEN TAG IN ('DROP EXTENSION') EXECUTE FUNCTION outbox_before_drop();
 COMMENT ON EVENT TRIGGER outbox_before_drop
 IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
 

@@ -18,27 +18,18 @@ int partition_count()
     return count;
 }
 
-bool names_one_of(const List* objects, const char* name)
-{
-    ListCell* cell;
-    foreach (cell, objects) {
-        const Node* object = static_cast<const Node*>(lfirst(cell));
-        if (IsA(object, String) && std::strcmp(strVal(object), name) == 0)
-            return true;
-    }
-    return false;
-}
-
-// Will this command take the extension away, if it succeeds?
 bool drops_outbox(const Node* command)
 {
     if (!IsA(command, DropStmt))
         return false;
     const auto* drop = reinterpret_cast<const DropStmt*>(command);
-    if (drop->removeType == OBJECT_EXTENSION)
-        return names_one_of(drop->objects, "outbox");
-    return drop->removeType == OBJECT_SCHEMA && drop->behavior == DROP_CASCADE &&
-           names_one_of(drop->objects, pg::objects().schema_name);
+    if (drop->removeType != OBJECT_EXTENSION)
+        return false;
+    ListCell* cell;
+    foreach (cell, drop->objects)
+        if (std::strcmp(strVal(lfirst(cell)), "outbox") == 0)
+            return true;
+    return false;
 }
 
 } // namespace
@@ -92,8 +83,8 @@ OUTBOX_SQL_FUNCTION(outbox_setup)
     });
 }
 
-// Fires before DROP EXTENSION and DROP SCHEMA: pg_partman must not go on managing a table that is
-// gone. If the command fails, this is rolled back with it.
+// Fires before DROP EXTENSION: pg_partman must not go on managing a table that is gone. If the
+// command fails, this is rolled back with it.
 OUTBOX_SQL_FUNCTION(outbox_before_drop)
 {
     return outbox::pg::entry([&]() -> Datum {
