@@ -131,6 +131,14 @@ const char* EventArguments::name_of(const char* argument) const
     return element < 0 ? argument : psprintf("events[%d].%s", element, argument);
 }
 
+EventParameters parameters_of(const Event& event)
+{
+    return {{UUIDPGetDatum(&event.tracking_id), Int64GetDatum(event.tenant_id),
+             Int16GetDatum(event.event_version), event.aggregate_type, event.aggregate_id,
+             event.event_type, event.payload, event.metadata, event.trace_id.value_or(Datum{0}), 0},
+            {' ', ' ', ' ', ' ', ' ', ' ', ' ', ' ', event.trace_id ? ' ' : 'n', 'n'}};
+}
+
 int64 effective_tenant(const EventArguments& arguments)
 {
     const auto own = settings::tenant_id();

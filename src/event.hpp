@@ -40,6 +40,20 @@ struct Event {
     std::optional<TimestampTz> available_at; // only if it lies in the future
 };
 
+// An event as the parameters of a statement: $1 to $9 are tracking_id, tenant_id, event_version,
+// aggregate_type, aggregate_id, event_type, payload, metadata and trace_id. $10, a time, is left to
+// the statement.
+struct EventParameters {
+    Datum values[10];
+    char nulls[10];
+};
+
+inline constexpr Oid event_parameter_types[] = {UUIDOID, INT8OID,       INT2OID,  TEXTOID,
+                                                TEXTOID, TEXTOID,       JSONBOID, JSONBOID,
+                                                TEXTOID, TIMESTAMPTZOID};
+
+EventParameters parameters_of(const Event& event);
+
 // Checks every argument, fills in the defaults and gives the event its identity.
 Event make_event(const EventArguments& arguments, TimestampTz now);
 

@@ -125,21 +125,12 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 void append_by_statement(const Event& event)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_messages (tenant_id, tracking_id, event_version,"
+        "INSERT INTO @schema@.outbox_messages (tracking_id, tenant_id, event_version,"
         " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
-        {INT8OID, UUIDOID, INT2OID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TEXTOID}};
-
-    const Datum values[] = {Int64GetDatum(event.tenant_id),
-                            UUIDPGetDatum(&event.tracking_id),
-                            Int16GetDatum(event.event_version),
-                            event.aggregate_type,
-                            event.aggregate_id,
-                            event.event_type,
-                            event.payload,
-                            event.metadata,
-                            event.trace_id.value_or(Datum{0})};
-    insert.execute(values, event.trace_id ? nullptr : "        n");
+        event_parameter_types};
+    const EventParameters parameters = parameters_of(event);
+    insert.execute(parameters.values, parameters.nulls);
 }
 
 struct Place {

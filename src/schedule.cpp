@@ -78,19 +78,11 @@ void schedule(const Event& event)
             "INSERT INTO @schema@.outbox_scheduled (tracking_id, tenant_id, event_version,"
             " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
-            {UUIDOID, INT8OID, INT2OID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, TEXTOID,
-             TIMESTAMPTZOID}};
-        const Datum values[] = {UUIDPGetDatum(&event.tracking_id),
-                                Int64GetDatum(event.tenant_id),
-                                Int16GetDatum(event.event_version),
-                                event.aggregate_type,
-                                event.aggregate_id,
-                                event.event_type,
-                                event.payload,
-                                event.metadata,
-                                event.trace_id.value_or(Datum{0}),
-                                TimestampTzGetDatum(*event.available_at)};
-        insert.execute(values, event.trace_id ? nullptr : "        n ");
+            event_parameter_types};
+        EventParameters parameters = parameters_of(event);
+        parameters.values[9] = TimestampTzGetDatum(*event.available_at);
+        parameters.nulls[9] = ' ';
+        insert.execute(parameters.values, parameters.nulls);
     });
 }
 
