@@ -10,7 +10,7 @@ PGFILEDESC = "outbox - transactional outbox"
 OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp))
 
 REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule privileges status
-ISOLATION = dedup first_enqueue changed_log
+ISOLATION = dedup first_enqueue changed_log attached_partition
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 
 WERROR ?= -Werror

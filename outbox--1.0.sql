@@ -64,29 +64,70 @@ IS 'always empty: the indexes that each partition of the log gets';
 -- Partitions
 ----------------------------------------------------------------------------------------------------
 
+-- Bodies in quotes, here and below: one in BEGIN ATOMIC would be read with the search_path of this
+-- script, and could be made to use operators that others have put into the extension's schema.
 CREATE FUNCTION outbox_schema_of(extension name) RETURNS name
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp
-BEGIN ATOMIC
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
-     WHERE e.extname = extension;
-END;
+     WHERE e.extname = extension
+$$;
 COMMENT ON FUNCTION outbox_schema_of(name)
 IS 'internal: the schema that an extension lives in';
 
-CREATE FUNCTION outbox_forget_partitions() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+-- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
+-- done so, would have them called by the owner of the log.
+CREATE FUNCTION outbox_partman_intruders() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH partman AS (
+        SELECT n.oid, n.nspacl, n.nspowner
+          FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
+         WHERE e.extname = 'pg_partman'
+    ), creators AS (
+        SELECT nspowner AS role FROM partman
+         UNION
+        SELECT a.grantee FROM partman, aclexplode(nspacl) AS a WHERE a.privilege_type = 'CREATE'
+         UNION
+        SELECT p.proowner FROM partman n JOIN pg_proc p ON p.pronamespace = n.oid
+         UNION
+        SELECT o.oprowner FROM partman n JOIN pg_operator o ON o.oprnamespace = n.oid
+    ), actual AS (
+        SELECT CASE WHEN role = (SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner')
+                    THEN (SELECT datdba FROM pg_database WHERE datname = current_database())
+                    ELSE role END AS role
+          FROM creators
+    )
+    SELECT string_agg(CASE WHEN a.role = 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END, ', ')
+      FROM actual a LEFT JOIN pg_roles r ON r.oid = a.role
+     WHERE r.rolsuper IS NOT TRUE
+       AND a.role <> (SELECT relowner FROM pg_class
+                       WHERE oid = '@extschema@.outbox_messages'::regclass)
+$$;
+COMMENT ON FUNCTION outbox_partman_intruders()
+IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
+
+CREATE FUNCTION outbox_default_holds_events() RETURNS boolean
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    default_partition regclass;
+    found             boolean;
 BEGIN
-    EXECUTE format('DELETE FROM %I.part_config WHERE parent_table = $1',
-                   @extschema@.outbox_schema_of('pg_partman'))
-      USING @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+    SELECT i.inhrelid INTO default_partition FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+     WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
+       AND pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT';
+    IF default_partition IS NULL THEN
+        RETURN NULL;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', default_partition) INTO found;
+    RETURN found;
 END $$;
-COMMENT ON FUNCTION outbox_forget_partitions()
-IS 'internal: takes the log out of pg_partman''s configuration';
+COMMENT ON FUNCTION outbox_default_holds_events()
+IS 'internal: is there anything in the default partition? NULL if there is no such partition';
 
 -- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
 CREATE FUNCTION outbox_make_partitions(partition_interval text, first_time boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
+SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
 DECLARE
     -- As pg_partman wants it: without quotes.
     log     CONSTANT text := @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
@@ -97,10 +138,18 @@ DECLARE
                                 "weekly": "1 week", "monthly": "1 month"}';
     start   CONSTANT timestamptz := date_trunc(split_part(words ->> partition_interval, ' ', 2),
                                                clock_timestamp());
+    intruders CONSTANT text := @extschema@.outbox_partman_intruders();
 BEGIN
+    IF intruders IS NOT NULL THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('pg_partman''s schema %I is open to %s', partman, intruders),
+            DETAIL = 'Functions created there would run with the rights of the owner of the log.',
+            HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
+                   ' CREATE on this one and drop what others have created in it.';
+    END IF;
     IF first_time THEN
         -- A row without partitions is left over from a log that was dropped with its schema.
-        PERFORM @extschema@.outbox_forget_partitions();
+        EXECUTE format('DELETE FROM %I.part_config WHERE parent_table = $1', partman) USING log;
         -- Version 4 wants the kind of partitioning and knows intervals by words, version 5 neither.
         EXECUTE format('SELECT %I.create_parent(p_parent_table := $1, p_control := ''occurred_at'','
                        ' p_type := $2, p_interval := $3, p_premake := 7, p_jobmon := false,'
@@ -115,10 +164,26 @@ BEGIN
                        ' ignore_default_data = true WHERE parent_table = $1', partman)
           USING log;
     ELSE
+        IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+                        WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
+                          AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT') THEN
+            RAISE object_not_in_prerequisite_state USING
+                MESSAGE = 'the log has no partition but the default one',
+                HINT = 'If that one is empty, drop it and run outbox_setup() again.';
+        END IF;
         EXECUTE format('SELECT %I.run_maintenance(p_parent_table := $1, p_analyze := false,'
                        ' p_jobmon := false)', partman)
           USING log;
     END IF;
+-- pg_partman raises whatever went wrong anew, without its SQLSTATE.
+EXCEPTION WHEN raise_exception OR check_violation THEN
+    IF NOT @extschema@.outbox_default_holds_events() THEN
+        RAISE;
+    END IF;
+    RAISE object_not_in_prerequisite_state USING
+        MESSAGE = 'the default partition holds events of a time that a new partition would cover',
+        DETAIL = SQLERRM,
+        HINT = 'The events are safe, and further ones go to the default partition too.';
 END $$;
 COMMENT ON FUNCTION outbox_make_partitions(text, boolean)
 IS 'internal: has pg_partman make the partitions of the log, seven ahead, and a default';
@@ -304,10 +369,11 @@ CREATE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail tex
 RETURNS SETOF record
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    intruders   text;
     partitions  int;
     last_bound  timestamptz;
     has_default boolean;
-    stray       boolean := false;
+    stray       boolean;
     overdue     bigint;
     since       timestamptz;
 BEGIN
@@ -318,10 +384,16 @@ BEGIN
     RETURN NEXT;
 
     component := 'pg_partman';
-    SELECT 'version ' || extversion INTO detail FROM pg_extension WHERE extname = 'pg_partman';
+    intruders := @extschema@.outbox_partman_intruders();
+    ok := intruders IS NULL;
+    SELECT 'version ' || extversion || coalesce(', in a schema that is open to ' || intruders, '')
+      INTO detail FROM pg_extension WHERE extname = 'pg_partman';
+    hint := CASE WHEN NOT ok THEN 'No partitions are made while others could slip functions of their'
+                                  ' own under pg_partman''s. Its schema must be a superuser''s alone.' END;
     RETURN NEXT;
 
     component := 'preload';
+    hint := NULL;
     ok := @extschema@.outbox_is_preloaded();
     IF ok THEN
         detail := 'the library was loaded at server start';
@@ -350,19 +422,12 @@ BEGIN
     RETURN NEXT;
 
     component := 'default partition';
-    IF has_default THEN
-        EXECUTE format('SELECT EXISTS (SELECT FROM %s)',
-                       (SELECT c.oid::regclass FROM pg_inherits i JOIN pg_class c
-                            ON c.oid = i.inhrelid
-                         WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
-                           AND pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT'))
-           INTO stray;
-    END IF;
-    ok := NOT stray;
-    detail := CASE WHEN NOT has_default THEN 'none' WHEN stray THEN 'holds events'
-                   ELSE 'empty' END;
+    stray := @extschema@.outbox_default_holds_events();
+    ok := stray IS NOT TRUE;
+    detail := CASE WHEN stray IS NULL THEN 'none' WHEN stray THEN 'holds events' ELSE 'empty' END;
     hint := CASE WHEN stray THEN 'Events came while there was no partition for their time. They'
-                                 ' are safe, and consumers see them.' END;
+                                 ' are safe and seen by consumers, but a partition for that time'
+                                 ' cannot be made.' END;
     RETURN NEXT;
 
     component := 'scheduled';
@@ -418,6 +483,10 @@ BEGIN
             HINT = 'Grant to the roles that need it.';
     ELSIF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
         RAISE undefined_object USING MESSAGE = format('role %I does not exist', role);
+    ELSIF role = (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+                   WHERE c.oid = '@extschema@.outbox_messages'::regclass) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('role %I owns the log and can do everything', role);
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_check_role(name)
@@ -432,7 +501,7 @@ BEGIN
     FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function, role);
     END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA @extschema@ TO %I', role);
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
 IS 'lets a role do what a producer, a consumer or an admin does';
@@ -455,17 +524,19 @@ IS 'takes back what outbox_grant() gave';
 -- privileges of this database are.
 DO $$
 DECLARE
-    member record;
+    member    record;
+    path      CONSTANT text := pg_catalog.current_setting('search_path');
+    intruders text;
 BEGIN
+    -- Nothing that others may have put into the extension's schema is to be found from here on.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     FOR member IN
-        SELECT d.classid, d.objid, c.relkind FROM pg_catalog.pg_depend d
-          JOIN pg_catalog.pg_extension e
-            ON d.refclassid = 'pg_catalog.pg_extension'::regclass AND d.refobjid = e.oid
-          LEFT JOIN pg_catalog.pg_class c
-            ON d.classid = 'pg_catalog.pg_class'::regclass AND c.oid = d.objid
+        SELECT d.classid, d.objid, c.relkind FROM pg_depend d
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+          LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
          WHERE e.extname = 'outbox' AND d.deptype = 'e'
     LOOP
-        IF member.classid = 'pg_catalog.pg_proc'::regclass THEN
+        IF member.classid = 'pg_proc'::regclass THEN
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', member.objid::regprocedure);
         ELSIF member.relkind = 'S' THEN
             EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM PUBLIC', member.objid::regclass);
@@ -473,6 +544,13 @@ BEGIN
             EXECUTE format('REVOKE ALL ON TABLE %s FROM PUBLIC', member.objid::regclass);
         END IF;
     END LOOP;
+    intruders := @extschema@.outbox_partman_intruders();
+    IF intruders IS NOT NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('pg_partman''s schema is open to %s', intruders),
+            HINT = 'The log gets no partitions until that schema is a superuser''s alone.';
+    END IF;
+    PERFORM set_config('search_path', path, true);
 END $$;
 
 ----------------------------------------------------------------------------------------------------

@@ -55,6 +55,7 @@ LANGUAGE sql AS $$
 $$;
 SELECT * FROM attempt_second('{"evnet_type": "E"}');
 SELECT * FROM attempt_second('{"evnet_type": null}');
+SELECT code, length(message) FROM attempt_second(jsonb_build_object(repeat('€', 200), 1));
 SELECT * FROM attempt_second('{"aggregate_type": 1}');
 SELECT * FROM attempt_second('{"aggregate_type": null}');
 SELECT * FROM attempt_second('{"aggregate_type": ""}');

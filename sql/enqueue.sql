@@ -107,7 +107,24 @@ EXCEPTION WHEN check_violation THEN
     RAISE NOTICE 'refused by the new constraint';
 END $$;
 ALTER TABLE outbox_messages DROP CONSTRAINT few;
+DELETE FROM outbox_messages WHERE trace_id IS NULL AND aggregate_type <> 'Order';
+UPDATE outbox_messages SET trace_id = '' WHERE trace_id IS NULL;
+ALTER TABLE outbox_messages ALTER trace_id SET NOT NULL;
+DO $$
+BEGIN
+    PERFORM outbox_enqueue('Order', 10, 'OrderConfirmed', '{}');
+EXCEPTION WHEN not_null_violation THEN
+    RAISE NOTICE 'refused by the new constraint';
+END $$;
+ALTER TABLE outbox_messages ALTER trace_id DROP NOT NULL;
 SELECT event_type FROM outbox_messages WHERE aggregate_id = '10' AND aggregate_type = 'Order' ORDER BY id;
+
+-- The session's lastval() still speaks of the session's own sequences.
+CREATE TABLE invoices (id serial);
+INSERT INTO invoices DEFAULT VALUES;
+SELECT outbox_enqueue('Invoice', lastval(), 'InvoiceSent', '{}') IS NOT NULL AS ok;
+SELECT lastval();
+DROP TABLE invoices;
 
 -- No transaction that must not write.
 BEGIN READ ONLY;

@@ -38,34 +38,48 @@ RESET search_path;
 -- takes everything along, pg_partman's configuration included.
 DROP EXTENSION outbox;
 SELECT count(*) FROM partman.part_config;
-CREATE SCHEMA "Event Log";
-CREATE EXTENSION outbox SCHEMA "Event Log";
+CREATE SCHEMA "Event 100% Log";
+CREATE EXTENSION outbox SCHEMA "Event 100% Log";
 SET TimeZone = 'America/St_Johns';
-SELECT "Event Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
-SELECT count(*) FROM "Event Log".outbox_messages;
+SELECT "Event 100% Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
+SELECT count(*) FROM "Event 100% Log".outbox_messages;
 SET TimeZone = 'UTC';
 SET DateStyle = 'ISO';
 SELECT count(*) FILTER (WHERE bound ~ $$TO \('\d{4}-\d\d-\d\d 00:00:00\+00'\)$$) AS at_midnight_utc, count(*) AS partitions
   FROM pg_class c JOIN pg_inherits ON inhrelid = c.oid, replace(pg_get_expr(relpartbound, c.oid), 'DEFAULT', '') AS bound
- WHERE inhparent = '"Event Log".outbox_messages'::regclass;
+ WHERE inhparent = '"Event 100% Log".outbox_messages'::regclass;
 RESET TimeZone;
 RESET DateStyle;
-SELECT component, ok FROM "Event Log".outbox_status() WHERE component = 'partitions';
+SELECT component, ok FROM "Event 100% Log".outbox_status() WHERE component = 'partitions';
 
 -- Dropped with its schema, a row stays behind in pg_partman. It does not keep a new log from its
 -- partitions.
 SET client_min_messages = warning;
-DROP SCHEMA "Event Log" CASCADE;
+DROP SCHEMA "Event 100% Log" CASCADE;
 SELECT count(*) FROM pg_class WHERE relname LIKE 'outbox%';
 SELECT parent_table, automatic_maintenance FROM partman.part_config;
-CREATE SCHEMA "Event Log";
-CREATE EXTENSION outbox SCHEMA "Event Log";
-SELECT "Event Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
-SELECT component, ok FROM "Event Log".outbox_status() WHERE component = 'partitions';
+CREATE SCHEMA "Event 100% Log";
+CREATE EXTENSION outbox SCHEMA "Event 100% Log";
+SELECT "Event 100% Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS enqueued;
+SELECT component, ok FROM "Event 100% Log".outbox_status() WHERE component = 'partitions';
+SELECT "Event 100% Log".outbox_grant('pg_monitor', 'producer');
+SELECT "Event 100% Log".outbox_revoke('pg_monitor', 'producer');
+REVOKE USAGE ON SCHEMA "Event 100% Log" FROM pg_monitor;
 DROP EXTENSION outbox;
-DROP SCHEMA "Event Log";
 RESET client_min_messages;
 SELECT count(*) FROM partman.part_config;
+
+-- Renaming the schema is not supported, but enqueue goes on, and nothing keeps the extension from
+-- being dropped.
+CREATE EXTENSION outbox SCHEMA "Event 100% Log";
+SELECT "Event 100% Log".outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', available_at => now() + interval '1 day') IS NOT NULL AS ok;
+ALTER SCHEMA "Event 100% Log" RENAME TO events;
+SELECT events.outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', available_at => now() + interval '1 day') IS NOT NULL AS ok;
+ALTER TABLE events.outbox_dedup_keys RENAME TO moved;
+SELECT events.outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
+DROP EXTENSION outbox;
+DROP SCHEMA events;
+DELETE FROM partman.part_config;
 
 CREATE EXTENSION outbox;
 SELECT outbox_setup();

@@ -71,6 +71,31 @@ SELECT outbox_grant(NULL, 'producer');
 SELECT outbox_grant('public', 'producer');
 SELECT outbox_revoke('outbox_app', 'boss');
 
+-- The owner's own rights are not to be taken away.
+DO $$
+BEGIN
+    PERFORM outbox_revoke(current_user, 'admin');
+EXCEPTION WHEN invalid_parameter_value THEN
+    RAISE NOTICE 'refused';
+END $$;
+
+-- pg_partman calls what it finds in its schema with the rights of the owner of the log. No partitions
+-- are made while others can put anything there, or have.
+GRANT USAGE, CREATE ON SCHEMA partman TO outbox_app;
+SELECT outbox_setup();
+SELECT ok, detail LIKE '%open to outbox_app%' AS named FROM outbox_status() WHERE component = 'pg_partman';
+SET ROLE outbox_app;
+CREATE FUNCTION partman.format(text, text) RETURNS text LANGUAGE sql AS 'SELECT $1';
+RESET ROLE;
+REVOKE CREATE ON SCHEMA partman FROM outbox_app;
+SELECT outbox_setup();
+GRANT CREATE ON SCHEMA partman TO PUBLIC;
+DROP FUNCTION partman.format(text, text);
+SELECT outbox_setup();
+REVOKE CREATE ON SCHEMA partman FROM PUBLIC;
+REVOKE USAGE ON SCHEMA partman FROM outbox_app;
+SELECT outbox_setup();
+
 SELECT outbox_revoke('Odd "Name"', 'admin');
 REVOKE USAGE ON SCHEMA public FROM outbox_app, "Odd ""Name""";
 DROP ROLE outbox_app, "Odd ""Name""";

@@ -16,6 +16,20 @@ END $$;
 SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}') IS NOT NULL AS ok;
 SELECT component, ok, hint FROM outbox_status() WHERE component LIKE '%partition%';
 
+\set SHOW_CONTEXT never
+SELECT outbox_setup();
+
+-- Nor can a partition be made for a time whose events are in the default one already.
+DROP EXTENSION outbox;
+CREATE EXTENSION outbox;
+SELECT outbox_setup();
+INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+    VALUES (date_trunc('day', now(), 'UTC') + interval '8 days 1 hour', 'Order', '1', 'OrderConfirmed', '{}');
+UPDATE partman.part_config SET premake = 9;
+\set VERBOSITY sqlstate
+SELECT outbox_setup();
+\set VERBOSITY default
+
 -- Dropped and made anew, it starts from nothing.
 DROP EXTENSION outbox;
 SELECT count(*) FROM pg_class WHERE relname LIKE 'outbox%';

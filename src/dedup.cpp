@@ -2,6 +2,7 @@
 
 #include "pg/catalog.hpp"
 #include "pg/guc.hpp"
+#include "pg/key_lock.hpp"
 #include "pg/spi.hpp"
 #include "pg/table.hpp"
 
@@ -11,6 +12,41 @@ namespace {
 
 // The columns of outbox_dedup_keys in the order of the install script.
 enum Column { col_tenant_id, col_expires_at, col_tracking_id, col_dedup_key, column_count };
+
+constexpr pg::ColumnShape shape[column_count] = {
+    {"tenant_id", INT8OID},
+    {"expires_at", TIMESTAMPTZOID},
+    {"tracking_id", UUIDOID},
+    {"dedup_key", TEXTOID},
+};
+
+bool has_expected_key(Relation keys)
+{
+    list_free(RelationGetIndexList(keys)); // finds rd_pkindex
+    if (!OidIsValid(keys->rd_pkindex))
+        return false;
+    const Relation index = index_open(keys->rd_pkindex, AccessShareLock);
+    const int2vector& columns = index->rd_index->indkey;
+    const bool expected = index->rd_index->indisvalid && index->rd_index->indnkeyatts == 2 &&
+                          columns.values[0] == col_tenant_id + 1 &&
+                          columns.values[1] == col_dedup_key + 1;
+    index_close(index, NoLock);
+    return expected;
+}
+
+// Is the table still as the extension made it, so that rows may go past the executor?
+bool takes_rows_directly(Relation keys)
+{
+    static uint64 known_generation = PG_UINT64_MAX;
+    static bool known_answer = false;
+    if (known_generation != pg::catalog_generation()) {
+        const uint64 generation = pg::catalog_generation();
+        known_answer = pg::has_shape(keys, shape, column_count) && pg::is_plain(keys) &&
+                       has_expected_key(keys);
+        known_generation = generation;
+    }
+    return known_answer;
+}
 
 TimestampTz expiry(TimestampTz now)
 {
@@ -48,9 +84,9 @@ Remembered read_row(Relation keys, TupleTableSlot* row)
             *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull))};
 }
 
-// Looks once. A row that another transaction is inserting or deleting is reported in `unfinished`.
+// A row that another transaction is inserting or deleting is reported in `unfinished` instead.
 // Mirrors check_exclusion_or_unique_constraint().
-std::optional<Remembered> look_up(pg::TableWriter& writer, const Event& event,
+std::optional<Remembered> look_up(const pg::TableWriter& writer, const Event& event,
                                   TransactionId* unfinished)
 {
     const Relation keys = writer.relation;
@@ -76,18 +112,6 @@ std::optional<Remembered> look_up(pg::TableWriter& writer, const Event& event,
     index_endscan(scan);
     ExecDropSingleTupleTableSlot(row);
     return remembered;
-}
-
-// Looks until there is nothing left to wait for.
-std::optional<Remembered> find_key(pg::TableWriter& writer, const Event& event)
-{
-    for (;;) {
-        TransactionId unfinished;
-        const auto remembered = look_up(writer, event, &unfinished);
-        if (!TransactionIdIsValid(unfinished))
-            return remembered;
-        XactLockTableWait(unfinished, nullptr, nullptr, XLTW_None);
-    }
 }
 
 // Of several who find the key expired, one takes it over; the others wait here and then find that
@@ -119,19 +143,77 @@ void fill(TupleTableSlot* slot, const Event& event, TimestampTz now)
     ExecStoreVirtualTuple(slot);
 }
 
-std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, TimestampTz now)
+uint64 hash_of(const Event& event)
 {
+    const text* key = DatumGetTextPP(*event.dedup_key);
+    return DatumGetUInt64(
+        hash_any_extended(reinterpret_cast<const unsigned char*>(VARDATA_ANY(key)),
+                          static_cast<int>(VARSIZE_ANY_EXHDR(key)), event.tenant_id));
+}
+
+// Looks for the key and, if nobody has it, inserts it before anybody else can look. Without the
+// lock two could both find nothing, and the one that loses would leave a row for others to trip on.
+std::optional<Remembered> find_or_insert(pg::TableWriter& writer, const Event& event,
+                                         TimestampTz now, TransactionId* unfinished)
+{
+    const uint64 hash = hash_of(event);
+    pg::lock_key(hash);
+    const auto remembered = look_up(writer, event, unfinished);
+    if (!remembered && !TransactionIdIsValid(*unfinished)) {
+        fill(pg::fresh_slot(writer, 0), event, now);
+        pg::insert(writer, 1);
+    }
+    pg::unlock_key(hash);
+    return remembered;
+}
+
+std::optional<pg_uuid_t> claim_directly(Relation keys, const Event& event, TimestampTz now)
+{
+    pg::TableWriter writer = pg::open_writer(keys, 1);
+    std::optional<pg_uuid_t> first;
     for (;;) {
-        const auto remembered = find_key(writer, event);
-        if (!remembered) {
-            fill(pg::fresh_slot(writer, 0), event, now);
-            if (pg::insert_if_unique(writer, pg::primary_key(writer)))
-                return std::nullopt;
-        } else if (remembered->expires_at > now) {
-            return remembered->tracking_id;
-        } else if (take_over_expired(event, now)) {
-            return std::nullopt;
+        TransactionId unfinished;
+        const auto remembered = find_or_insert(writer, event, now, &unfinished);
+        if (TransactionIdIsValid(unfinished)) {
+            XactLockTableWait(unfinished, nullptr, nullptr, XLTW_None);
+            continue;
         }
+        if (remembered && remembered->expires_at > now)
+            first = remembered->tracking_id;
+        if (!remembered || first || take_over_expired(event, now))
+            break;
+    }
+    pg::close_writer(writer);
+    return first;
+}
+
+// The way for a table that somebody has changed.
+std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.outbox_dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
+        " VALUES ($1, $2, $3, $4) ON CONFLICT (tenant_id, dedup_key) DO NOTHING",
+        {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID}};
+    static constinit pg::Statement find{
+        "SELECT tracking_id, expires_at FROM @schema@.outbox_dedup_keys"
+        " WHERE tenant_id = $1 AND dedup_key = $2",
+        {INT8OID, TEXTOID}};
+
+    const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
+                            UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now))};
+    for (;;) {
+        CHECK_FOR_INTERRUPTS();
+        if (insert.execute(values) == 1)
+            return std::nullopt;
+        if (find.execute(values) == 0)
+            continue;
+        bool isnull;
+        const HeapTuple row = SPI_tuptable->vals[0];
+        const Datum expires_at = SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull);
+        if (DatumGetTimestampTz(expires_at) > now)
+            return *DatumGetUUIDP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+        if (take_over_expired(event, now))
+            return std::nullopt;
     }
 }
 
@@ -139,10 +221,12 @@ std::optional<pg_uuid_t> claim_key(pg::TableWriter& writer, const Event& event, 
 
 std::optional<pg_uuid_t> find_duplicate(const Event& event, TimestampTz now)
 {
+    std::optional<pg_uuid_t> first;
     const Relation keys = table_open(pg::objects().dedup_keys, RowExclusiveLock);
-    pg::TableWriter writer = pg::open_writer(keys, 1);
-    const auto first = claim_key(writer, event, now);
-    pg::close_writer(writer);
+    if (takes_rows_directly(keys))
+        first = claim_directly(keys, event, now);
+    else
+        pg::as_owner([&] { first = claim_by_statement(event, now); });
     table_close(keys, NoLock);
     return first;
 }

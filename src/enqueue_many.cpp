@@ -106,7 +106,8 @@ Key known_key(const EventArguments& event, std::string_view name)
             return static_cast<Key>(i);
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                     errmsg("events[%d] has an unknown key \"%s\"", event.element,
-                           pnstrdup(name.data(), Min(name.size(), limits::max_name_bytes))),
+                           pnstrdup(name.data(), pg_mbcliplen(name.data(), name.size(),
+                                                              limits::max_name_bytes))),
                     errhint("Known keys are the names of the arguments of outbox_enqueue().")));
     pg_unreachable();
 }

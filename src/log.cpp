@@ -30,12 +30,7 @@ enum Column {
     column_count
 };
 
-struct ColumnShape {
-    const char* name;
-    Oid type;
-};
-
-constexpr ColumnShape shape[column_count] = {
+constexpr pg::ColumnShape shape[column_count] = {
     {"xid", XID8OID},
     {"id", INT8OID},
     {"occurred_at", TIMESTAMPTZOID},
@@ -50,18 +45,11 @@ constexpr ColumnShape shape[column_count] = {
     {"trace_id", TEXTOID},
 };
 
+// What else could be demanded of a row is demanded of every event anyway.
 bool has_expected_shape(Relation relation)
 {
-    const TupleDesc descriptor = RelationGetDescr(relation);
-    if (descriptor->natts != column_count)
-        return false;
-    for (int i = 0; i < column_count; ++i) {
-        const Form_pg_attribute attribute = TupleDescAttr(descriptor, i);
-        if (attribute->attisdropped || attribute->atttypid != shape[i].type ||
-            std::strcmp(NameStr(attribute->attname), shape[i].name) != 0)
-            return false;
-    }
-    return true;
+    return pg::has_shape(relation, shape, column_count) &&
+           !TupleDescAttr(RelationGetDescr(relation), col_trace_id)->attnotnull;
 }
 
 // May rows go straight into this partition, past the executor? Only if log and partition are as the
@@ -112,11 +100,11 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     // The xid before the first id: a claim that reads the sequence and then the next xid must find
     // every transaction that can own an id up to there.
     const FullTransactionId xid = GetTopFullTransactionId();
-    const pg::DrawnIds ids = pg::draw(pg::objects().log_sequence, count);
+    const int64 first_id = pg::draw(pg::objects().log_sequence, count);
 
     pg::TableWriter writer = pg::open_writer(partition, count);
     for (int i = 0; i < count; ++i)
-        fill(pg::fresh_slot(writer, i), events[i], xid, ids[i], occurred_at);
+        fill(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at);
     pg::insert(writer, count);
     pg::close_writer(writer);
 }
@@ -139,15 +127,31 @@ struct Place {
     TimestampTz occurred_at;
 };
 
+// The log, locked. Another session may have replaced it while this one waited.
+Relation open_log()
+{
+    const Relation log = try_table_open(pg::objects().log, RowExclusiveLock);
+    return log != nullptr ? log : table_open(pg::objects().log, RowExclusiveLock);
+}
+
 // Opens log and partition, both locked; makes partitions if there is none for now.
 Place open_place()
 {
-    for (bool made = false;; made = true) {
-        const Relation log = table_open(pg::objects().log, RowExclusiveLock);
+    bool made = false;
+    for (;;) {
+        const Relation log = open_log();
         const TimestampTz now = GetCurrentTimestamp();
-        const Oid partition = partition_for(log, now);
-        if (OidIsValid(partition))
-            return {log, table_open(partition, RowExclusiveLock), now};
+        const Oid oid = partition_for(log, now);
+        if (OidIsValid(oid)) {
+            // While this one waited for its lock, a partition may have come that takes over from
+            // the default one: rows against its bounds would be lost to searches and to pg_dump.
+            const Relation partition = table_open(oid, RowExclusiveLock);
+            if (partition_for(log, now) == oid)
+                return {log, partition, now};
+            table_close(partition, RowExclusiveLock);
+            table_close(log, RowExclusiveLock);
+            continue;
+        }
 
         // Whoever makes partitions needs a stronger lock. Two that hold this one and want that one
         // would be a deadlock.
@@ -157,6 +161,7 @@ Place open_place()
                             errmsg("the log has no partition for the present time"),
                             errhint("See SELECT * FROM outbox_status().")));
         set_up_partitions();
+        made = true;
     }
 }
 
@@ -183,6 +188,6 @@ OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
     return outbox::pg::entry([&] {
         (void)GetTopTransactionId();
-        PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1).first);
+        PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1));
     });
 }

@@ -32,6 +32,26 @@ bool drops_outbox(const Node* command)
     return false;
 }
 
+// With names as they are now: nothing here may keep anybody from dropping the extension.
+void forget_partitions()
+{
+    const char* partman = pg::schema_of("pg_partman");
+    const auto objects = pg::find_objects();
+    if (partman == nullptr || !objects)
+        return;
+    pg::as_owner([&] {
+        Oid types[] = {TEXTOID};
+        Datum values[] = {
+            CStringGetTextDatum(psprintf("%s.outbox_messages", objects->schema_name))};
+        const int result =
+            SPI_execute_with_args(psprintf("DELETE FROM %s.part_config WHERE parent_table = $1",
+                                           quote_identifier(partman)),
+                                  1, types, values, nullptr, false, 0);
+        if (result != SPI_OK_DELETE)
+            elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
+    });
+}
+
 } // namespace
 
 Oid partition_for(Relation log, TimestampTz time)
@@ -58,9 +78,14 @@ void set_up_partitions()
     // The lock comes before the look: of several who find no partition one makes them, and the
     // others see it. The relation cache knows the truth whatever the caller's snapshot is.
     const Oid log = pg::objects().log;
-    if (partition_count() == 0)
-        LockRelationOid(log, AccessExclusiveLock);
     const bool first_time = partition_count() == 0;
+    if (first_time) {
+        LockRelationOid(log, AccessExclusiveLock);
+        if (partition_count() > 0) {
+            UnlockRelationOid(log, AccessExclusiveLock);
+            return;
+        }
+    }
 
     pg::as_owner([&] {
         static constinit pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2)",
@@ -92,12 +117,8 @@ OUTBOX_SQL_FUNCTION(outbox_before_drop)
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("outbox_before_drop() is an event trigger function")));
         const auto* event = reinterpret_cast<EventTriggerData*>(fcinfo->context);
-        if (outbox::drops_outbox(event->parsetree) && OidIsValid(outbox::pg::partman_schema()))
-            outbox::pg::as_owner([] {
-                static constinit outbox::pg::Statement forget{
-                    "SELECT @schema@.outbox_forget_partitions()"};
-                forget.execute(nullptr);
-            });
+        if (outbox::drops_outbox(event->parsetree))
+            outbox::forget_partitions();
         PG_RETURN_NULL();
     });
 }

@@ -46,15 +46,6 @@ Oid schema_of_extension(Oid extension)
     return schema;
 }
 
-Oid relation_named(const char* name, Oid schema)
-{
-    const Oid relation = get_relname_relid(name, schema);
-    if (!OidIsValid(relation))
-        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-                        errmsg("relation \"%s\" of extension \"outbox\" is missing", name)));
-    return relation;
-}
-
 Oid owner_of(Oid relation)
 {
     const HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
@@ -65,39 +56,44 @@ Oid owner_of(Oid relation)
     return owner;
 }
 
-Objects look_up()
+} // namespace
+
+std::optional<Objects> find_objects()
 {
+    if (valid)
+        return cached;
     const Oid extension = get_extension_oid("outbox", true);
     if (!OidIsValid(extension))
-        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-                        errmsg("extension \"outbox\" is not installed in this database"),
-                        errhint("Run CREATE EXTENSION outbox CASCADE.")));
+        return std::nullopt;
 
+    // A look-up can itself take in invalidations; what it found is kept only if there were none.
+    const uint64 before = generation;
     Objects found;
     found.schema = schema_of_extension(extension);
     const char* name = get_namespace_name(found.schema);
-    if (name == nullptr)
-        elog(ERROR, "cache lookup failed for namespace %u", found.schema);
+    found.log = get_relname_relid("outbox_messages", found.schema);
+    found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
+    found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
+    if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.log_sequence) ||
+        !OidIsValid(found.dedup_keys))
+        return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
-    found.log = relation_named("outbox_messages", found.schema);
-    found.log_sequence = relation_named("outbox_messages_id_seq", found.schema);
-    found.dedup_keys = relation_named("outbox_dedup_keys", found.schema);
     found.owner = owner_of(found.log);
+
+    cached = found;
+    valid = generation == before;
     return found;
 }
 
-} // namespace
-
-const Objects& objects()
+Objects objects()
 {
-    // A look-up can itself take in invalidations; what it found is good only if there were none.
-    while (!valid) {
-        const uint64 before = generation;
-        const Objects found = look_up();
-        cached = found;
-        valid = generation == before;
-    }
-    return cached;
+    const auto found = find_objects();
+    if (!found)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                        errmsg("extension \"outbox\" is not installed in this database, or a "
+                               "table of it has another name"),
+                        errhint("Run CREATE EXTENSION outbox CASCADE, or rename the table back.")));
+    return *found;
 }
 
 uint64 catalog_generation()
@@ -110,10 +106,10 @@ void watch_relation(Oid relation)
     watched_relation = relation;
 }
 
-Oid partman_schema()
+const char* schema_of(const char* extension)
 {
-    const Oid extension = get_extension_oid("pg_partman", true);
-    return OidIsValid(extension) ? schema_of_extension(extension) : InvalidOid;
+    const Oid oid = get_extension_oid(extension, true);
+    return OidIsValid(oid) ? get_namespace_name(schema_of_extension(oid)) : nullptr;
 }
 
 void watch_catalog()

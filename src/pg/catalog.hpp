@@ -3,6 +3,8 @@
 
 #include "pg/prelude.hpp"
 
+#include <optional>
+
 namespace outbox::pg {
 
 struct Objects {
@@ -14,8 +16,11 @@ struct Objects {
     char schema_name[NAMEDATALEN];
 };
 
-// Raises undefined_object when the extension is not installed in this database.
-const Objects& objects();
+// Empty when the extension is not installed in this database, or not whole.
+std::optional<Objects> find_objects();
+
+// Raises undefined_object instead.
+Objects objects();
 
 // Counts changes: of the objects, their schema or their definitions. Whatever is derived from the
 // catalog and kept beyond a statement is good for as long as this number stays.
@@ -24,8 +29,9 @@ uint64 catalog_generation();
 // Also count changes of this relation, in place of the one watched before.
 void watch_relation(Oid relation);
 
-// The schema that pg_partman lives in; InvalidOid when it is not installed.
-Oid partman_schema();
+// The schema that an extension lives in, in memory of the current context; nullptr when it is not
+// installed.
+const char* schema_of(const char* extension);
 
 // Registers the callbacks; once, when the library is loaded.
 void watch_catalog();

@@ -70,55 +70,51 @@ void log_page(Relation sequence, const SequencePage& page)
     PageSetLSN(BufferGetPage(page.buffer), end);
 }
 
-// Mirrors nextval_internal() for a sequence that has been called and whose cache is as large as the
-// demand. Returns the first of the values.
+// Mirrors nextval_internal() for a sequence whose cache is as large as the demand.
 int64 advance(Relation sequence, int64 highest, int count)
 {
     const SequencePage page = lock_page(sequence);
-    const int64 last = page.data->last_value;
-    if (last > highest - count)
+    const bool is_called = page.data->is_called;
+    const int64 first = page.data->last_value + (is_called ? 1 : 0);
+    if (page.data->last_value > highest - count)
         ereport(ERROR, (errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
                         errmsg("sequence \"%s\" has not enough values left",
                                RelationGetRelationName(sequence))));
-    const int64 new_last = last + count;
+    const int64 last = first + count - 1;
 
     // Logged beyond the demand, and again after each checkpoint, or replay from there would not
     // know of the values in use.
-    const bool must_log =
-        page.data->log_cnt < count || PageGetLSN(BufferGetPage(page.buffer)) <= GetRedoRecPtr();
-    const int64 logged =
-        must_log ? new_last + Min(log_ahead, highest - new_last) : last + page.data->log_cnt;
+    const bool must_log = !is_called || page.data->log_cnt < count ||
+                          PageGetLSN(BufferGetPage(page.buffer)) <= GetRedoRecPtr();
+    const int64 logged = must_log ? last + Min(log_ahead, highest - last)
+                                  : page.data->last_value + page.data->log_cnt;
 
     // The state in the log comes first; nobody sees it here, because the page is locked.
     START_CRIT_SECTION();
     MarkBufferDirty(page.buffer);
+    page.data->is_called = true;
     if (must_log && RelationNeedsWAL(sequence)) {
         page.data->last_value = logged;
         page.data->log_cnt = 0;
         log_page(sequence, page);
     }
-    page.data->last_value = new_last;
-    page.data->log_cnt = logged - new_last;
+    page.data->last_value = last;
+    page.data->log_cnt = logged - last;
     END_CRIT_SECTION();
 
     UnlockReleaseBuffer(page.buffer);
-    return last + 1;
+    return first;
 }
 
 } // namespace
 
-DrawnIds draw(Oid sequence, int count)
+int64 draw(Oid sequence, int count)
 {
-    const int64 highest = check_usable(sequence);
-    // The first one in the ordinary way: that takes the lock which is held to the end of the
-    // transaction, and leaves a sequence that has been called.
-    DrawnIds ids{nextval_internal(sequence, false), 0};
-    if (count > 1) {
-        const Relation relation = relation_open(sequence, NoLock);
-        ids.second = advance(relation, highest, count - 1);
-        relation_close(relation, NoLock);
-    }
-    return ids;
+    // Held to the end of the transaction, so that the sequence stays as it was checked to be.
+    const Relation relation = relation_open(sequence, RowExclusiveLock);
+    const int64 first = advance(relation, check_usable(sequence), count);
+    relation_close(relation, NoLock);
+    return first;
 }
 
 } // namespace outbox::pg

@@ -5,17 +5,10 @@
 
 namespace outbox::pg {
 
-// Values of a sequence in the order that they were drawn in.
-struct DrawnIds {
-    int64 first;
-    int64 second; // the others follow it without a gap
-
-    int64 operator[](int index) const { return index == 0 ? first : second + index - 1; }
-};
-
-// Draws `count` values, in one go: as if nextval() had been called as often, but with the lock on
-// the sequence's page taken twice. Refuses a sequence that claims could not reckon with: one that
+// Draws `count` consecutive values and returns the first: as if nextval() had been called as often
+// with nobody in between, but with one lock of the sequence's page, and without becoming what the
+// session's lastval() speaks of. Refuses a sequence that claims could not reckon with: one that
 // hands out blocks, falls or cycles. The transaction must have its xid.
-DrawnIds draw(Oid sequence, int count);
+int64 draw(Oid sequence, int count);
 
 } // namespace outbox::pg

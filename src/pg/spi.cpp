@@ -12,7 +12,8 @@ constexpr const char* schema_mark = "@schema@";
 
 char* with_schema(const char* text)
 {
-    const char* schema = quote_identifier(objects().schema_name);
+    const Objects known = objects();
+    const char* schema = quote_identifier(known.schema_name);
     StringInfoData sql;
     initStringInfo(&sql);
     while (const char* mark = std::strstr(text, schema_mark)) {
@@ -30,8 +31,8 @@ void Statement::prepare()
 {
     // The server replans by itself, but always from the same text, and a schema can be renamed. A
     // plan that is replaced is not freed: it may be running, further up the stack.
-    const char* schema = objects().schema_name;
-    if (plan_ != nullptr && std::strcmp(schema_, schema) == 0)
+    const Objects known = objects();
+    if (plan_ != nullptr && std::strcmp(schema_, known.schema_name) == 0)
         return;
     const SPIPlanPtr plan = SPI_prepare(with_schema(text_), count_, types_);
     if (plan == nullptr)
@@ -39,7 +40,7 @@ void Statement::prepare()
     if (SPI_keepplan(plan) != 0)
         elog(ERROR, "SPI_keepplan failed");
     plan_ = plan;
-    strlcpy(schema_, schema, NAMEDATALEN);
+    strlcpy(schema_, known.schema_name, NAMEDATALEN);
 }
 
 uint64 Statement::execute(const Datum* values, const char* nulls)

@@ -1,5 +1,7 @@
 #include "pg/table.hpp"
 
+#include <cstring>
+
 namespace outbox::pg {
 
 namespace {
@@ -20,33 +22,15 @@ bool has_plain_indexes(Relation relation)
     return plain;
 }
 
-const FormData_pg_index& index_form(const TableWriter& writer, int number)
-{
-    return *writer.result->ri_IndexRelationDescs[number]->rd_index;
-}
-
-bool insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot,
-                       IndexUniqueCheck check)
+void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
 {
     Datum values[INDEX_MAX_KEYS];
     bool isnull[INDEX_MAX_KEYS];
+    const Relation index = writer.result->ri_IndexRelationDescs[number];
     IndexInfo* info = writer.result->ri_IndexRelationInfo[number];
     FormIndexDatum(info, slot, nullptr, values, isnull);
-    return index_insert(writer.result->ri_IndexRelationDescs[number], values, isnull,
-                        &slot->tts_tid, writer.relation, check, false, info);
-}
-
-// Index by index, so that each one's last page stays at hand.
-void insert_into_indexes(TableWriter& writer, int count, int except)
-{
-    for (int i = 0; i < writer.result->ri_NumIndices; ++i) {
-        if (i == except || !writer.result->ri_IndexRelationInfo[i]->ii_ReadyForInserts)
-            continue;
-        const IndexUniqueCheck check =
-            index_form(writer, i).indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO;
-        for (int row = 0; row < count; ++row)
-            insert_into_index(writer, i, writer.slots[row], check);
-    }
+    index_insert(index, values, isnull, &slot->tts_tid, writer.relation,
+                 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
 }
 
 } // namespace
@@ -59,6 +43,20 @@ bool is_plain(Relation relation)
     return relation->rd_rel->relkind == RELKIND_RELATION && relation->trigdesc == nullptr &&
            relation->rd_rules == nullptr && !relation->rd_rel->relforcerowsecurity && !computed &&
            has_plain_indexes(relation);
+}
+
+bool has_shape(Relation relation, const ColumnShape* columns, int count)
+{
+    const TupleDesc descriptor = RelationGetDescr(relation);
+    if (descriptor->natts != count)
+        return false;
+    for (int i = 0; i < count; ++i) {
+        const Form_pg_attribute attribute = TupleDescAttr(descriptor, i);
+        if (attribute->attisdropped || attribute->atttypid != columns[i].type ||
+            std::strcmp(NameStr(attribute->attname), columns[i].name) != 0)
+            return false;
+    }
+    return true;
 }
 
 TableWriter open_writer(Relation relation, int capacity)
@@ -99,32 +97,22 @@ void insert(TableWriter& writer, int count)
     else
         table_multi_insert(writer.relation, writer.slots, count, command, 0, nullptr);
 
-    insert_into_indexes(writer, count, -1);
+    // Index by index, so that each one's last page stays at hand.
+    for (int i = 0; i < writer.result->ri_NumIndices; ++i) {
+        if (!writer.result->ri_IndexRelationInfo[i]->ii_ReadyForInserts)
+            continue;
+        for (int row = 0; row < count; ++row)
+            insert_into_index(writer, i, writer.slots[row]);
+    }
 }
 
 int primary_key(const TableWriter& writer)
 {
     for (int i = 0; i < writer.result->ri_NumIndices; ++i)
-        if (index_form(writer, i).indisprimary)
+        if (writer.result->ri_IndexRelationDescs[i]->rd_index->indisprimary)
             return i;
     elog(ERROR, "table \"%s\" has no primary key", RelationGetRelationName(writer.relation));
     pg_unreachable();
-}
-
-bool insert_if_unique(TableWriter& writer, int primary_key)
-{
-    TupleTableSlot* slot = writer.slots[0];
-    table_tuple_insert(writer.relation, slot, GetCurrentCommandId(true), 0, nullptr);
-
-    // Of several who get here at once, the one that reaches the index page first hears of no
-    // conflict, and every other one does.
-    if (insert_into_index(writer, primary_key, slot, UNIQUE_CHECK_PARTIAL)) {
-        insert_into_indexes(writer, 1, primary_key);
-        return true;
-    }
-    CommandCounterIncrement();
-    simple_table_tuple_delete(writer.relation, &slot->tts_tid, GetLatestSnapshot());
-    return false;
 }
 
 } // namespace outbox::pg

@@ -17,6 +17,13 @@ struct TableWriter {
 // an INSERT would do.
 bool is_plain(Relation relation);
 
+// Are these, in this order, the relation's columns?
+struct ColumnShape {
+    const char* name;
+    Oid type;
+};
+bool has_shape(Relation relation, const ColumnShape* columns, int count);
+
 // For a relation that is_plain(). Memory comes from the current context.
 TableWriter open_writer(Relation relation, int capacity);
 void close_writer(TableWriter& writer);
@@ -27,11 +34,7 @@ TupleTableSlot* fresh_slot(TableWriter& writer, int index);
 // Inserts the first `count` slots, each filled and passed to ExecStoreVirtualTuple().
 void insert(TableWriter& writer, int count);
 
-// Which of the writer's indexes the primary key is.
+// Which of the writer's indexes the primary key is. There must be one.
 int primary_key(const TableWriter& writer);
-
-// Inserts slot 0. Returns false, and has inserted nothing, if somebody else has a row with the same
-// primary key, committed or not.
-bool insert_if_unique(TableWriter& writer, int primary_key);
 
 } // namespace outbox::pg

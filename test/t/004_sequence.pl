@@ -25,6 +25,12 @@ is($query->("SELECT last_value, is_called FROM outbox_messages_id_seq"), "$sum|t
 is($query->("SELECT pg_sequence_last_value('outbox_messages_id_seq')"), $sum, 'also as claims read it');
 is($query->("SELECT nextval('outbox_messages_id_seq')"), $sum + 1, 'nextval() goes on from there');
 
+# Moved forward to a value that has not been used itself.
+$query->('SELECT setval(\'outbox_messages_id_seq\', ' . ($sum + 100) . ', false)');
+$query->('SELECT enqueue_batch(5)');
+is($query->("SELECT min(id), max(id) FROM outbox_messages WHERE id > $sum"), ($sum + 100) . '|' . ($sum + 104), 'a batch starts at a value that was set as not yet called');
+is($query->("SELECT nextval('outbox_messages_id_seq')"), $sum + 105, 'and nextval() goes on behind it');
+
 # What was logged must cover what was used: crash right after a commit, with and without a checkpoint
 # before it, and look whether an id comes again.
 for my $size (1, 2, 31, 33, 100, 500)
