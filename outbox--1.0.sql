@@ -105,19 +105,29 @@ $$;
 COMMENT ON FUNCTION outbox_partman_intruders()
 IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
 
+CREATE FUNCTION outbox_partitions(OUT partition regclass, OUT is_default boolean,
+                                  OUT upper_bound timestamptz)
+RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.oid::regclass, bound = 'DEFAULT',
+           substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
+      FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
+           pg_get_expr(c.relpartbound, c.oid) AS bound
+     WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
+$$;
+COMMENT ON FUNCTION outbox_partitions()
+IS 'internal: the partitions of the log, and where each ends';
+
 CREATE FUNCTION outbox_default_holds_events() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    default_partition regclass;
-    found             boolean;
+    default_partition CONSTANT regclass :=
+        (SELECT partition FROM @extschema@.outbox_partitions() WHERE is_default);
+    found boolean;
 BEGIN
-    SELECT i.inhrelid INTO default_partition FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-     WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
-       AND pg_get_expr(c.relpartbound, c.oid) = 'DEFAULT';
-    IF default_partition IS NULL THEN
-        RETURN NULL;
+    IF default_partition IS NOT NULL THEN
+        EXECUTE format('SELECT EXISTS (SELECT FROM %s)', default_partition) INTO found;
     END IF;
-    EXECUTE format('SELECT EXISTS (SELECT FROM %s)', default_partition) INTO found;
     RETURN found;
 END $$;
 COMMENT ON FUNCTION outbox_default_holds_events()
@@ -139,6 +149,8 @@ DECLARE
     start   CONSTANT timestamptz := date_trunc(split_part(words ->> partition_interval, ' ', 2),
                                                clock_timestamp());
     intruders CONSTANT text := @extschema@.outbox_partman_intruders();
+    wanted    int;
+    ahead     int;
 BEGIN
     IF intruders IS NOT NULL THEN
         RAISE insufficient_privilege USING
@@ -163,27 +175,36 @@ BEGIN
         EXECUTE format('UPDATE %I.part_config SET infinite_time_partitions = true,'
                        ' ignore_default_data = true WHERE parent_table = $1', partman)
           USING log;
-    ELSE
-        IF NOT EXISTS (SELECT FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-                        WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
-                          AND pg_get_expr(c.relpartbound, c.oid) <> 'DEFAULT') THEN
-            RAISE object_not_in_prerequisite_state USING
-                MESSAGE = 'the log has no partition but the default one',
-                HINT = 'If that one is empty, drop it and run outbox_setup() again.';
-        END IF;
+        RETURN;
+    END IF;
+
+    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions() WHERE NOT is_default) THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = 'the log has no partition but the default one',
+            HINT = 'If that one is empty, drop it and run outbox_setup() again.';
+    END IF;
+    -- What goes wrong here, some versions raise anew without its SQLSTATE, and some only mention.
+    BEGIN
         EXECUTE format('SELECT %I.run_maintenance(p_parent_table := $1, p_analyze := false,'
                        ' p_jobmon := false)', partman)
           USING log;
+    EXCEPTION WHEN raise_exception OR check_violation THEN
+        IF @extschema@.outbox_default_holds_events() IS NOT TRUE THEN
+            RAISE;
+        END IF;
+    END;
+    EXECUTE format('SELECT premake FROM %I.part_config WHERE parent_table = $1', partman)
+       INTO wanted USING log;
+    SELECT count(*) INTO ahead FROM @extschema@.outbox_partitions()
+     WHERE upper_bound > clock_timestamp();
+    IF ahead < wanted THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('pg_partman made %s partitions ahead instead of %s', ahead, wanted),
+            HINT = CASE WHEN @extschema@.outbox_default_holds_events()
+                        THEN 'The default partition holds events of a time that a new partition'
+                             ' would cover. They are safe, and further ones go there too.'
+                        ELSE 'pg_partman''s warnings in the server log say why.' END;
     END IF;
--- pg_partman raises whatever went wrong anew, without its SQLSTATE.
-EXCEPTION WHEN raise_exception OR check_violation THEN
-    IF NOT @extschema@.outbox_default_holds_events() THEN
-        RAISE;
-    END IF;
-    RAISE object_not_in_prerequisite_state USING
-        MESSAGE = 'the default partition holds events of a time that a new partition would cover',
-        DETAIL = SQLERRM,
-        HINT = 'The events are safe, and further ones go to the default partition too.';
 END $$;
 COMMENT ON FUNCTION outbox_make_partitions(text, boolean)
 IS 'internal: has pg_partman make the partitions of the log, seven ahead, and a default';
@@ -408,12 +429,7 @@ BEGIN
     SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false),
            max(upper_bound)
       INTO partitions, has_default, last_bound
-      FROM (SELECT bound = 'DEFAULT' AS is_default,
-                   substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
-                       AS upper_bound
-              FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
-                   pg_get_expr(c.relpartbound, c.oid) AS bound
-             WHERE i.inhparent = '@extschema@.outbox_messages'::regclass) AS p;
+      FROM @extschema@.outbox_partitions();
     ok := partitions > 0 AND has_default AND last_bound > clock_timestamp();
     hint := CASE WHEN NOT ok THEN 'Run SELECT outbox_setup().' END;
     detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue makes them'

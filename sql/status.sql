@@ -26,9 +26,11 @@ SELECT outbox_setup();
 INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
     VALUES (date_trunc('day', now(), 'UTC') + interval '8 days 1 hour', 'Order', '1', 'OrderConfirmed', '{}');
 UPDATE partman.part_config SET premake = 9;
+SET client_min_messages = error;
 \set VERBOSITY sqlstate
 SELECT outbox_setup();
 \set VERBOSITY default
+RESET client_min_messages;
 
 -- Dropped and made anew, it starts from nothing.
 DROP EXTENSION outbox;
