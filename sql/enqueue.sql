@@ -130,6 +130,9 @@ DROP TABLE invoices;
 BEGIN READ ONLY;
 SELECT outbox_enqueue('Order', 11, 'OrderConfirmed', '{}');
 ROLLBACK;
+BEGIN READ ONLY;
+SELECT outbox_next_id();
+ROLLBACK;
 
 -- A sequence that hands out blocks would lose events.
 \set SHOW_CONTEXT never

@@ -47,3 +47,12 @@ SELECT outbox_release_due(40);
 SELECT count(*) FROM outbox_scheduled;
 SELECT array_agg((payload ->> 'n')::int ORDER BY id) = (SELECT array_agg(i ORDER BY i % 10, i) FROM generate_series(1, 100) i) AS in_order
   FROM outbox_messages WHERE event_type = 'ReminderDue' AND aggregate_type = 'Order';
+
+-- A payload that lies out of line goes over whole, though the row that it came with is deleted.
+INSERT INTO outbox_scheduled SELECT now(), 0, outbox_new_tracking_id(), 1, 'Document', 'large', 'DocumentDue',
+    jsonb_build_object('text', string_agg(md5(i::text), '')), '{}' FROM generate_series(1, 10000) i;
+SELECT pg_column_size(payload) > 100000 AS out_of_line FROM outbox_scheduled WHERE aggregate_id = 'large';
+SELECT outbox_release_due();
+VACUUM outbox_scheduled;
+SELECT payload = (SELECT jsonb_build_object('text', string_agg(md5(i::text), '')) FROM generate_series(1, 10000) i) AS intact
+  FROM outbox_messages WHERE aggregate_id = 'large';

@@ -187,6 +187,7 @@ void append_to_log(const Event* events, int count)
 OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
     return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_next_id()");
         (void)GetTopTransactionId();
         PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1));
     });
