@@ -1,4 +1,5 @@
--- outbox 1.0. In the order of the flow: log, partitions, dedup, schedule, enqueue, status, privileges.
+-- outbox 1.0. In the order of the flow: log, partitions, dedup, schedule, enqueue, consumers, batches,
+-- retries, dead letters, inbox, views, status, privileges.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
 
 ----------------------------------------------------------------------------------------------------
@@ -378,6 +379,762 @@ COMMENT ON FUNCTION outbox_enqueue_many(text)
 IS 'enqueues an array of events, objects with the argument names of outbox_enqueue() as keys, in its order (as text)';
 
 ----------------------------------------------------------------------------------------------------
+-- Consumers
+----------------------------------------------------------------------------------------------------
+
+CREATE SEQUENCE outbox_consumers_id_seq AS integer;
+COMMENT ON SEQUENCE outbox_consumers_id_seq
+IS 'ids of consumers; a name can come back, its id cannot';
+
+CREATE TABLE outbox_consumers (
+    consumer_id       integer     PRIMARY KEY DEFAULT nextval('outbox_consumers_id_seq'),
+    name              text        NOT NULL UNIQUE,
+    kind              text        NOT NULL DEFAULT 'worker' CHECK (kind IN ('worker', 'http', 'kafka')),
+    ordered           boolean     NOT NULL DEFAULT false,
+    paused            boolean     NOT NULL DEFAULT false,
+    partitions        integer     NOT NULL DEFAULT 1 CHECK (partitions BETWEEN 1 AND 1024),
+    tenant_id         bigint,
+    event_types       text[],
+    aggregate_types   text[],
+    max_attempts      integer,
+    immediate_retries integer,
+    backoff_base      interval,
+    backoff_max       interval,
+    backoff_jitter    double precision,
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE outbox_consumers
+IS 'who reads the log: filter, order, parallelism, retry policy';
+COMMENT ON COLUMN outbox_consumers.consumer_id IS 'what cursors, batches and dead letters belong to';
+COMMENT ON COLUMN outbox_consumers.name IS 'what callers know it by';
+COMMENT ON COLUMN outbox_consumers.kind IS 'worker: callers claim; http, kafka: the relay does';
+COMMENT ON COLUMN outbox_consumers.ordered IS 'are the events of an aggregate handled strictly in order?';
+COMMENT ON COLUMN outbox_consumers.paused IS 'a paused consumer claims nothing';
+COMMENT ON COLUMN outbox_consumers.partitions IS 'into how many batches a page of the log is dealt';
+COMMENT ON COLUMN outbox_consumers.tenant_id IS 'only events of this tenant; NULL: of all';
+COMMENT ON COLUMN outbox_consumers.event_types IS 'only these; NULL or empty: all';
+COMMENT ON COLUMN outbox_consumers.aggregate_types IS 'only these; NULL or empty: all';
+COMMENT ON COLUMN outbox_consumers.max_attempts IS 'then an event is a dead letter; NULL: outbox.max_attempts';
+COMMENT ON COLUMN outbox_consumers.immediate_retries IS 'failures without a pause; NULL: outbox.immediate_retries';
+COMMENT ON COLUMN outbox_consumers.backoff_base IS 'the first pause; NULL: outbox.backoff_base';
+COMMENT ON COLUMN outbox_consumers.backoff_max IS 'the longest pause; NULL: outbox.backoff_max';
+COMMENT ON COLUMN outbox_consumers.backoff_jitter IS 'what chance may take off a pause; NULL: outbox.backoff_jitter';
+COMMENT ON COLUMN outbox_consumers.created_at IS 'when it was created';
+
+----------------------------------------------------------------------------------------------------
+-- Batches: one row per claim, never updated. The newest row of a consumer is its cursor. Claims find
+-- everything from there, by token: nothing is looked up by a status, through entries of dead rows.
+----------------------------------------------------------------------------------------------------
+
+CREATE SEQUENCE outbox_token_seq AS bigint CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE outbox_token_seq
+IS 'fencing tokens, with the timeline in their high bits; never set back';
+
+CREATE TABLE outbox_batches (
+    token          bigint         NOT NULL,
+    consumer_id    integer        NOT NULL,
+    partition      integer        NOT NULL,
+    attempts       integer        NOT NULL,
+    deliveries     integer        NOT NULL,
+    from_retries   boolean        NOT NULL,
+    last_id        bigint,
+    passed_seq     bigint,
+    target_seq     bigint,
+    ids            int8multirange NOT NULL,
+    passed_running bigint[],
+    target_running bigint[],
+    open_tokens    bigint[],
+    PRIMARY KEY (consumer_id, token)
+);
+COMMENT ON TABLE outbox_batches
+IS 'what was handed out together; the newest row of a consumer says where it is';
+COMMENT ON COLUMN outbox_batches.token IS 'fencing token: grows with every batch';
+COMMENT ON COLUMN outbox_batches.consumer_id IS 'whose batch';
+COMMENT ON COLUMN outbox_batches.partition IS 'of the consumer, from 0';
+COMMENT ON COLUMN outbox_batches.attempts IS 'as which attempt it counts';
+COMMENT ON COLUMN outbox_batches.deliveries IS 'how often it was handed out, under this and earlier tokens';
+COMMENT ON COLUMN outbox_batches.from_retries IS 'are its messages in outbox_retries, not in the log?';
+COMMENT ON COLUMN outbox_batches.last_id IS 'up to where the target is drained';
+COMMENT ON COLUMN outbox_batches.passed_seq IS 'everything up to here was handed out, except what passed_running brings';
+COMMENT ON COLUMN outbox_batches.target_seq IS 'the state that is being drained; NULL: none';
+COMMENT ON COLUMN outbox_batches.ids IS 'the messages in it; empty: only a cursor';
+COMMENT ON COLUMN outbox_batches.passed_running IS 'xids that were running: from, up to but not, ids above';
+COMMENT ON COLUMN outbox_batches.target_running IS 'xids that were running when the target was fixed';
+COMMENT ON COLUMN outbox_batches.open_tokens IS 'batches that were not settled then, this one included';
+
+CREATE TABLE outbox_leases (
+    token         bigint      PRIMARY KEY,
+    root          bigint      NOT NULL,
+    first_id      bigint      NOT NULL,
+    consumer_id   integer     NOT NULL,
+    partition     integer     NOT NULL,
+    size          integer     NOT NULL,
+    claimed_at    timestamptz,
+    locked_until  timestamptz,
+    acked_at      timestamptz,
+    superseded_by bigint,
+    remaining     int8multirange,
+    failed        int8multirange,
+    worker        text
+) WITH (fillfactor = 50);
+COMMENT ON TABLE outbox_leases
+IS 'who has a batch, until when, and what is left of it';
+COMMENT ON COLUMN outbox_leases.token IS 'of its batch';
+COMMENT ON COLUMN outbox_leases.root IS 'the first batch that its messages were in: the order within a partition';
+COMMENT ON COLUMN outbox_leases.first_id IS 'least id of the batch';
+COMMENT ON COLUMN outbox_leases.consumer_id IS 'whose batch';
+COMMENT ON COLUMN outbox_leases.partition IS 'of the consumer, from 0';
+COMMENT ON COLUMN outbox_leases.size IS 'how many messages the batch has';
+COMMENT ON COLUMN outbox_leases.claimed_at IS 'when it was handed out; NULL: it waits for a worker';
+COMMENT ON COLUMN outbox_leases.locked_until IS 'then others may take it over; -infinity: handed back';
+COMMENT ON COLUMN outbox_leases.acked_at IS 'when everything in it was settled';
+COMMENT ON COLUMN outbox_leases.superseded_by IS 'the token that has taken it over';
+COMMENT ON COLUMN outbox_leases.remaining IS 'what is left to settle; NULL: all of it';
+COMMENT ON COLUMN outbox_leases.failed IS 'what was taken out of it';
+COMMENT ON COLUMN outbox_leases.worker IS 'who has it';
+
+----------------------------------------------------------------------------------------------------
+-- What went wrong
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_retries (
+    xid            xid8        NOT NULL,
+    id             bigint      NOT NULL,
+    occurred_at    timestamptz NOT NULL,
+    tenant_id      bigint      NOT NULL,
+    tracking_id    uuid        NOT NULL,
+    event_version  smallint    NOT NULL,
+    aggregate_type text        NOT NULL,
+    aggregate_id   text        NOT NULL,
+    event_type     text        NOT NULL,
+    payload        jsonb       NOT NULL,
+    metadata       jsonb       NOT NULL,
+    trace_id       text,
+    consumer_id    integer     NOT NULL,
+    partition      integer     NOT NULL,
+    attempts       integer     NOT NULL,
+    redriven       boolean     NOT NULL DEFAULT false,
+    available_at   timestamptz NOT NULL,
+    failed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    last_error     text,
+    PRIMARY KEY (consumer_id, id)
+);
+CREATE INDEX ON outbox_retries (consumer_id, available_at);
+CREATE INDEX ON outbox_retries (consumer_id, aggregate_type, aggregate_id, id);
+COMMENT ON TABLE outbox_retries
+IS 'copies of messages that wait for another attempt, or behind one that does';
+COMMENT ON COLUMN outbox_retries.xid IS 'the transaction that wrote the event';
+COMMENT ON COLUMN outbox_retries.id IS 'position in the log';
+COMMENT ON COLUMN outbox_retries.occurred_at IS 'when the event entered the log';
+COMMENT ON COLUMN outbox_retries.tenant_id IS 'whose event it is';
+COMMENT ON COLUMN outbox_retries.tracking_id IS 'the event''s identity';
+COMMENT ON COLUMN outbox_retries.event_version IS 'version of the payload''s shape';
+COMMENT ON COLUMN outbox_retries.aggregate_type IS 'what kind of thing the event is about';
+COMMENT ON COLUMN outbox_retries.aggregate_id IS 'which one';
+COMMENT ON COLUMN outbox_retries.event_type IS 'what happened';
+COMMENT ON COLUMN outbox_retries.payload IS 'the event itself';
+COMMENT ON COLUMN outbox_retries.metadata IS 'an object beside the payload';
+COMMENT ON COLUMN outbox_retries.trace_id IS 'as the producer gave it';
+COMMENT ON COLUMN outbox_retries.consumer_id IS 'whose attempt failed';
+COMMENT ON COLUMN outbox_retries.partition IS 'of the consumer, from 0';
+COMMENT ON COLUMN outbox_retries.attempts IS 'how often it has failed';
+COMMENT ON COLUMN outbox_retries.redriven IS 'came back from the dead letters: nothing waits behind it';
+COMMENT ON COLUMN outbox_retries.available_at IS 'when it is due; infinity: it waits behind another of its aggregate';
+COMMENT ON COLUMN outbox_retries.failed_at IS 'since when it is here';
+COMMENT ON COLUMN outbox_retries.last_error IS 'what the worker said';
+
+CREATE TABLE outbox_messages_dlq (
+    xid            xid8        NOT NULL,
+    id             bigint      NOT NULL,
+    occurred_at    timestamptz NOT NULL,
+    tenant_id      bigint      NOT NULL,
+    tracking_id    uuid        NOT NULL,
+    event_version  smallint    NOT NULL,
+    aggregate_type text        NOT NULL,
+    aggregate_id   text        NOT NULL,
+    event_type     text        NOT NULL,
+    payload        jsonb       NOT NULL,
+    metadata       jsonb       NOT NULL,
+    trace_id       text,
+    consumer_id    integer     NOT NULL,
+    attempts       integer     NOT NULL,
+    died_at        timestamptz NOT NULL,
+    last_error     text        NOT NULL,
+    PRIMARY KEY (consumer_id, id)
+);
+COMMENT ON TABLE outbox_messages_dlq
+IS 'dead letters: copies of messages that a consumer has given up';
+COMMENT ON COLUMN outbox_messages_dlq.xid IS 'the transaction that wrote the event';
+COMMENT ON COLUMN outbox_messages_dlq.id IS 'position in the log';
+COMMENT ON COLUMN outbox_messages_dlq.occurred_at IS 'when the event entered the log';
+COMMENT ON COLUMN outbox_messages_dlq.tenant_id IS 'whose event it is';
+COMMENT ON COLUMN outbox_messages_dlq.tracking_id IS 'the event''s identity';
+COMMENT ON COLUMN outbox_messages_dlq.event_version IS 'version of the payload''s shape';
+COMMENT ON COLUMN outbox_messages_dlq.aggregate_type IS 'what kind of thing the event is about';
+COMMENT ON COLUMN outbox_messages_dlq.aggregate_id IS 'which one';
+COMMENT ON COLUMN outbox_messages_dlq.event_type IS 'what happened';
+COMMENT ON COLUMN outbox_messages_dlq.payload IS 'the event itself';
+COMMENT ON COLUMN outbox_messages_dlq.metadata IS 'an object beside the payload';
+COMMENT ON COLUMN outbox_messages_dlq.trace_id IS 'as the producer gave it';
+COMMENT ON COLUMN outbox_messages_dlq.consumer_id IS 'who has given up';
+COMMENT ON COLUMN outbox_messages_dlq.attempts IS 'how often it was tried';
+COMMENT ON COLUMN outbox_messages_dlq.died_at IS 'when it was given up';
+COMMENT ON COLUMN outbox_messages_dlq.last_error IS 'what the worker said';
+
+----------------------------------------------------------------------------------------------------
+-- Managing consumers
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_partition_of(aggregate_type text, aggregate_id text, partitions integer)
+RETURNS integer LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_partition_of';
+COMMENT ON FUNCTION outbox_partition_of(text, text, integer)
+IS 'internal: which partition of a consumer an aggregate belongs to';
+
+CREATE FUNCTION outbox_place_cursor(consumer_id integer, to_time timestamptz) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_place_cursor';
+COMMENT ON FUNCTION outbox_place_cursor(integer, timestamptz)
+IS 'internal: gives a new consumer its first cursor';
+
+CREATE FUNCTION outbox_wake() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_wake';
+COMMENT ON FUNCTION outbox_wake()
+IS 'internal: the commit of this transaction wakes those who wait';
+
+CREATE FUNCTION outbox_lock_consumer(name text) RETURNS boolean
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_lock_consumer';
+COMMENT ON FUNCTION outbox_lock_consumer(text)
+IS 'internal: keeps claims away until the end of this transaction; true if anything is under way';
+
+CREATE FUNCTION outbox_parse_time(target text, argument text) RETURNS timestamptz
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF target IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = format('%s must not be NULL', argument);
+    END IF;
+    RETURN CASE target WHEN 'earliest' THEN '-infinity' WHEN 'latest' THEN 'infinity' ELSE target END;
+EXCEPTION WHEN data_exception THEN
+    RAISE invalid_parameter_value USING
+        MESSAGE = format('%s %L is not understood', argument, left(target, 63)),
+        HINT = 'It is earliest, latest, or a time such as 2026-01-31 12:00+00.';
+END $$;
+COMMENT ON FUNCTION outbox_parse_time(text, text)
+IS 'internal: earliest and latest are the ends of time';
+
+CREATE FUNCTION outbox_find_consumer(name text) RETURNS outbox_consumers
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    consumer @extschema@.outbox_consumers;
+BEGIN
+    IF name IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'consumer must not be NULL';
+    END IF;
+    SELECT * INTO consumer FROM @extschema@.outbox_consumers c WHERE c.name = outbox_find_consumer.name;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING
+            MESSAGE = format('consumer "%s" does not exist', left(name, 63)),
+            HINT = 'Create it with outbox_create_consumer().';
+    END IF;
+    RETURN consumer;
+END $$;
+COMMENT ON FUNCTION outbox_find_consumer(text)
+IS 'internal: the consumer with this name, or an error';
+
+CREATE FUNCTION outbox_check_consumer(consumer outbox_consumers) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wrong text := CASE
+        WHEN consumer.name IS NULL THEN 'name must not be NULL'
+        WHEN consumer.name = '' THEN 'name must not be empty'
+        WHEN octet_length(consumer.name) > 63 THEN 'name must not be longer than 63 bytes'
+        WHEN consumer.name ~ '[[:cntrl:]]' THEN 'name must not contain control characters'
+        WHEN consumer.partitions NOT BETWEEN 1 AND 1024 THEN 'partitions must be between 1 and 1024'
+        WHEN consumer.max_attempts NOT BETWEEN 1 AND 1000 THEN 'max_attempts must be between 1 and 1000'
+        WHEN consumer.immediate_retries NOT BETWEEN 0 AND 1000
+            THEN 'immediate_retries must be between 0 and 1000'
+        WHEN consumer.backoff_base NOT BETWEEN '0' AND '1 day' THEN 'backoff_base must be between 0 and 1 day'
+        WHEN consumer.backoff_max NOT BETWEEN '0' AND '1 day' THEN 'backoff_max must be between 0 and 1 day'
+        WHEN consumer.backoff_jitter NOT BETWEEN 0 AND 1 THEN 'backoff_jitter must be between 0 and 1'
+        WHEN array_position(consumer.event_types, NULL) > 0 THEN 'event_types must not contain NULLs'
+        WHEN array_position(consumer.aggregate_types, NULL) > 0 THEN 'aggregate_types must not contain NULLs'
+        END;
+BEGIN
+    IF wrong LIKE '%NULL%' THEN
+        RAISE null_value_not_allowed USING MESSAGE = wrong;
+    ELSIF wrong IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = wrong;
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_check_consumer(outbox_consumers)
+IS 'internal: raises an error if a consumer cannot be like this';
+
+CREATE FUNCTION outbox_create_consumer(
+    name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
+    tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT false, partitions integer DEFAULT 1,
+    max_attempts integer DEFAULT NULL, start_at text DEFAULT 'latest')
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    consumer @extschema@.outbox_consumers;
+    start    timestamptz := @extschema@.outbox_parse_time(start_at, 'start_at');
+BEGIN
+    consumer.name := name;
+    consumer.ordered := coalesce(ordered, false);
+    consumer.partitions := coalesce(partitions, 1);
+    consumer.tenant_id := tenant_id;
+    consumer.event_types := nullif(event_types, '{}');
+    consumer.aggregate_types := nullif(aggregate_types, '{}');
+    consumer.max_attempts := max_attempts;
+    PERFORM @extschema@.outbox_check_consumer(consumer);
+    consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
+    consumer.kind := 'worker';
+    consumer.paused := false;
+    consumer.created_at := clock_timestamp();
+    INSERT INTO @extschema@.outbox_consumers SELECT consumer.*;
+    PERFORM @extschema@.outbox_place_cursor(consumer.consumer_id, start);
+EXCEPTION WHEN unique_violation THEN
+    RAISE duplicate_object USING
+        MESSAGE = format('consumer "%s" already exists', name),
+        HINT = 'outbox_alter_consumer() changes it, outbox_seek() moves it.';
+END $$;
+COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text)
+IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
+
+CREATE FUNCTION outbox_alter_consumer(
+    name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
+    ordered boolean DEFAULT NULL, partitions integer DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    immediate_retries integer DEFAULT NULL, backoff_base interval DEFAULT NULL,
+    backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    before @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
+    after  @extschema@.outbox_consumers := before;
+BEGIN
+    after.event_types := nullif(coalesce(event_types, before.event_types), '{}');
+    after.aggregate_types := nullif(coalesce(aggregate_types, before.aggregate_types), '{}');
+    after.ordered := coalesce(ordered, before.ordered);
+    after.partitions := coalesce(partitions, before.partitions);
+    after.max_attempts := coalesce(max_attempts, before.max_attempts);
+    after.immediate_retries := coalesce(immediate_retries, before.immediate_retries);
+    after.backoff_base := coalesce(backoff_base, before.backoff_base);
+    after.backoff_max := coalesce(backoff_max, before.backoff_max);
+    after.backoff_jitter := coalesce(backoff_jitter, before.backoff_jitter);
+    PERFORM @extschema@.outbox_check_consumer(after);
+    -- An aggregate may change its partition, so nothing may be under way in the old one.
+    IF @extschema@.outbox_lock_consumer(name)
+       AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
+        RAISE object_in_use USING
+            MESSAGE = 'ordered and partitions cannot change while batches are open or messages wait for a retry',
+            HINT = 'Pause the consumer, let its workers finish, and try again.';
+    END IF;
+    UPDATE @extschema@.outbox_consumers c
+       SET event_types = after.event_types, aggregate_types = after.aggregate_types,
+           ordered = after.ordered, partitions = after.partitions, max_attempts = after.max_attempts,
+           immediate_retries = after.immediate_retries, backoff_base = after.backoff_base,
+           backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter
+     WHERE c.consumer_id = before.consumer_id;
+END $$;
+COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
+                                          interval, double precision)
+IS 'changes a consumer; NULL leaves things as they are, an empty list of types means all';
+
+CREATE FUNCTION outbox_drop_consumer(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_consumer';
+COMMENT ON FUNCTION outbox_drop_consumer(text, boolean)
+IS 'forgets a consumer with its cursor and leases, and with its dead letters only if told so';
+
+CREATE FUNCTION outbox_set_paused(name text, paused boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    consumer @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
+BEGIN
+    UPDATE @extschema@.outbox_consumers c SET paused = outbox_set_paused.paused
+     WHERE c.consumer_id = consumer.consumer_id;
+    PERFORM @extschema@.outbox_wake();
+END $$;
+COMMENT ON FUNCTION outbox_set_paused(text, boolean)
+IS 'internal: pauses or resumes a consumer';
+
+CREATE FUNCTION outbox_pause(name text) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.outbox_set_paused(name, true) $$;
+COMMENT ON FUNCTION outbox_pause(text)
+IS 'lets a consumer claim nothing more; what it has in hand can still be settled';
+
+CREATE FUNCTION outbox_resume(name text) RETURNS void
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+AS $$ SELECT @extschema@.outbox_set_paused(name, false) $$;
+COMMENT ON FUNCTION outbox_resume(text)
+IS 'ends a pause';
+
+CREATE FUNCTION outbox_seek(consumer text, to_time timestamptz) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seek';
+COMMENT ON FUNCTION outbox_seek(text, timestamptz)
+IS 'moves a consumer to the first event that entered the log at that time or later';
+
+CREATE FUNCTION outbox_seek(consumer text, target text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_seek(consumer, @extschema@.outbox_parse_time(target, 'target'));
+END $$;
+COMMENT ON FUNCTION outbox_seek(text, text)
+IS 'moves a consumer to earliest, latest, or a time';
+
+----------------------------------------------------------------------------------------------------
+-- Workers
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_claim(
+    consumer text, batch_size integer DEFAULT NULL, lease interval DEFAULT NULL, worker text DEFAULT NULL,
+    OUT id bigint, OUT tracking_id uuid, OUT tenant_id bigint, OUT aggregate_type text,
+    OUT aggregate_id text, OUT event_type text, OUT event_version integer, OUT payload jsonb,
+    OUT metadata jsonb, OUT trace_id text, OUT occurred_at timestamptz, OUT attempts integer,
+    OUT lock_token bigint, OUT locked_until timestamptz)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_claim';
+COMMENT ON FUNCTION outbox_claim(text, integer, interval, text)
+IS 'hands out the next batch of a consumer under one lock_token';
+
+CREATE FUNCTION outbox_consume(
+    consumer text, batch_size integer DEFAULT NULL,
+    OUT id bigint, OUT tracking_id uuid, OUT tenant_id bigint, OUT aggregate_type text,
+    OUT aggregate_id text, OUT event_type text, OUT event_version integer, OUT payload jsonb,
+    OUT metadata jsonb, OUT trace_id text, OUT occurred_at timestamptz, OUT attempts integer)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consume';
+COMMENT ON FUNCTION outbox_consume(text, integer)
+IS 'reads the next batch and settles it, both in this transaction: exactly once for what is done in it';
+
+CREATE FUNCTION outbox_peek(
+    consumer text, max_rows integer DEFAULT 10,
+    OUT id bigint, OUT tracking_id uuid, OUT tenant_id bigint, OUT aggregate_type text,
+    OUT aggregate_id text, OUT event_type text, OUT event_version integer, OUT payload jsonb,
+    OUT metadata jsonb, OUT trace_id text, OUT occurred_at timestamptz, OUT attempts integer)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_peek';
+COMMENT ON FUNCTION outbox_peek(text, integer)
+IS 'what a consumer would get next; nothing is claimed';
+
+CREATE FUNCTION outbox_ack(lock_token bigint, ids bigint[] DEFAULT NULL) RETURNS integer
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_ack';
+COMMENT ON FUNCTION outbox_ack(bigint, bigint[])
+IS 'settles messages of a batch, or all that is left of it; returns how many';
+
+CREATE FUNCTION outbox_fail(lock_token bigint, id bigint, error text, retry_in interval DEFAULT NULL,
+                            dead boolean DEFAULT false) RETURNS text
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_fail';
+COMMENT ON FUNCTION outbox_fail(bigint, bigint, text, interval, boolean)
+IS 'says that a message failed; returns what becomes of it: retry or dead';
+
+CREATE FUNCTION outbox_fail(lock_token bigint, ids bigint[], error text, retry_in interval DEFAULT NULL,
+                            dead boolean DEFAULT false) RETURNS integer
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_fail_many';
+COMMENT ON FUNCTION outbox_fail(bigint, bigint[], text, interval, boolean)
+IS 'says that messages failed; returns how many of them are dead';
+
+CREATE FUNCTION outbox_heartbeat(lock_token bigint, lease interval DEFAULT NULL) RETURNS timestamptz
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_heartbeat';
+COMMENT ON FUNCTION outbox_heartbeat(bigint, interval)
+IS 'starts the lease of a batch anew; returns until when it lasts';
+
+CREATE FUNCTION outbox_release(lock_token bigint) RETURNS integer
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_release';
+COMMENT ON FUNCTION outbox_release(bigint)
+IS 'hands back what is left of a batch, without counting an attempt; returns how many';
+
+CREATE PROCEDURE outbox_wait(consumer text, timeout interval, INOUT ready boolean DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_wait';
+COMMENT ON PROCEDURE outbox_wait(text, interval, boolean)
+IS 'waits until there is something to claim; says whether there is';
+
+----------------------------------------------------------------------------------------------------
+-- Dead letters
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_check_ids(ids bigint[]) RETURNS void
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF array_position(ids, NULL) IS NOT NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'ids must not contain NULLs';
+    ELSIF cardinality(ids) > 100000 THEN
+        RAISE program_limit_exceeded USING
+            MESSAGE = format('ids has %s elements, more than 100000', cardinality(ids)),
+            HINT = 'Split the call.';
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_check_ids(bigint[])
+IS 'internal: raises an error if the array cannot be a list of ids';
+
+CREATE FUNCTION outbox_redrive(consumer text, event_type text DEFAULT NULL, ids bigint[] DEFAULT NULL,
+                               since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL)
+RETURNS integer LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    reader   @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(consumer);
+    redriven integer;
+BEGIN
+    PERFORM @extschema@.outbox_check_ids(ids);
+    WITH chosen AS (
+        DELETE FROM @extschema@.outbox_messages_dlq d
+         WHERE d.consumer_id = reader.consumer_id
+           AND (outbox_redrive.event_type IS NULL OR d.event_type = outbox_redrive.event_type)
+           AND (outbox_redrive.ids IS NULL OR d.id = ANY (outbox_redrive.ids))
+           AND (since IS NULL OR d.died_at >= since) AND (until IS NULL OR d.died_at < until)
+        RETURNING *),
+    waiting AS (
+        INSERT INTO @extschema@.outbox_retries
+               (xid, id, occurred_at, tenant_id, tracking_id, event_version, aggregate_type, aggregate_id,
+                event_type, payload, metadata, trace_id, consumer_id, partition, attempts, redriven,
+                available_at, last_error)
+        SELECT xid, id, occurred_at, tenant_id, tracking_id, event_version, aggregate_type, aggregate_id,
+               event_type, payload, metadata, trace_id, consumer_id,
+               @extschema@.outbox_partition_of(aggregate_type, aggregate_id, reader.partitions), 0, true,
+               clock_timestamp(), last_error
+          FROM chosen
+        ON CONFLICT DO NOTHING)
+    SELECT count(*) INTO redriven FROM chosen;
+    PERFORM @extschema@.outbox_wake();
+    RETURN redriven;
+END $$;
+COMMENT ON FUNCTION outbox_redrive(text, text, bigint[], timestamptz, timestamptz)
+IS 'gives dead letters of a consumer another life; since and until are about the time of death';
+
+CREATE FUNCTION outbox_discard(consumer text, ids bigint[]) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    reader    @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(consumer);
+    discarded integer;
+BEGIN
+    IF ids IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'ids must not be NULL';
+    END IF;
+    PERFORM @extschema@.outbox_check_ids(ids);
+    DELETE FROM @extschema@.outbox_messages_dlq d
+     WHERE d.consumer_id = reader.consumer_id AND d.id = ANY (ids);
+    GET DIAGNOSTICS discarded = ROW_COUNT;
+    RETURN discarded;
+END $$;
+COMMENT ON FUNCTION outbox_discard(text, bigint[])
+IS 'removes dead letters for good; returns how many';
+
+----------------------------------------------------------------------------------------------------
+-- The inbox: a consumer's memory of what it has handled
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_inbox (
+    tracking_id uuid        NOT NULL,
+    accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    consumer    text        NOT NULL,
+    PRIMARY KEY (consumer, tracking_id)
+);
+COMMENT ON TABLE outbox_inbox
+IS 'events that consumers have accepted, so that they handle each once';
+COMMENT ON COLUMN outbox_inbox.tracking_id IS 'of the event';
+COMMENT ON COLUMN outbox_inbox.accepted_at IS 'when';
+COMMENT ON COLUMN outbox_inbox.consumer IS 'by whom; any name, the log may be in another database';
+
+CREATE FUNCTION inbox_accept(consumer text, tracking_id uuid) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF consumer IS NULL OR tracking_id IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = format('%s must not be NULL', CASE WHEN consumer IS NULL THEN 'consumer' ELSE 'tracking_id' END);
+    ELSIF consumer = '' OR octet_length(consumer) > 63 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'consumer must have between 1 and 63 bytes';
+    END IF;
+    INSERT INTO @extschema@.outbox_inbox (consumer, tracking_id) VALUES (consumer, tracking_id)
+    ON CONFLICT DO NOTHING;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION inbox_accept(text, uuid)
+IS 'true the first time that a consumer sees the event, as long as this transaction commits';
+
+----------------------------------------------------------------------------------------------------
+-- Where everything is
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_has_passed(batch outbox_batches, xid xid8, id bigint) RETURNS boolean
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_has_passed';
+COMMENT ON FUNCTION outbox_has_passed(outbox_batches, xid8, bigint)
+IS 'internal: has the cursor in this batch passed the message?';
+
+CREATE FUNCTION outbox_known_upto(batch outbox_batches) RETURNS bigint
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_known_upto';
+COMMENT ON FUNCTION outbox_known_upto(outbox_batches)
+IS 'internal: up to which id nothing can come any more that the cursor in this batch has not passed';
+
+CREATE FUNCTION outbox_last_id() RETURNS bigint
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(pg_sequence_last_value('@extschema@.outbox_messages_id_seq'), 0)
+$$;
+COMMENT ON FUNCTION outbox_last_id()
+IS 'internal: the last id that was drawn';
+
+-- A view is read with the search_path of whoever creates it: not with one that has the extension's
+-- schema in it, where others may have put operators.
+DO $do$
+DECLARE
+    path CONSTANT text := pg_catalog.current_setting('search_path');
+BEGIN
+PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+
+CREATE VIEW @extschema@.consumer_offsets AS
+SELECT c.name AS consumer_name,
+       CASE WHEN c.partitions = 1 THEN '' ELSE p::text END AS partition_key,
+       least(@extschema@.outbox_known_upto(b.newest), waiting.first_id - 1, open.first_id - 1) AS last_processed_id,
+       done.at AS last_processed_at,
+       greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
+       + CASE WHEN b.target_seq IS NULL THEN 0
+              ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END AS lag
+  FROM @extschema@.outbox_consumers c
+ CROSS JOIN LATERAL generate_series(0, c.partitions - 1) p
+ CROSS JOIN LATERAL (SELECT o.*, o AS newest FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
+                      ORDER BY o.token DESC LIMIT 1) b
+ CROSS JOIN LATERAL (SELECT min(r.id) AS first_id FROM @extschema@.outbox_retries r
+                      WHERE r.consumer_id = c.consumer_id AND r.partition = p) waiting
+ CROSS JOIN LATERAL (SELECT min(lower(coalesce(l.remaining, o.ids))) AS first_id
+                       FROM @extschema@.outbox_leases l
+                       JOIN @extschema@.outbox_batches o USING (consumer_id, token)
+                      WHERE l.token = ANY (b.open_tokens) AND l.acked_at IS NULL
+                        AND l.superseded_by IS NULL AND l.partition = p) open
+ CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM @extschema@.outbox_leases l
+                      WHERE l.consumer_id = c.consumer_id AND l.partition = p) done;
+
+CREATE VIEW @extschema@.outbox_deliveries AS
+SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
+       m.event_type, m.occurred_at,
+       CASE WHEN d.id IS NOT NULL THEN 'DEAD_LETTER'
+            WHEN s.open AND s.locked_until IS NOT NULL THEN 'PROCESSING'
+            WHEN r.id IS NOT NULL THEN 'RETRY'
+            WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id) THEN 'PENDING'
+            ELSE 'COMPLETED' END AS status,
+       CASE WHEN d.id IS NOT NULL THEN d.attempts
+            WHEN s.open AND s.locked_until IS NOT NULL THEN coalesce(r.attempts, 0) + s.attempts
+            WHEN r.id IS NOT NULL THEN r.attempts
+            WHEN s.open THEN s.attempts - 1
+            ELSE coalesce(s.attempts, 0) END AS attempts,
+       CASE WHEN d.id IS NULL AND r.id IS NULL AND NOT s.open THEN s.acked_at END AS processed_at,
+       CASE WHEN s.open THEN s.locked_until END AS locked_until,
+       CASE WHEN s.open AND s.locked_until IS NOT NULL THEN s.token END AS lock_token,
+       CASE WHEN s.open THEN s.worker END AS worker,
+       coalesce(d.died_at, CASE WHEN s.open THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
+       CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
+       coalesce(d.last_error, r.last_error) AS last_error
+  FROM @extschema@.outbox_consumers c
+ CROSS JOIN @extschema@.outbox_messages m
+ CROSS JOIN LATERAL (SELECT o FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
+                      ORDER BY o.token DESC LIMIT 1) n (newest)
+  LEFT JOIN @extschema@.outbox_messages_dlq d ON d.consumer_id = c.consumer_id AND d.id = m.id
+  LEFT JOIN @extschema@.outbox_retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
+  LEFT JOIN LATERAL (
+      SELECT b.token, b.attempts, l.locked_until, l.worker, l.claimed_at, l.acked_at,
+             l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
+             AND coalesce(l.remaining @> m.id, true) AS open
+        FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token)
+       WHERE b.consumer_id = c.consumer_id AND b.ids @> m.id
+       ORDER BY b.token DESC LIMIT 1) s ON true
+ WHERE (c.tenant_id IS NULL OR m.tenant_id = c.tenant_id)
+   AND (c.event_types IS NULL OR m.event_type = ANY (c.event_types))
+   AND (c.aggregate_types IS NULL OR m.aggregate_type = ANY (c.aggregate_types));
+
+PERFORM set_config('search_path', path, true);
+END $do$;
+
+COMMENT ON VIEW consumer_offsets
+IS 'how far each consumer is';
+COMMENT ON COLUMN consumer_offsets.consumer_name IS 'the consumer';
+COMMENT ON COLUMN consumer_offsets.partition_key IS 'its partition; empty where there is only one';
+COMMENT ON COLUMN consumer_offsets.last_processed_id IS 'the highest id up to which everything is settled';
+COMMENT ON COLUMN consumer_offsets.last_processed_at IS 'when a batch was settled last';
+COMMENT ON COLUMN consumer_offsets.lag IS 'ids that were drawn and not yet read, gaps included';
+
+COMMENT ON VIEW outbox_deliveries
+IS 'every message in the log and every consumer that wants it: where is it, and what happened to it?';
+COMMENT ON COLUMN outbox_deliveries.consumer_name IS 'the consumer';
+COMMENT ON COLUMN outbox_deliveries.id IS 'position in the log';
+COMMENT ON COLUMN outbox_deliveries.tracking_id IS 'the event''s identity';
+COMMENT ON COLUMN outbox_deliveries.tenant_id IS 'whose event it is';
+COMMENT ON COLUMN outbox_deliveries.aggregate_type IS 'what kind of thing the event is about';
+COMMENT ON COLUMN outbox_deliveries.aggregate_id IS 'which one';
+COMMENT ON COLUMN outbox_deliveries.event_type IS 'what happened';
+COMMENT ON COLUMN outbox_deliveries.occurred_at IS 'when the event entered the log';
+COMMENT ON COLUMN outbox_deliveries.status IS 'PENDING, PROCESSING, COMPLETED, RETRY or DEAD_LETTER';
+COMMENT ON COLUMN outbox_deliveries.attempts IS 'how often it was tried, the one in hand included';
+COMMENT ON COLUMN outbox_deliveries.processed_at IS 'when its batch was settled';
+COMMENT ON COLUMN outbox_deliveries.locked_until IS 'until when its worker has it';
+COMMENT ON COLUMN outbox_deliveries.lock_token IS 'of the batch that it is in';
+COMMENT ON COLUMN outbox_deliveries.worker IS 'who has it';
+COMMENT ON COLUMN outbox_deliveries.since IS 'since when it is in this status, as far as that is known';
+COMMENT ON COLUMN outbox_deliveries.available_at IS 'when a retry is due; infinity: it waits behind another';
+COMMENT ON COLUMN outbox_deliveries.last_error IS 'what the worker said';
+
+CREATE FUNCTION outbox_find(
+    tracking_id uuid, OUT place text, OUT id bigint, OUT consumer_name text, OUT status text,
+    OUT attempts integer, OUT since timestamptz, OUT worker text, OUT available_at timestamptz,
+    OUT last_error text)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    wanted  CONSTANT uuid := outbox_find.tracking_id;
+    -- A UUIDv7 begins with its time, and most events enter the log right then.
+    made_at CONSTANT timestamptz := CASE WHEN substr(wanted::text, 15, 1) = '7' THEN
+        to_timestamp(('x' || translate(left(wanted::text, 13), '-', ''))::bit(48)::bigint / 1000.0) END;
+    entry   record;
+BEGIN
+    IF wanted IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'tracking_id must not be NULL';
+    END IF;
+    RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', 0, made_at, NULL::text,
+                        s.available_at, NULL::text
+                   FROM @extschema@.outbox_scheduled s WHERE s.tracking_id = wanted;
+
+    SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m
+     WHERE m.tracking_id = wanted
+       AND m.occurred_at BETWEEN made_at - interval '1 hour' AND made_at + interval '1 hour';
+    IF NOT FOUND THEN
+        SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m WHERE m.tracking_id = wanted;
+    END IF;
+    RETURN QUERY SELECT 'log', entry.id, d.consumer_name, d.status, d.attempts, coalesce(d.since, entry.occurred_at),
+                        d.worker, d.available_at, d.last_error
+                   FROM (VALUES (entry.id)) found (id)
+                   LEFT JOIN @extschema@.outbox_deliveries d ON d.id = found.id AND d.occurred_at = entry.occurred_at
+                  WHERE found.id IS NOT NULL ORDER BY d.consumer_name;
+    IF entry.id IS NOT NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY SELECT 'retries', r.id, c.name, 'RETRY', r.attempts, r.failed_at, NULL::text, r.available_at,
+                        r.last_error
+                   FROM @extschema@.outbox_retries r JOIN @extschema@.outbox_consumers c USING (consumer_id)
+                  WHERE r.tracking_id = wanted;
+    RETURN QUERY SELECT 'dead letters', l.id, c.name, 'DEAD_LETTER', l.attempts, l.died_at, NULL::text,
+                        NULL::timestamptz, l.last_error
+                   FROM @extschema@.outbox_messages_dlq l JOIN @extschema@.outbox_consumers c USING (consumer_id)
+                  WHERE l.tracking_id = wanted;
+END $$;
+COMMENT ON FUNCTION outbox_find(uuid)
+IS 'where an event is, and what each consumer has made of it';
+
+CREATE FUNCTION outbox_history(
+    aggregate_type text, aggregate_id text, OUT id bigint, OUT tracking_id uuid, OUT event_type text,
+    OUT event_version integer, OUT occurred_at timestamptz, OUT consumer_name text, OUT status text,
+    OUT attempts integer, OUT since timestamptz, OUT last_error text)
+RETURNS SETOF record
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+BEGIN
+    IF outbox_history.aggregate_type IS NULL OR outbox_history.aggregate_id IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = format('%s must not be NULL', CASE WHEN outbox_history.aggregate_type IS NULL
+                                                         THEN 'aggregate_type' ELSE 'aggregate_id' END);
+    END IF;
+    RETURN QUERY SELECT m.id, m.tracking_id, m.event_type, m.event_version::integer, m.occurred_at,
+                        d.consumer_name, d.status, d.attempts, d.since, d.last_error
+                   FROM @extschema@.outbox_messages m
+                   LEFT JOIN @extschema@.outbox_deliveries d ON d.id = m.id AND d.occurred_at = m.occurred_at
+                  WHERE m.aggregate_type = outbox_history.aggregate_type
+                    AND m.aggregate_id = outbox_history.aggregate_id
+                  ORDER BY m.id, d.consumer_name;
+END $$;
+COMMENT ON FUNCTION outbox_history(text, text)
+IS 'the events of an aggregate that are in the log, and what each consumer has made of them';
+
+----------------------------------------------------------------------------------------------------
 -- Status
 ----------------------------------------------------------------------------------------------------
 
@@ -462,15 +1219,21 @@ IS 'what runs, what does not, and a hint for each';
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
--- The sets are disjoint, so that taking one back never takes from another.
+-- The sets are disjoint, so that taking one back never takes from another. The last three of an admin
+-- are what the views call, as whoever reads them.
 CREATE FUNCTION outbox_privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text[] := CASE privilege
         WHEN 'producer' THEN '{outbox_enqueue, outbox_enqueue_many, outbox_cancel}'::text[]
-        WHEN 'consumer' THEN '{}'::text[]
+        WHEN 'consumer' THEN
+            '{outbox_claim, outbox_consume, outbox_peek, outbox_ack, outbox_fail, outbox_heartbeat,
+              outbox_release, outbox_wait, inbox_accept}'::text[]
         WHEN 'admin' THEN
-            '{outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke}'::text[]
+            '{outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+              outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
+              outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
+              outbox_has_passed, outbox_known_upto, outbox_last_id}'::text[]
         END;
 BEGIN
     IF names IS NULL THEN
@@ -487,6 +1250,14 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_privilege_functions(text)
 IS 'internal: the functions that a privilege consists of';
+
+CREATE FUNCTION outbox_privilege_views(privilege text) RETURNS SETOF regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT '@extschema@.consumer_offsets'::regclass WHERE privilege = 'admin'
+    UNION ALL SELECT '@extschema@.outbox_deliveries'::regclass WHERE privilege = 'admin'
+$$;
+COMMENT ON FUNCTION outbox_privilege_views(text)
+IS 'internal: the views that a privilege lets read';
 
 CREATE FUNCTION outbox_check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -512,10 +1283,14 @@ CREATE FUNCTION outbox_grant(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     function regprocedure;
+    readable regclass;
 BEGIN
     PERFORM @extschema@.outbox_check_role(role);
     FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
-        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I', function, role);
+        EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', function, role);
+    END LOOP;
+    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+        EXECUTE format('GRANT SELECT ON %s TO %I', readable, role);
     END LOOP;
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
@@ -527,10 +1302,14 @@ CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     function regprocedure;
+    readable regclass;
 BEGIN
     PERFORM @extschema@.outbox_check_role(role);
     FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
-        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM %I', function, role);
+        EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', function, role);
+    END LOOP;
+    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+        EXECUTE format('REVOKE SELECT ON %s FROM %I', readable, role);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_revoke(name, text)
@@ -576,3 +1355,11 @@ END $$;
 SELECT pg_catalog.pg_extension_config_dump('outbox_messages_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_dedup_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_scheduled', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_consumers_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_consumers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_token_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_batches', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_leases', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_retries', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_messages_dlq', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_inbox', '');

@@ -96,6 +96,36 @@ REVOKE CREATE ON SCHEMA partman FROM PUBLIC;
 REVOKE USAGE ON SCHEMA partman FROM outbox_app;
 SELECT outbox_setup();
 
+-- A consumer claims and settles, and nothing else.
+SELECT outbox_create_consumer('app', start_at => 'earliest');
+SET ROLE outbox_app;
+SELECT count(*) > 0 AS ok FROM outbox_peek('app', 1);
+SELECT lock_token FROM outbox_claim('app', 1) \gset
+SELECT outbox_heartbeat(:lock_token) IS NOT NULL AS ok;
+SELECT outbox_release(:lock_token);
+SELECT lock_token, id FROM outbox_claim('app', 1) \gset
+SELECT outbox_fail(:lock_token, :id, 'not now');
+SELECT lock_token, id FROM outbox_claim('app', 1) \gset
+SELECT outbox_ack(:lock_token);
+SELECT count(*) AS consumed FROM outbox_consume('app', 1);
+CALL outbox_wait('app', '1s', NULL);
+SELECT inbox_accept('app', '00000000-0000-7000-8000-000000000001');
+SELECT outbox_create_consumer('mine');
+SELECT outbox_seek('app', 'latest');
+SELECT * FROM outbox_leases;
+SELECT * FROM outbox_deliveries;
+SET ROLE "Odd ""Name""";
+SELECT outbox_claim('app', 1);
+SELECT outbox_pause('app'), outbox_resume('app');
+SELECT outbox_seek('app', 'latest');
+SELECT count(*) FROM outbox_deliveries WHERE status <> 'COMPLETED';
+SELECT consumer_name FROM consumer_offsets;
+SELECT * FROM outbox_batches;
+SELECT outbox_redrive('app'), outbox_discard('app', '{1}');
+SELECT outbox_drop_consumer('app');
+RESET ROLE;
+SELECT outbox_revoke('outbox_app', 'consumer');
 SELECT outbox_revoke('Odd "Name"', 'admin');
+
 REVOKE USAGE ON SCHEMA public FROM outbox_app, "Odd ""Name""";
 DROP ROLE outbox_app, "Odd ""Name""";

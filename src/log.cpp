@@ -3,9 +3,11 @@
 #include "partitions.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guard.hpp"
+#include "pg/pause.hpp"
 #include "pg/sequence.hpp"
 #include "pg/spi.hpp"
 #include "pg/table.hpp"
+#include "pg/wake.hpp"
 
 #include <cstring>
 
@@ -13,42 +15,10 @@ namespace outbox {
 
 namespace {
 
-// The log's columns in the order of the install script.
-enum Column {
-    col_xid,
-    col_id,
-    col_occurred_at,
-    col_tenant_id,
-    col_tracking_id,
-    col_event_version,
-    col_aggregate_type,
-    col_aggregate_id,
-    col_event_type,
-    col_payload,
-    col_metadata,
-    col_trace_id,
-    column_count
-};
-
-constexpr pg::ColumnShape shape[column_count] = {
-    {"xid", XID8OID},
-    {"id", INT8OID},
-    {"occurred_at", TIMESTAMPTZOID},
-    {"tenant_id", INT8OID},
-    {"tracking_id", UUIDOID},
-    {"event_version", INT2OID},
-    {"aggregate_type", TEXTOID},
-    {"aggregate_id", TEXTOID},
-    {"event_type", TEXTOID},
-    {"payload", JSONBOID},
-    {"metadata", JSONBOID},
-    {"trace_id", TEXTOID},
-};
-
 // What else could be demanded of a row is demanded of every event anyway.
 bool has_expected_shape(Relation relation)
 {
-    return pg::has_shape(relation, shape, column_count) &&
+    return pg::has_shape(relation, log_columns, column_count) &&
            !TupleDescAttr(RelationGetDescr(relation), col_trace_id)->attnotnull;
 }
 
@@ -100,6 +70,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     // The xid before the first id: a claim that reads the sequence and then the next xid must find
     // every transaction that can own an id up to there.
     const FullTransactionId xid = GetTopFullTransactionId();
+    pg::pause_at("append");
     const int64 first_id = pg::draw(pg::objects().log_sequence, count);
 
     pg::TableWriter writer = pg::open_writer(partition, count);
@@ -179,6 +150,7 @@ void append_to_log(const Event* events, int count)
         });
     table_close(place.partition, NoLock);
     table_close(place.log, NoLock);
+    pg::wake_at_commit();
 }
 
 } // namespace outbox
@@ -189,6 +161,7 @@ OUTBOX_SQL_FUNCTION(outbox_next_id)
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_next_id()");
         (void)GetTopTransactionId();
+        outbox::pg::wake_at_commit();
         PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1));
     });
 }

@@ -12,4 +12,20 @@ inline constexpr int max_event_version = 32767;
 
 inline constexpr std::int64_t default_tenant = 0;
 
+inline constexpr int max_consumer_name_bytes = 63;
+inline constexpr int min_batch_size = 1;
+inline constexpr int max_batch_size = 100000;
+inline constexpr int max_partitions = 1024;
+inline constexpr int max_attempts = 1000;
+
+inline constexpr std::int64_t min_lease = 1'000'000;      // microseconds: a second
+inline constexpr std::int64_t max_lease = 86'400'000'000; // a day
+inline constexpr std::int64_t max_retry_in = 365 * max_lease;
+
+// What is kept of an error's text, in bytes.
+inline constexpr int max_error_bytes = 4096;
+
+// A worker's name for itself, in bytes.
+inline constexpr int max_worker_bytes = 255;
+
 } // namespace outbox::limits

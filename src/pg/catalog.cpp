@@ -19,7 +19,8 @@ void forget()
 void relation_changed(Datum, Oid relation)
 {
     if (relation == InvalidOid || relation == cached.log || relation == cached.log_sequence ||
-        relation == cached.dedup_keys || relation == watched_relation)
+        relation == cached.token_sequence || relation == cached.dedup_keys ||
+        relation == watched_relation)
         forget();
 }
 
@@ -73,9 +74,10 @@ std::optional<Objects> find_objects()
     const char* name = get_namespace_name(found.schema);
     found.log = get_relname_relid("outbox_messages", found.schema);
     found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
+    found.token_sequence = get_relname_relid("outbox_token_seq", found.schema);
     found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.log_sequence) ||
-        !OidIsValid(found.dedup_keys))
+        !OidIsValid(found.token_sequence) || !OidIsValid(found.dedup_keys))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

@@ -12,6 +12,7 @@ struct Objects {
     Oid owner; // of the log; what the extension does for others, it does in this role
     Oid log;
     Oid log_sequence;
+    Oid token_sequence;
     Oid dedup_keys;
     char schema_name[NAMEDATALEN];
 };

@@ -1,7 +1,9 @@
 #include "pg/prelude.hpp"
 
+#include "core/limits.hpp"
 #include "core/number.hpp"
 #include "pg/guc.hpp"
+#include "pg/pause.hpp"
 
 #include <climits>
 
@@ -10,6 +12,13 @@ namespace outbox::settings {
 int dedup_window;
 int max_payload_size;
 char* source;
+int batch_size;
+int lease;
+int max_attempts;
+int immediate_retries;
+int backoff_base;
+int backoff_max;
+double backoff_jitter;
 
 namespace {
 
@@ -47,6 +56,42 @@ void assign_tenant(const char*, void* extra)
     tenant_value = static_cast<const std::int64_t*>(extra);
 }
 
+// How consumers read and try again.
+void define_for_consumers()
+{
+    constexpr int second = 1000;
+    constexpr int day = 24 * 60 * 60 * second;
+
+    DefineCustomIntVariable("outbox.batch_size", "How many events a claim takes at most.",
+                            "Used when the call does not say.", &batch_size, 100,
+                            limits::min_batch_size, limits::max_batch_size, PGC_USERSET, 0, nullptr,
+                            nullptr, nullptr);
+    DefineCustomIntVariable("outbox.lease", "How long a claimed batch belongs to its worker.",
+                            "Used when the call does not say; a heartbeat starts it anew.", &lease,
+                            30 * second, second, day, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr,
+                            nullptr);
+    DefineCustomIntVariable("outbox.max_attempts",
+                            "After how many attempts an event becomes a dead letter.",
+                            "For consumers that have no number of their own.", &max_attempts, 10, 1,
+                            limits::max_attempts, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.immediate_retries",
+                            "How many failures of an event are followed by a retry at once.",
+                            "For consumers that have no number of their own.", &immediate_retries,
+                            3, 0, limits::max_attempts, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.backoff_base",
+                            "The first pause before a retry; it doubles with every failure.",
+                            "For consumers that have none of their own.", &backoff_base, second, 1,
+                            day, PGC_SUSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.backoff_max", "The longest pause before a retry.",
+                            "For consumers that have none of their own.", &backoff_max,
+                            15 * 60 * second, 1, day, PGC_SUSET, GUC_UNIT_MS, nullptr, nullptr,
+                            nullptr);
+    DefineCustomRealVariable("outbox.backoff_jitter",
+                             "The part of a pause that chance may take away.",
+                             "For consumers that have none of their own.", &backoff_jitter, 0.5, 0,
+                             1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+}
+
 } // namespace
 
 std::optional<std::int64_t> tenant_id() noexcept
@@ -81,6 +126,8 @@ void define()
                              "How much time one partition of the log covers.",
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    define_for_consumers();
+    pg::define_pauses();
     MarkGUCPrefixReserved("outbox");
 }
 

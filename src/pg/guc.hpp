@@ -10,6 +10,17 @@ extern int dedup_window;     // seconds
 extern int max_payload_size; // bytes
 extern char* source;
 
+// What a claim gets when it does not say.
+extern int batch_size;
+extern int lease; // milliseconds
+
+// The retry policy of consumers that have none of their own.
+extern int max_attempts;
+extern int immediate_retries;
+extern int backoff_base; // milliseconds
+extern int backoff_max;  // milliseconds
+extern double backoff_jitter;
+
 // What outbox.tenant_id says; nothing when it is not set.
 std::optional<std::int64_t> tenant_id() noexcept;
 

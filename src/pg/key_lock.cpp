@@ -1,31 +1,128 @@
 #include "pg/key_lock.hpp"
 
+#include "pg/guard.hpp"
+
+extern "C" {
+#include "storage/proc.h"
+#include "utils/resowner.h"
+}
+
 namespace outbox::pg {
 
 namespace {
 
 // Users' advisory locks have 1 or 2 here.
-constexpr uint16 our_space = 0x4F42;
+enum Space : uint16 { keys = 0x4F42, consumers = 0x4F43, partitions = 0x4F44 };
 
-LOCKTAG tag_of(uint64 hash)
+LOCKTAG tag_of(Space space, uint32 first, uint32 second)
 {
     LOCKTAG tag;
-    SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, static_cast<uint32>(hash >> 32),
-                         static_cast<uint32>(hash), our_space);
+    SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, first, second, space);
     return tag;
+}
+
+LOCKTAG tag_of_key(uint64 hash)
+{
+    return tag_of(keys, static_cast<uint32>(hash >> 32), static_cast<uint32>(hash));
+}
+
+LOCKTAG tag_of_consumer(int32 consumer)
+{
+    return tag_of(consumers, static_cast<uint32>(consumer), 0);
+}
+
+bool try_lock(const LOCKTAG& tag)
+{
+    return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+// lock_timeout, but only shorter than it is.
+void limit_lock_timeout(int milliseconds)
+{
+    if (LockTimeout > 0 && LockTimeout < milliseconds)
+        return;
+    char value[16];
+    snprintf(value, sizeof(value), "%d", milliseconds);
+    (void)set_config_option("lock_timeout", value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE,
+                            true, 0, false);
+}
+
+// The server's error, if waiting raised one.
+ErrorData* wait_for(const LOCKTAG& tag)
+{
+    ErrorData* error = nullptr;
+    try {
+        call([&] { (void)LockAcquire(&tag, ExclusiveLock, false, false); });
+    } catch (const Error& raised) {
+        error = raised.data();
+    }
+    return error;
 }
 
 } // namespace
 
 void lock_key(uint64 hash)
 {
-    const LOCKTAG tag = tag_of(hash);
+    const LOCKTAG tag = tag_of_key(hash);
     (void)LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 void unlock_key(uint64 hash)
 {
-    const LOCKTAG tag = tag_of(hash);
+    const LOCKTAG tag = tag_of_key(hash);
+    (void)LockRelease(&tag, ExclusiveLock, false);
+}
+
+// A subtransaction, because a wait that times out raises an error. It costs something, and only
+// those who must wait pay it.
+bool lock_consumer(int32 consumer, int milliseconds)
+{
+    const LOCKTAG tag = tag_of_consumer(consumer);
+    if (try_lock(tag))
+        return true;
+
+    const MemoryContext context = CurrentMemoryContext;
+    const ResourceOwner owner = CurrentResourceOwner;
+    const int settings = NewGUCNestLevel();
+    limit_lock_timeout(milliseconds);
+    BeginInternalSubTransaction(nullptr);
+    MemoryContextSwitchTo(context);
+    ErrorData* error = wait_for(tag);
+    if (error == nullptr)
+        ReleaseCurrentSubTransaction();
+    else
+        RollbackAndReleaseCurrentSubTransaction();
+    MemoryContextSwitchTo(context);
+    CurrentResourceOwner = owner;
+    AtEOXact_GUC(false, settings);
+    if (error != nullptr && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
+        ReThrowError(error);
+    return error == nullptr;
+}
+
+void lock_consumer(int32 consumer)
+{
+    const LOCKTAG tag = tag_of_consumer(consumer);
+    (void)LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+bool try_lock_partition(int32 consumer, int32 partition)
+{
+    return try_lock(
+        tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition)));
+}
+
+bool is_consumer_locked(int32 consumer)
+{
+    if (!try_lock(tag_of_consumer(consumer)))
+        return true;
+    unlock_consumer(consumer);
+    return false;
+}
+
+void unlock_consumer(int32 consumer)
+{
+    const LOCKTAG tag = tag_of_consumer(consumer);
     (void)LockRelease(&tag, ExclusiveLock, false);
 }
 

@@ -1,13 +1,31 @@
-// Short locks on keys: between looking for a row and inserting it, nobody else does the same.
+// Locks in memory, in spaces of our own beside the advisory locks of users.
 #pragma once
 
 #include "pg/prelude.hpp"
 
 namespace outbox::pg {
 
-// A lock of the server's, in a space of our own beside the advisory locks of users. Different keys
-// with the same hash only wait for each other. An error releases it with the transaction.
+// Short locks on keys: between looking for a row and inserting it, nobody else does the same.
+// Different keys with the same hash only wait for each other. An error releases the lock with the
+// transaction.
 void lock_key(uint64 hash);
 void unlock_key(uint64 hash);
+
+// Locks that stay until the transaction ends.
+
+// The lock of whoever moves a consumer's cursor. False if it is not to be had within the time.
+bool lock_consumer(int32 consumer, int milliseconds);
+
+// Waits for as long as lock_timeout allows.
+void lock_consumer(int32 consumer);
+
+// The lock of whoever hands out a partition of an ordered consumer. False if somebody has it.
+bool try_lock_partition(int32 consumer, int32 partition);
+
+// Does another transaction hold the consumer's lock?
+bool is_consumer_locked(int32 consumer);
+
+// Gives a consumer's lock back: only for one who has not moved the cursor.
+void unlock_consumer(int32 consumer);
 
 } // namespace outbox::pg

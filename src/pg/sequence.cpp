@@ -117,4 +117,21 @@ int64 draw(Oid sequence, int count)
     return first;
 }
 
+int64 last_value(Oid sequence)
+{
+    LOCAL_FCINFO(fcinfo, 1);
+    InitFunctionCallInfoData(*fcinfo, nullptr, 1, InvalidOid, nullptr, nullptr);
+    fcinfo->args[0].value = ObjectIdGetDatum(sequence);
+    fcinfo->args[0].isnull = false;
+    const Datum value = pg_sequence_last_value(fcinfo);
+    return fcinfo->isnull ? 0 : DatumGetInt64(value);
+}
+
+void raise_to(Oid sequence, int64 value)
+{
+    if (last_value(sequence) < value)
+        (void)DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value),
+                                  BoolGetDatum(false));
+}
+
 } // namespace outbox::pg

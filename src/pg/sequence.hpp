@@ -11,4 +11,10 @@ namespace outbox::pg {
 // hands out blocks, falls or cycles. The transaction must have its xid.
 int64 draw(Oid sequence, int count);
 
+// The last value that has been drawn; 0 if none has. Never one that is only logged ahead.
+int64 last_value(Oid sequence);
+
+// Makes the next value at least this.
+void raise_to(Oid sequence, int64 value);
+
 } // namespace outbox::pg

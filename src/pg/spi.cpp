@@ -25,6 +25,13 @@ char* with_schema(const char* text)
     return sql.data;
 }
 
+uint64 processed(int result)
+{
+    if (result < 0)
+        elog(ERROR, "SPI failed: %s", SPI_result_code_string(result));
+    return SPI_processed;
+}
+
 } // namespace
 
 void Statement::prepare()
@@ -46,10 +53,16 @@ void Statement::prepare()
 uint64 Statement::execute(const Datum* values, const char* nulls)
 {
     prepare();
-    const int result = SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0);
-    if (result < 0)
-        elog(ERROR, "SPI_execute_plan failed: %s", SPI_result_code_string(result));
-    return SPI_processed;
+    return processed(SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0));
+}
+
+uint64 Statement::execute_now(const Datum* values, const char* nulls)
+{
+    prepare();
+    // What this transaction has done so far is to be seen, too.
+    CommandCounterIncrement();
+    return processed(SPI_execute_snapshot(plan_, const_cast<Datum*>(values), nulls,
+                                          GetLatestSnapshot(), InvalidSnapshot, false, true, 0));
 }
 
 namespace detail {

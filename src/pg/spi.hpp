@@ -3,6 +3,7 @@
 
 #include "pg/prelude.hpp"
 
+#include <optional>
 #include <type_traits>
 
 namespace outbox::pg {
@@ -10,7 +11,7 @@ namespace outbox::pg {
 // A statement with a plan that is kept. `@schema@` in its text stands for the extension's schema.
 class Statement {
 public:
-    static constexpr int max_parameters = 16;
+    static constexpr int max_parameters = 20;
 
     constexpr explicit Statement(const char* text) : text_(text), count_(0) {}
 
@@ -26,6 +27,9 @@ public:
     // Returns how many rows it processed; what it returned is in SPI_tuptable.
     uint64 execute(const Datum* values, const char* nulls = nullptr);
 
+    // The same with a snapshot taken now, also where the transaction has one for good.
+    uint64 execute_now(const Datum* values, const char* nulls = nullptr);
+
 private:
     void prepare();
 
@@ -34,6 +38,39 @@ private:
     Oid types_[max_parameters] = {};
     SPIPlanPtr plan_ = nullptr;
     char schema_[NAMEDATALEN] = {}; // that the plan was made for
+};
+
+// A row of what the last statement returned. It stays good while SPI is connected, also when other
+// statements follow. Columns count from 1.
+class Row {
+public:
+    explicit Row(uint64 number)
+        : tuple_(SPI_tuptable->vals[number]), descriptor_(SPI_tuptable->tupdesc)
+    {}
+
+    bool is_null(int column) const
+    {
+        bool null;
+        (void)SPI_getbinval(tuple_, descriptor_, column, &null);
+        return null;
+    }
+
+    Datum get(int column) const
+    {
+        bool null;
+        return SPI_getbinval(tuple_, descriptor_, column, &null);
+    }
+
+    std::optional<Datum> find(int column) const
+    {
+        bool null;
+        const Datum value = SPI_getbinval(tuple_, descriptor_, column, &null);
+        return null ? std::nullopt : std::optional<Datum>(value);
+    }
+
+private:
+    HeapTuple tuple_;
+    TupleDesc descriptor_;
 };
 
 namespace detail {

@@ -62,7 +62,8 @@ SELECT is_empty($$
     'every setting is described');
 SELECT set_eq($$SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'$$,
     ARRAY['outbox.tenant_id', 'outbox.source', 'outbox.dedup_window', 'outbox.max_payload_size',
-          'outbox.partition_interval'], 'the settings are those of the README');
+          'outbox.partition_interval', 'outbox.batch_size', 'outbox.lease', 'outbox.max_attempts',
+          'outbox.immediate_retries', 'outbox.backoff_base', 'outbox.backoff_max', 'outbox.backoff_jitter'], 'the settings are those of the README');
 
 SELECT * FROM finish();
 ROLLBACK;

@@ -1,0 +1,232 @@
+#include "batch.hpp"
+
+#include "pg/catalog.hpp"
+#include "pg/key_lock.hpp"
+#include "pg/sequence.hpp"
+#include "pg/spi.hpp"
+#include "pg/values.hpp"
+
+extern "C" {
+#include "access/xlog.h"
+}
+
+namespace outbox {
+
+namespace {
+
+// Tokens have the timeline in their high bits: a standby that is promoted may not know of tokens
+// that its primary has given away.
+constexpr int timeline_shift = 40;
+
+Datum to_running_array(std::span<const Running> running)
+{
+    pg::Growing<int64> numbers;
+    for (const Running& range : running) {
+        numbers.push(static_cast<int64>(range.from));
+        numbers.push(static_cast<int64>(range.upto));
+        numbers.push(range.above);
+    }
+    return pg::to_bigint_array(numbers.view());
+}
+
+// A row of outbox_batches. Only the newest one of a consumer needs the progress.
+void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.outbox_batches (token, consumer_id, partition, attempts, deliveries,"
+        " from_retries, ids, passed_seq, passed_running, target_seq, target_running, last_id,"
+        " open_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+        {INT8OID, INT4OID, INT4OID, INT4OID, INT4OID, BOOLOID, INT8MULTIRANGEOID, INT8OID,
+         INT8ARRAYOID, INT8OID, INT8ARRAYOID, INT8OID, INT8ARRAYOID}};
+    Datum values[13] = {Int64GetDatum(batch.token),      Int32GetDatum(consumer),
+                        Int32GetDatum(batch.partition),  Int32GetDatum(batch.attempts),
+                        Int32GetDatum(batch.deliveries), BoolGetDatum(batch.from_retries),
+                        pg::to_multirange(batch.ids)};
+    char nulls[] = "       nnnnnn";
+    if (progress != nullptr) {
+        const Cursor& cursor = progress->cursor;
+        values[7] = Int64GetDatum(cursor.passed.seq);
+        values[8] = to_running_array(cursor.passed.running);
+        values[12] = pg::to_bigint_array(progress->open_tokens);
+        nulls[7] = nulls[8] = nulls[12] = ' ';
+        if (cursor.target) {
+            values[9] = Int64GetDatum(cursor.target->seq);
+            values[10] = to_running_array(cursor.target->running);
+            values[11] = Int64GetDatum(cursor.last_id);
+            nulls[9] = nulls[10] = nulls[11] = ' ';
+        }
+    }
+    insert.execute(values, nulls);
+}
+
+void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.outbox_leases (token, consumer_id, partition, root, first_id, size,"
+        " worker, claimed_at, locked_until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        {INT8OID, INT4OID, INT4OID, INT8OID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
+         TIMESTAMPTZOID}};
+    Datum values[9] = {Int64GetDatum(batch.token),
+                       Int32GetDatum(consumer),
+                       Int32GetDatum(batch.partition),
+                       Int64GetDatum(batch.root),
+                       Int64GetDatum(batch.ids.front().from),
+                       Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
+    if (holder != nullptr) {
+        values[6] = holder->worker;
+        values[7] = TimestampTzGetDatum(holder->claimed_at);
+        values[8] = TimestampTzGetDatum(holder->locked_until);
+    }
+    insert.execute(values, holder != nullptr ? nullptr : "      nnn");
+}
+
+// What the statements that lock a lease return of its batch.
+#define BATCH_COLUMNS                                                                              \
+    "b.token, b.partition, l.root, coalesce(l.remaining, b.ids), b.attempts, b.deliveries,"        \
+    " b.from_retries"
+
+Batch batch_of(const pg::Row& row)
+{
+    Batch batch;
+    batch.token = DatumGetInt64(row.get(1));
+    batch.partition = DatumGetInt32(row.get(2));
+    batch.root = DatumGetInt64(row.get(3));
+    batch.ids = pg::from_multirange(row.get(4));
+    batch.attempts = DatumGetInt32(row.get(5));
+    batch.deliveries = DatumGetInt32(row.get(6));
+    batch.from_retries = DatumGetBool(row.get(7));
+    return batch;
+}
+
+} // namespace
+
+int64 draw_tokens(int count)
+{
+    (void)GetTopTransactionId();
+    const Oid sequence = pg::objects().token_sequence;
+    const int64 floor = static_cast<int64>(GetWALInsertionTimeLine()) << timeline_shift;
+    int64 first = pg::draw(sequence, count);
+    if (first < floor) {
+        // The first on this timeline; nobody uses a token from below.
+        const uint64 key = 0x746F6B656E; // "token"
+        pg::lock_key(key);
+        pg::raise_to(sequence, floor);
+        pg::unlock_key(key);
+        first = pg::draw(sequence, count);
+    }
+    return first;
+}
+
+pg::Growing<Lease> open_leases(std::span<const int64> tokens)
+{
+    static constinit pg::Statement find{
+        "SELECT token, partition, size, locked_until FROM @schema@.outbox_leases"
+        " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
+        " ORDER BY root, first_id",
+        {INT8ARRAYOID}};
+    pg::Growing<Lease> leases;
+    if (tokens.empty())
+        return leases;
+    const Datum values[] = {pg::to_bigint_array(tokens)};
+    const uint64 count = find.execute_now(values);
+    for (uint64 i = 0; i < count; ++i) {
+        const pg::Row row(i);
+        const auto locked_until = row.find(4);
+        leases.push({DatumGetInt64(row.get(1)), DatumGetInt32(row.get(2)),
+                     DatumGetInt32(row.get(3)),
+                     locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until});
+    }
+    return leases;
+}
+
+void add_batch(int32 consumer, const Batch& batch, const Holder* holder)
+{
+    insert_batch(consumer, batch, nullptr);
+    insert_lease(consumer, batch, holder);
+}
+
+void add_newest_batch(int32 consumer, const Batch& batch, const Holder* holder,
+                      const Progress& progress)
+{
+    insert_batch(consumer, batch, &progress);
+    insert_lease(consumer, batch, holder);
+}
+
+void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
+{
+    insert_batch(consumer, batch, &progress);
+}
+
+std::optional<Batch> look_at(int64 token)
+{
+    static constinit pg::Statement find{
+        "SELECT " BATCH_COLUMNS " FROM @schema@.outbox_leases l"
+        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
+        {INT8OID}};
+    const Datum values[] = {Int64GetDatum(token)};
+    if (find.execute_now(values) == 0)
+        return std::nullopt;
+    return batch_of(pg::Row(0));
+}
+
+std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
+{
+    static constinit pg::Statement lock{
+        "SELECT " BATCH_COLUMNS " FROM @schema@.outbox_leases l"
+        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL"
+        " AND (l.locked_until < $2 OR l.locked_until IS NULL) FOR UPDATE OF l SKIP LOCKED",
+        {INT8OID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
+    if (lock.execute_now(values) == 0)
+        return std::nullopt;
+    return batch_of(pg::Row(0));
+}
+
+void supersede(int64 token, int64 successor)
+{
+    static constinit pg::Statement update{
+        "UPDATE @schema@.outbox_leases SET superseded_by = $2 WHERE token = $1",
+        {INT8OID, INT8OID}};
+    const Datum values[] = {Int64GetDatum(token), Int64GetDatum(successor)};
+    update.execute_now(values);
+}
+
+std::optional<Batch> pick_up(int64 token, const Holder& holder)
+{
+    static constinit pg::Statement pick{
+        "UPDATE @schema@.outbox_leases l SET worker = $2, claimed_at = $3, locked_until = $4"
+        " FROM @schema@.outbox_batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
+        " AND l.token = (SELECT token FROM @schema@.outbox_leases WHERE token = $1"
+        " AND locked_until IS NULL AND acked_at IS NULL AND superseded_by IS NULL"
+        " FOR UPDATE SKIP LOCKED) RETURNING " BATCH_COLUMNS,
+        {INT8OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int64GetDatum(token), holder.worker,
+                            TimestampTzGetDatum(holder.claimed_at),
+                            TimestampTzGetDatum(holder.locked_until)};
+    if (pick.execute_now(values) == 0)
+        return std::nullopt;
+    return batch_of(pg::Row(0));
+}
+
+void settle_lease(int64 token, TimestampTz now)
+{
+    static constinit pg::Statement update{
+        "UPDATE @schema@.outbox_leases SET acked_at = $2, remaining = NULL WHERE token = $1",
+        {INT8OID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
+    update.execute_now(values);
+}
+
+void take_out(int64 token, IdRanges remaining, IdRanges failed)
+{
+    static constinit pg::Statement update{"UPDATE @schema@.outbox_leases SET remaining = $2,"
+                                          " failed = coalesce(failed, '{}') + $3 WHERE token = $1",
+                                          {INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID}};
+    const Datum values[] = {Int64GetDatum(token), pg::to_multirange(remaining),
+                            pg::to_multirange(failed)};
+    update.execute_now(values);
+}
+
+} // namespace outbox

@@ -1,0 +1,76 @@
+// Batches and their leases. A batch is never updated; the newest one of a consumer carries its
+// cursor and the tokens of all that is not settled. Its lease is the small row that changes.
+//
+// All of this inside pg::as_owner(), and with snapshots taken after the locks that matter.
+#pragma once
+
+#include "consumer.hpp"
+
+namespace outbox {
+
+// A fencing token: greater than every one before, also across crashes and promotions. Draws `count`
+// of them and returns the first.
+int64 draw_tokens(int count);
+
+struct Batch {
+    int64 token;
+    int32 partition;
+    int64 root; // token of the batch that it descends from: the order of batches in a partition
+    IdRanges ids;
+    int32 attempts;   // that hand-outs of these messages count as, with the next or present one
+    int32 deliveries; // how often they have been handed out, with the next or present one
+    bool from_retries;
+};
+
+// A lease that is neither settled nor taken over.
+struct Lease {
+    int64 token;
+    int32 partition;
+    int32 size; // of its batch
+    TimestampTz locked_until;
+    bool dealt; // waits for its first worker, and has no locked_until
+
+    bool is_live(TimestampTz now) const { return !dealt && locked_until >= now; }
+    bool has_expired(TimestampTz now) const { return !dealt && locked_until < now; }
+};
+
+// Who holds a lease, and for how long.
+struct Holder {
+    Datum worker;
+    TimestampTz claimed_at;
+    TimestampTz locked_until;
+};
+
+// Those of the tokens that are open, in the order in which their messages are to be handled.
+pg::Growing<Lease> open_leases(std::span<const int64> tokens);
+
+// Adds a batch with its lease; without a holder it is dealt.
+void add_batch(int32 consumer, const Batch& batch, const Holder* holder);
+
+// The same for the newest batch of a consumer, which says where the consumer is.
+void add_newest_batch(int32 consumer, const Batch& batch, const Holder* holder,
+                      const Progress& progress);
+
+// A row that is nothing but the consumer's cursor, or records what was settled when it was read.
+void add_cursor(int32 consumer, const Batch& batch, const Progress& progress);
+
+// What is left of a batch, without a lock on anything.
+std::optional<Batch> look_at(int64 token);
+
+// What is left of a batch whose lease has expired or waits, with the lease locked for taking it
+// over. Nothing if somebody else was faster.
+std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now);
+
+// Marks the lease as taken over by another token.
+void supersede(int64 token, int64 successor);
+
+// Gives a dealt batch to its first worker. Nothing if somebody else was faster.
+std::optional<Batch> pick_up(int64 token, const Holder& holder);
+
+// Ends a lease: everything in its batch is settled.
+void settle_lease(int64 token, TimestampTz now);
+
+// Takes ids out of a batch that failed or wait behind one that failed.
+void take_out(int64 token, IdRanges remaining, IdRanges failed);
+
+} // namespace outbox

@@ -1,0 +1,96 @@
+#include "core/cursor.hpp"
+
+namespace outbox {
+
+namespace {
+
+std::size_t append(Running* out, std::size_t size, const Running& next) noexcept
+{
+    if (size > 0 && out[size - 1].upto == next.from && out[size - 1].above == next.above) {
+        out[size - 1].upto = next.upto;
+        return size;
+    }
+    out[size] = next;
+    return size + 1;
+}
+
+} // namespace
+
+const Running* Position::find(Xid xid) const noexcept
+{
+    const auto after = std::upper_bound(running.begin(), running.end(), xid,
+                                        [](Xid x, const Running& range) { return x < range.from; });
+    if (after == running.begin() || xid >= std::prev(after)->upto)
+        return nullptr;
+    return &*std::prev(after);
+}
+
+bool Position::covers(Xid xid, Id id) const noexcept
+{
+    if (id > seq)
+        return false;
+    const Running* exception = find(xid);
+    return exception == nullptr || id <= exception->above;
+}
+
+bool Cursor::has_passed(Xid xid, Id id) const noexcept
+{
+    return passed.covers(xid, id) || (target && id <= last_id && target->covers(xid, id));
+}
+
+Id Cursor::known_upto() const noexcept
+{
+    const auto known = [](Id seq, std::span<const Running> running) {
+        for (const Running& range : running)
+            seq = std::min(seq, range.above);
+        return seq;
+    };
+    const Id behind = known(passed.seq, passed.running);
+    return target ? std::max(behind, known(last_id, target->running)) : behind;
+}
+
+std::size_t note_running(std::span<XidRange> ranges, const Position& passed, Running* out) noexcept
+{
+    std::size_t size = 0;
+    auto known = passed.running.begin();
+    // Merged: an xid stands in a snapshot twice while its transaction is being prepared.
+    for (const XidRange& range : ranges.first(normalize(ranges.data(), ranges.size()))) {
+        Xid from = range.from;
+        while (known != passed.running.end() && known->upto <= from)
+            ++known;
+        for (auto next = known; next != passed.running.end() && next->from < range.upto; ++next) {
+            if (from < next->from) {
+                size = append(out, size, {from, next->from, passed.seq});
+                from = next->from;
+            }
+            const Xid upto = std::min(range.upto, next->upto);
+            size = append(out, size, {from, upto, next->above});
+            from = upto;
+        }
+        if (from < range.upto)
+            size = append(out, size, {from, range.upto, passed.seq});
+    }
+    return size;
+}
+
+std::size_t find_ended(const Position& passed, const Position& target, Running* out) noexcept
+{
+    std::size_t size = 0;
+    auto running = target.running.begin();
+    for (const Running& before : passed.running) {
+        Xid from = before.from;
+        while (running != target.running.end() && running->upto <= from)
+            ++running;
+        for (auto next = running; next != target.running.end() && next->from < before.upto;
+             ++next) {
+            if (from < next->from)
+                size = append(out, size, {from, next->from, before.above});
+            from = std::max(from, next->upto);
+        }
+        if (from < before.upto)
+            size = append(out, size, {from, before.upto, before.above});
+    }
+    return size;
+}
+
+} // namespace outbox

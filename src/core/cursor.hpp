@@ -1,0 +1,62 @@
+// A consumer's place in the log: a position and its exceptions. Everything up to `seq` has been
+// handed out, except what the transactions that were running then may still bring.
+//
+// To move on, a claim fixes the next such state, the target, and drains the difference in the order
+// of ids, page by page, up to `last_id`. When it is drained, the target is what has been passed.
+#pragma once
+
+#include "core/ids.hpp"
+
+#include <optional>
+
+namespace outbox {
+
+using Xid = std::uint64_t;
+
+struct XidRange {
+    Xid from;
+    Xid upto; // not in it
+};
+
+// Transactions that were running. Whatever they bring has an id above `above`: they began after the
+// sequence stood there. Rows with the same xid and a lower id are another cluster's, from before a
+// dump and restore, and have been judged long ago.
+struct Running {
+    Xid from;
+    Xid upto; // not in it
+    Id above;
+
+    friend bool operator==(const Running&, const Running&) = default;
+};
+
+struct Position {
+    Id seq = 0;
+    std::span<const Running> running; // sorted, disjoint
+
+    const Running* find(Xid xid) const noexcept;
+
+    // Was this row behind the position, and its transaction's end known?
+    bool covers(Xid xid, Id id) const noexcept;
+};
+
+struct Cursor {
+    Position passed;
+    std::optional<Position> target;
+    Id last_id = 0; // up to where the target is drained
+
+    // Has the row been handed out, if it was ever visible?
+    bool has_passed(Xid xid, Id id) const noexcept;
+
+    // Everything up to here is known: nothing at or below it can still come.
+    Id known_upto() const noexcept;
+};
+
+// The transactions running now, given as ranges in any order, with what is known of those that were
+// already running at `passed`. `out` needs room for ranges.size() + 2 * passed.running.size().
+std::size_t note_running(std::span<XidRange> ranges, const Position& passed, Running* out) noexcept;
+
+// The transactions that were running at `passed` and have ended at `target`: the stragglers.
+// `out` needs room for the running ones of both.
+std::size_t find_ended(const Position& passed, const Position& target, Running* out) noexcept;
+
+} // namespace outbox

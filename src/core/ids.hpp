@@ -1,0 +1,76 @@
+// Sets of ids as sorted, disjoint, half-open ranges. Nothing here owns memory: results go into
+// arrays of the caller's, whose size each function states.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace outbox {
+
+using Id = std::int64_t;
+
+struct IdRange {
+    Id from;
+    Id upto; // not in it
+
+    friend bool operator==(const IdRange&, const IdRange&) = default;
+};
+
+using IdRanges = std::span<const IdRange>;
+
+inline bool contains(IdRanges set, Id id) noexcept
+{
+    const auto after = std::upper_bound(set.begin(), set.end(), id,
+                                        [](Id x, const IdRange& range) { return x < range.from; });
+    return after != set.begin() && id < std::prev(after)->upto;
+}
+
+inline Id count_ids(IdRanges set) noexcept
+{
+    Id count = 0;
+    for (const IdRange& range : set)
+        count += range.upto - range.from;
+    return count;
+}
+
+// Adds an id that is greater than all in the set. `set` needs room for one range more.
+inline std::size_t append_id(IdRange* set, std::size_t size, Id id) noexcept
+{
+    if (size > 0 && set[size - 1].upto == id) {
+        ++set[size - 1].upto;
+        return size;
+    }
+    set[size] = {id, id + 1};
+    return size + 1;
+}
+
+// Sorts and merges ranges of any order, in place. Returns how many are left.
+template <typename Range>
+std::size_t normalize(Range* ranges, std::size_t size) noexcept
+{
+    std::sort(ranges, ranges + size,
+              [](const Range& a, const Range& b) { return a.from < b.from; });
+    std::size_t kept = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+        if (ranges[i].from >= ranges[i].upto)
+            continue;
+        if (kept > 0 && ranges[i].from <= ranges[kept - 1].upto)
+            ranges[kept - 1].upto = std::max(ranges[kept - 1].upto, ranges[i].upto);
+        else
+            ranges[kept++] = ranges[i];
+    }
+    return kept;
+}
+
+// What is in `set` and not in `taken`. `out` needs room for set.size() + taken.size().
+std::size_t subtract(IdRanges set, IdRanges taken, IdRange* out) noexcept;
+
+// What is in both. `out` needs room for set.size() + other.size().
+std::size_t intersect(IdRanges set, IdRanges other, IdRange* out) noexcept;
+
+// The first `count` ids. `out` needs room for set.size().
+std::size_t take_first(IdRanges set, Id count, IdRange* out) noexcept;
+
+} // namespace outbox

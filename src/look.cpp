@@ -1,0 +1,210 @@
+#include "look.hpp"
+
+#include "message_table.hpp"
+#include "page.hpp"
+#include "pg/guard.hpp"
+#include "pg/key_lock.hpp"
+#include "pg/library.hpp"
+#include "pg/spi.hpp"
+#include "pg/wake.hpp"
+#include "retries.hpp"
+
+namespace outbox {
+
+namespace {
+
+// Passes messages on until there are enough.
+class Limited {
+public:
+    Limited(MessageSink& sink, int limit) : sink_(sink), left_(limit) {}
+
+    bool is_full() const { return left_ == 0; }
+    int left() const { return left_; }
+
+    void put(const Message& message, int attempts)
+    {
+        sink_.put(message, {0, 0, attempts});
+        --left_;
+    }
+
+private:
+    MessageSink& sink_;
+    int left_;
+};
+
+void peek_at_retries(int32 consumer, IdRanges ids, int attempts, Limited& out)
+{
+    RetryScan scan(consumer, ids);
+    while (const Message* message = out.is_full() ? nullptr : scan.next())
+        out.put(*message, scan.failures() + attempts);
+}
+
+void peek_at_log(IdRanges ids, int attempts, Limited& out)
+{
+    OpenLog log = open_log_for_reading();
+    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+    IdScan scan(log, snapshot, ids);
+    while (const Message* message = out.is_full() ? nullptr : scan.next())
+        out.put(*message, attempts);
+    scan.close();
+    UnregisterSnapshot(snapshot);
+    close_log(log);
+}
+
+void peek_at_batch(int32 consumer, const Lease& lease, Limited& out)
+{
+    const auto batch = look_at(lease.token);
+    if (!batch)
+        return;
+    const int attempts = batch->attempts + (lease.dealt ? 0 : 1);
+    if (batch->from_retries)
+        peek_at_retries(consumer, batch->ids, attempts, out);
+    else
+        peek_at_log(batch->ids, attempts, out);
+}
+
+bool is_busy(const pg::Growing<Lease>& leases, int32 partition)
+{
+    for (const Lease& lease : leases)
+        if (lease.partition == partition && !lease.dealt)
+            return true;
+    return false;
+}
+
+bool has_due_retries(const ConsumerState& state, const pg::Growing<Lease>& leases, TimestampTz now)
+{
+    const Consumer& consumer = state.consumer;
+    if (!consumer.ordered)
+        return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
+    for (const int32 partition : due_partitions(consumer.id, now))
+        if (!is_busy(leases, partition))
+            return true;
+    return false;
+}
+
+bool has_waiting_batch(const Consumer& consumer, const pg::Growing<Lease>& leases, TimestampTz now)
+{
+    for (const Lease& lease : leases)
+        if (lease.has_expired(now) ||
+            (lease.dealt && (!consumer.ordered || !is_busy(leases, lease.partition))))
+            return true;
+    return false;
+}
+
+// A consumer that keeps order reads on only while a partition has nothing in hand.
+bool has_free_partition(const Consumer& consumer, const pg::Growing<Lease>& leases)
+{
+    if (!consumer.ordered)
+        return true;
+    pg::Growing<bool> taken;
+    taken.reserve(static_cast<std::size_t>(consumer.partitions));
+    for (int32 i = 0; i < consumer.partitions; ++i)
+        taken.push(false);
+    for (const Lease& lease : leases)
+        taken[static_cast<std::size_t>(lease.partition)] = true;
+    for (const bool is_taken : taken)
+        if (!is_taken)
+            return true;
+    return false;
+}
+
+bool has_news(const ConsumerState& state)
+{
+    Cursor cursor = state.progress.cursor;
+    return read_page(cursor, state.consumer.filter, 1, [](const Message&) { return true; })
+        .is_worth_remembering();
+}
+
+// When the next lease expires or the next retry is due, but not later than a while from now.
+long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now)
+{
+    static constinit pg::Statement find{
+        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        " AND available_at > $2",
+        {INT4OID, TIMESTAMPTZOID}};
+    // Commits wake us if there is shared memory to do it through; prepared transactions never do.
+    constexpr long with_wake = 1000;
+    constexpr long without_wake = 250;
+    const long longest = pg::preloaded ? with_wake : without_wake;
+    TimestampTz due = now + longest * 1000;
+    for (const Lease& lease : leases)
+        if (lease.is_live(now))
+            due = Min(due, lease.locked_until);
+    const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
+    find.execute_now(values);
+    if (const auto first = pg::Row(0).find(1))
+        due = Min(due, DatumGetTimestampTz(*first));
+    return static_cast<long>((due - now) / 1000) + 1;
+}
+
+} // namespace
+
+int peek(Datum name, int max_rows, MessageSink& sink)
+{
+    Limited out(sink, max_rows);
+    const ConsumerState state = read_consumer(name);
+    const int32 consumer = state.consumer.id;
+    const TimestampTz now = GetCurrentTimestamp();
+    const pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
+    for (const Lease& lease : leases)
+        if (lease.has_expired(now) && !out.is_full())
+            peek_at_batch(consumer, lease, out);
+    if (!out.is_full())
+        peek_at_retries(consumer,
+                        due_retries(consumer, state.progress.open_tokens, now, out.left()), 1, out);
+    for (const Lease& lease : leases)
+        if (lease.dealt && !out.is_full())
+            peek_at_batch(consumer, lease, out);
+    if (!out.is_full()) {
+        Cursor cursor = state.progress.cursor;
+        read_page(cursor, state.consumer.filter, out.left(), [&](const Message& message) {
+            out.put(message, 1);
+            return !out.is_full();
+        });
+    }
+    return max_rows - out.left();
+}
+
+Readiness is_ready(Datum name)
+{
+    constexpr long while_locked = 20;
+    const ConsumerState state = read_consumer(name);
+    const Consumer& consumer = state.consumer;
+    const TimestampTz now = GetCurrentTimestamp();
+    const pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
+    if (consumer.paused)
+        return {false, next_look(consumer.id, leases, now)};
+    if (pg::is_consumer_locked(consumer.id))
+        return {false, while_locked};
+    const bool ready = has_waiting_batch(consumer, leases, now) ||
+                       has_due_retries(state, leases, now) ||
+                       (has_free_partition(consumer, leases) && has_news(state));
+    return {ready, ready ? 0 : next_look(consumer.id, leases, now)};
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_peek)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum name = checked_consumer_name(
+            PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
+        if (PG_ARGISNULL(1))
+            ereport(ERROR,
+                    (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("max_rows must not be NULL")));
+        const int max_rows = batch_size_argument(PG_GETARG_DATUM(1), "max_rows");
+        MessageTable table(fcinfo);
+        pg::as_owner([&] { peek(name, max_rows, table); });
+        return Datum{0};
+    });
+}
+
+// Internal: for SQL that makes something claimable.
+OUTBOX_SQL_FUNCTION(outbox_wake)
+{
+    return outbox::pg::entry([&] {
+        outbox::pg::wake_at_commit();
+        PG_RETURN_VOID();
+    });
+}

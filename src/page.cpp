@@ -1,0 +1,23 @@
+#include "page.hpp"
+
+namespace outbox {
+
+void set_target(Cursor& cursor, const pg::Moment& moment)
+{
+    if (cursor.target)
+        return;
+    pg::Growing<Running> running;
+    running.reserve(moment.running.size() + 2 * cursor.passed.running.size());
+    running.set_size(note_running(moment.running, cursor.passed, running.data()));
+    cursor.target = Position{moment.seq, running.view()};
+    cursor.last_id = 0;
+}
+
+void pass_target(Cursor& cursor)
+{
+    cursor.passed = *cursor.target;
+    cursor.target.reset();
+    cursor.last_id = 0;
+}
+
+} // namespace outbox

@@ -1,0 +1,64 @@
+// Reading on: from a consumer's cursor, page by page, to the newest state of the log.
+#pragma once
+
+#include "consumer.hpp"
+#include "pg/moment.hpp"
+#include "pg/pause.hpp"
+
+namespace outbox {
+
+// How many rows are read at most when the filter takes none of them.
+inline constexpr int64 reading_budget = 100000;
+
+// From how many rows on that nobody wanted it is worth a row to remember that.
+inline constexpr int64 worth_remembering = 1000;
+
+struct Page {
+    int64 examined = 0;
+    int64 taken = 0;
+
+    // Nothing taken, but so much read that the cursor should be kept.
+    bool is_worth_remembering() const { return taken > 0 || examined >= worth_remembering; }
+};
+
+// Fixes the cursor's next target as of this moment, if it has none.
+void set_target(Cursor& cursor, const pg::Moment& moment);
+
+// The target is drained.
+void pass_target(Cursor& cursor);
+
+// Reads until `take` has taken `limit` messages, and moves the cursor. `take` says whether it has
+// taken the message. Needs the consumer's lock if the cursor is to be kept; call inside
+// pg::as_owner().
+template <typename Take>
+Page read_page(Cursor& cursor, const Filter& filter, int64 limit, Take&& take)
+{
+    Page page;
+    const auto goes_on = [&] { return page.taken < limit && page.examined < reading_budget; };
+    OpenLog log = open_log_for_reading();
+    pg::pause_at("log");
+    pg::Moment moment = pg::take_moment();
+    // At most twice: the rest of an older target, and if nothing is left of that, the newest.
+    for (bool newest = false; !newest && page.taken == 0 && goes_on();) {
+        newest = !cursor.target;
+        set_target(cursor, moment);
+        TargetScan scan(log, moment.snapshot, cursor);
+        const Message* message = nullptr;
+        while (goes_on() && (message = scan.next()) != nullptr) {
+            ++page.examined;
+            cursor.last_id = message->id();
+            if (filter.takes(*message) && take(*message))
+                ++page.taken;
+        }
+        scan.close();
+        if (message == nullptr && goes_on())
+            pass_target(cursor);
+        else
+            break;
+    }
+    pg::release(moment);
+    close_log(log);
+    return page;
+}
+
+} // namespace outbox

@@ -1,0 +1,16 @@
+// Moments between two steps that a test can stretch: with -DOUTBOX_TEST_PAUSES, the setting
+// outbox.test_pauses names steps ("all" for every one), and each of them sleeps at random up to 5
+// ms. Otherwise there is nothing.
+#pragma once
+
+namespace outbox::pg {
+
+#ifdef OUTBOX_TEST_PAUSES
+void pause_at(const char* step);
+void define_pauses();
+#else
+inline void pause_at(const char*) {}
+inline void define_pauses() {}
+#endif
+
+} // namespace outbox::pg

@@ -1,0 +1,36 @@
+// Values of SQL types that C++ wants in another form.
+#pragma once
+
+#include "core/ids.hpp"
+#include "pg/prelude.hpp"
+
+#include <optional>
+#include <string_view>
+
+namespace outbox::pg {
+
+// int8multirange and sets of ids.
+Datum to_multirange(IdRanges ids);
+IdRanges from_multirange(Datum multirange);
+
+// bigint[]
+Datum to_id_array(IdRanges ids); // one element per id
+Datum to_bigint_array(std::span<const int64> values);
+
+// The elements, which must not be NULL, and no more than `limit`. `argument` is for messages.
+std::span<const int64> from_bigint_array(Datum array, const char* argument, int limit);
+
+// text[] as its elements; NULL ones are an error.
+std::span<const Datum> from_text_array(Datum array, const char* argument);
+
+// In microseconds, a month being 30 days. Beyond what 64 bits hold, or infinite: the greatest or
+// least number.
+int64 to_microseconds(const Interval& interval);
+
+inline std::string_view to_view(Datum text)
+{
+    const struct varlena* value = PG_DETOAST_DATUM_PACKED(text);
+    return {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
+}
+
+} // namespace outbox::pg

@@ -1,0 +1,343 @@
+#include "read.hpp"
+
+#include "pg/catalog.hpp"
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+AttrNumber find_column(Relation table, Column column)
+{
+    const TupleDesc descriptor = RelationGetDescr(table);
+    const char* name = log_columns[column].name;
+    // Where the install script has put it, unless somebody has changed the table.
+    if (column < descriptor->natts &&
+        std::strcmp(NameStr(TupleDescAttr(descriptor, column)->attname), name) == 0)
+        return static_cast<AttrNumber>(column + 1);
+    const AttrNumber number = get_attnum(RelationGetRelid(table), name);
+    if (number == InvalidAttrNumber)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
+                        errmsg("partition \"%s\" of the log has no column \"%s\"",
+                               RelationGetRelationName(table), name)));
+    return number;
+}
+
+bool is_index_on(Relation index, const AttrNumber* columns, int count)
+{
+    const Form_pg_index form = index->rd_index;
+    if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID || form->indnkeyatts != count ||
+        RelationGetIndexPredicate(index) != NIL)
+        return false;
+    for (int i = 0; i < count; ++i)
+        if (form->indkey.values[i] != columns[i])
+            return false;
+    return true;
+}
+
+Relation open_index(Relation table, const AttrNumber* columns, int count, const char* names)
+{
+    List* indexes = RelationGetIndexList(table);
+    ListCell* cell;
+    foreach (cell, indexes) {
+        const Relation index = index_open(lfirst_oid(cell), AccessShareLock);
+        if (is_index_on(index, columns, count)) {
+            list_free(indexes);
+            return index;
+        }
+        index_close(index, NoLock);
+    }
+    const char* schema = get_namespace_name(RelationGetNamespace(table));
+    ereport(ERROR,
+            (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+             errmsg("partition \"%s\" of the log has no index on (%s)",
+                    RelationGetRelationName(table), names),
+             errhint("Run CREATE UNIQUE INDEX ON %s (%s).",
+                     quote_qualified_identifier(schema, RelationGetRelationName(table)), names)));
+    pg_unreachable();
+}
+
+Relation open_index_on_id(const LogPartition& partition)
+{
+    const AttrNumber columns[] = {partition.numbers[col_id]};
+    return open_index(partition.table, columns, 1, "id");
+}
+
+Relation open_index_on_xid(const LogPartition& partition)
+{
+    const AttrNumber columns[] = {partition.numbers[col_xid], partition.numbers[col_id]};
+    return open_index(partition.table, columns, 2, "xid, id");
+}
+
+// A partition that has no block now has no row that a snapshot taken before could show.
+bool has_rows(LogPartition& partition)
+{
+    if (RelationGetNumberOfBlocks(partition.table) == 0)
+        return false;
+    if (partition.numbers[col_id] == 0)
+        for (int column = 0; column < column_count; ++column)
+            partition.numbers[column] = find_column(partition.table, static_cast<Column>(column));
+    return true;
+}
+
+void make_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
+{
+    ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
+}
+
+Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, ScanKey keys,
+                     int count)
+{
+    Scanner scanner = {};
+    scanner.partition = &partition;
+    scanner.index = index;
+    scanner.slot = table_slot_create(partition.table, nullptr);
+    scanner.scan = pg::begin_index_scan(partition.table, index, snapshot, count);
+    index_rescan(scanner.scan, keys, count, nullptr, 0);
+    return scanner;
+}
+
+void close_scanner(Scanner& scanner)
+{
+    index_endscan(scanner.scan);
+    ExecDropSingleTupleTableSlot(scanner.slot);
+    index_close(scanner.index, NoLock);
+}
+
+bool fetch(Scanner& scanner)
+{
+    scanner.ended = !index_getnext_slot(scanner.scan, ForwardScanDirection, scanner.slot);
+    if (scanner.ended)
+        return false;
+    bool isnull;
+    scanner.id =
+        DatumGetInt64(slot_getattr(scanner.slot, scanner.partition->numbers[col_id], &isnull));
+    return true;
+}
+
+// Moves a scan of given ids to the next of them. Where the gap is wide, it descends the index
+// again rather than reading all that lies between.
+void fetch_wanted(Scanner& scanner)
+{
+    constexpr Id near = 4;
+    while (fetch(scanner)) {
+        while (!scanner.wanted.empty() && scanner.wanted.front().upto <= scanner.id)
+            scanner.wanted = scanner.wanted.subspan(1);
+        if (scanner.wanted.empty()) {
+            scanner.ended = true;
+            return;
+        }
+        const Id from = scanner.wanted.front().from;
+        if (from <= scanner.id)
+            return;
+        if (from - scanner.id > near) {
+            ScanKeyData key;
+            make_key(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
+            index_rescan(scanner.scan, &key, 1, nullptr, 0);
+        }
+    }
+}
+
+void advance(Scanner& scanner)
+{
+    CHECK_FOR_INTERRUPTS();
+    if (scanner.wanted.data() != nullptr)
+        fetch_wanted(scanner);
+    else
+        fetch(scanner);
+}
+
+// The least xid at or above `from` that has an entry, dead or alive; 0 if there is none.
+Xid first_xid_from(IndexScanDesc scan, Xid from)
+{
+    ScanKeyData key;
+    make_key(&key, 1, BTGreaterEqualStrategyNumber, F_XID8GE,
+             FullTransactionIdGetDatum(FullTransactionIdFromU64(from)));
+    index_rescan(scan, &key, 1, nullptr, 0);
+    if (index_getnext_tid(scan, ForwardScanDirection) == nullptr)
+        return 0;
+    bool isnull;
+    const Datum xid = index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull);
+    return U64FromFullTransactionId(DatumGetFullTransactionId(xid));
+}
+
+// Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
+// of xids, of subtransactions above all, so the index is asked for the next one that exists.
+pg::Growing<Running> find_present(const LogPartition& partition, Relation index, Snapshot snapshot,
+                                  std::span<const Running> ended)
+{
+    pg::Growing<Running> present;
+    const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
+    scan->xs_want_itup = true;
+    Xid known = 0; // there is no entry below it that has not been looked at
+    for (const Running& range : ended) {
+        Xid from = Max(range.from, known);
+        while (from < range.upto) {
+            const Xid xid = first_xid_from(scan, from);
+            known = xid == 0 ? PG_UINT64_MAX : xid;
+            if (known >= range.upto)
+                break;
+            present.push({xid, xid + 1, range.above});
+            from = xid + 1;
+        }
+        if (known == PG_UINT64_MAX)
+            break;
+    }
+    index_endscan(scan);
+    return present;
+}
+
+bool same_partitions(const OpenLog& log)
+{
+    const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
+    if (description->nparts != static_cast<int>(log.partitions.size()))
+        return false;
+    for (int i = 0; i < description->nparts; ++i)
+        if (description->oids[i] != RelationGetRelid(log.partitions[i].table))
+            return false;
+    return true;
+}
+
+void close_partitions(OpenLog& log)
+{
+    for (const LogPartition& partition : log.partitions)
+        table_close(partition.table, NoLock);
+    log.partitions.set_size(0);
+}
+
+} // namespace
+
+OpenLog open_log_for_reading()
+{
+    OpenLog log;
+    log.log = table_open(pg::objects().log, AccessShareLock);
+    // While this one waits for a lock, a partition may come that takes over rows of the default.
+    do {
+        close_partitions(log);
+        const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
+        for (int i = 0; i < description->nparts; ++i)
+            log.partitions.push({table_open(description->oids[i], AccessShareLock), {}});
+    } while (!same_partitions(log));
+    return log;
+}
+
+void close_log(OpenLog& log)
+{
+    close_partitions(log);
+    table_close(log.log, NoLock);
+}
+
+const Message* MergedScan::next()
+{
+    if (!started_)
+        for (Scanner& scanner : scanners_)
+            advance(scanner);
+    else if (current_ != nullptr)
+        advance(*current_);
+    started_ = true;
+
+    current_ = nullptr;
+    for (Scanner& scanner : scanners_)
+        if (!scanner.ended && (current_ == nullptr || scanner.id < current_->id))
+            current_ = &scanner;
+    if (current_ == nullptr)
+        return nullptr;
+    slot_getallattrs(current_->slot);
+    for (int column = 0; column < column_count; ++column) {
+        const int i = current_->partition->numbers[column] - 1;
+        message_.values[column] = current_->slot->tts_values[i];
+        message_.nulls[column] = current_->slot->tts_isnull[i];
+    }
+    return &message_;
+}
+
+void MergedScan::close()
+{
+    for (Scanner& scanner : scanners_)
+        close_scanner(scanner);
+    scanners_.set_size(0);
+    current_ = nullptr;
+}
+
+StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+{
+    pg::Growing<Running> ended;
+    ended.reserve(cursor.passed.running.size() + cursor.target->running.size());
+    ended.set_size(find_ended(cursor.passed, *cursor.target, ended.data()));
+    if (ended.empty())
+        return;
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        const Relation index = open_index_on_xid(partition);
+        for (const Running& one : find_present(partition, index, snapshot, ended.view())) {
+            ScanKeyData keys[3];
+            make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
+                     FullTransactionIdGetDatum(FullTransactionIdFromU64(one.from)));
+            make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
+                     Int64GetDatum(Max(one.above, cursor.last_id)));
+            make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE,
+                     Int64GetDatum(cursor.passed.seq));
+            const Relation own = index_open(RelationGetRelid(index), NoLock);
+            add(open_scanner(partition, own, snapshot, keys, 3));
+        }
+        index_close(index, NoLock);
+    }
+}
+
+RangeScan::RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto)
+{
+    if (from >= upto)
+        return;
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        ScanKeyData keys[2];
+        make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
+        make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+        add(open_scanner(partition, open_index_on_id(partition), snapshot, keys, 2));
+    }
+}
+
+IdScan::IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids)
+{
+    if (ids.empty())
+        return;
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        ScanKeyData key;
+        make_key(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(ids.front().from));
+        Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, &key, 1);
+        scanner.wanted = ids;
+        add(scanner);
+    }
+}
+
+TargetScan::TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+    : cursor_(cursor), stragglers_(log, snapshot, cursor),
+      rest_(log, snapshot, Max(cursor.last_id, cursor.passed.seq), cursor.target->seq)
+{}
+
+const Message* TargetScan::next()
+{
+    // All stragglers first: their ids are the lower ones.
+    if (!stragglers_ended_) {
+        if (const Message* message = stragglers_.next())
+            return message;
+        stragglers_ended_ = true;
+    }
+    while (const Message* message = rest_.next())
+        if (cursor_.target->covers(message->xid(), message->id()))
+            return message;
+    return nullptr;
+}
+
+void TargetScan::close()
+{
+    stragglers_.close();
+    rest_.close();
+}
+
+} // namespace outbox

@@ -1,0 +1,97 @@
+// Reading the log: what comes next behind a cursor, and what has given ids. In the order of ids,
+// across all partitions, whatever their bounds say about time.
+#pragma once
+
+#include "core/cursor.hpp"
+#include "log.hpp"
+#include "pg/growing.hpp"
+
+namespace outbox {
+
+// A row of the log, or of a copy with the same columns.
+struct Message {
+    Datum values[column_count];
+    bool nulls[column_count];
+
+    Id id() const { return DatumGetInt64(values[col_id]); }
+    Xid xid() const { return U64FromFullTransactionId(DatumGetFullTransactionId(values[col_xid])); }
+};
+
+struct LogPartition {
+    Relation table;
+    AttrNumber numbers[column_count]; // where the log's columns are; 0 while that is not known
+};
+
+struct OpenLog {
+    Relation log;
+    pg::Growing<LogPartition> partitions;
+};
+
+// Locks the log and its partitions until the end of the transaction. A snapshot taken before that
+// could miss rows of a partition that was detached meanwhile.
+OpenLog open_log_for_reading();
+void close_log(OpenLog& log);
+
+// One index scan of one partition.
+struct Scanner {
+    LogPartition* partition;
+    Relation index;
+    IndexScanDesc scan;
+    TupleTableSlot* slot;
+    IdRanges wanted; // for a scan of given ids: those that are still to come
+    Id id;           // of the row in the slot
+    bool ended;
+};
+
+// Rows of several scans, merged by id. Message and its values are good until the next call.
+class MergedScan {
+public:
+    const Message* next();
+    void close();
+
+protected:
+    void add(const Scanner& scanner) { scanners_.push(scanner); }
+
+private:
+    pg::Growing<Scanner> scanners_;
+    Scanner* current_ = nullptr;
+    bool started_ = false;
+    Message message_;
+};
+
+// What was running when `cursor.passed` was taken, has ended at `cursor.target`, and lies between
+// cursor.last_id and cursor.passed.seq.
+class StragglerScan : public MergedScan {
+public:
+    StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
+};
+
+// The rows with from < id <= upto.
+class RangeScan : public MergedScan {
+public:
+    RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto);
+};
+
+// The rows with these ids.
+class IdScan : public MergedScan {
+public:
+    IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
+};
+
+// All that is between cursor.passed and cursor.target, behind cursor.last_id.
+class TargetScan {
+public:
+    TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
+
+    // Nothing: the target is drained.
+    const Message* next();
+    void close();
+
+private:
+    Cursor cursor_;
+    StragglerScan stragglers_;
+    RangeScan rest_;
+    bool stragglers_ended_ = false;
+};
+
+} // namespace outbox

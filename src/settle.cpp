@@ -1,0 +1,328 @@
+#include "settle.hpp"
+
+#include "pg/errors.hpp"
+#include "pg/spi.hpp"
+#include "pg/values.hpp"
+#include "pg/wake.hpp"
+#include "retries.hpp"
+
+extern "C" {
+#include "common/pg_prng.h"
+#include "utils/datum.h"
+}
+
+namespace outbox {
+
+namespace {
+
+// A batch with its lease locked.
+struct Held {
+    Batch batch;  // its ids are those that are left to settle
+    IdRanges all; // those that it had in the beginning
+    IdRanges failed;
+    Datum consumer_name;
+    int32 consumer;
+    bool ordered;
+};
+
+[[noreturn]] void refuse(int sqlstate, int64 token, const char* reason, const char* hint)
+{
+    ereport(ERROR, (errcode(sqlstate), errmsg("lock_token " INT64_FORMAT " %s", token, reason),
+                    errhint("%s", hint)));
+    pg_unreachable();
+}
+
+constexpr const char* lost_hint = "Roll back what was done for this batch, and claim again.";
+
+// The columns of the query in hold().
+enum : int {
+    q_acked_at = 1,
+    q_superseded_by,
+    q_locked_until,
+    q_remaining,
+    q_failed,
+    q_partition,
+    q_attempts,
+    q_deliveries,
+    q_from_retries,
+    q_ids,
+    q_consumer,
+    q_name,
+    q_ordered
+};
+
+void check_held(int64 token, const pg::Row& row)
+{
+    const auto locked_until = row.find(q_locked_until);
+    if (!locked_until)
+        refuse(pg::token_unknown, token, "is unknown", "It was never given out.");
+    if (!row.is_null(q_superseded_by))
+        refuse(pg::lease_lost, token, "has lost its lease: another worker has the batch now",
+               lost_hint);
+    if (!row.is_null(q_acked_at))
+        refuse(pg::lease_lost, token, "has lost its lease: the whole batch is settled", lost_hint);
+    if (DatumGetTimestampTz(*locked_until) == DT_NOBEGIN)
+        refuse(pg::lease_lost, token, "has lost its lease: the batch was handed back", lost_hint);
+}
+
+// Locks the lease, or refuses the token.
+Held hold(int64 token)
+{
+    static constinit pg::Statement lock{
+        "SELECT l.acked_at, l.superseded_by, l.locked_until, l.remaining, l.failed, b.partition,"
+        " b.attempts, b.deliveries, b.from_retries, b.ids, c.consumer_id, c.name, c.ordered"
+        " FROM @schema@.outbox_leases l"
+        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        " JOIN @schema@.outbox_consumers c ON c.consumer_id = l.consumer_id"
+        " WHERE l.token = $1 FOR UPDATE OF l",
+        {INT8OID}};
+    const Datum values[] = {Int64GetDatum(token)};
+    if (lock.execute_now(values) == 0)
+        refuse(pg::token_unknown, token, "is unknown",
+               "It was never given out, its consumer is gone, or it was settled long ago.");
+    const pg::Row row(0);
+    check_held(token, row);
+
+    Held held;
+    held.batch.token = token;
+    held.batch.root = 0;
+    held.batch.partition = DatumGetInt32(row.get(q_partition));
+    held.batch.attempts = DatumGetInt32(row.get(q_attempts));
+    held.batch.deliveries = DatumGetInt32(row.get(q_deliveries));
+    held.batch.from_retries = DatumGetBool(row.get(q_from_retries));
+    held.all = pg::from_multirange(row.get(q_ids));
+    const auto remaining = row.find(q_remaining);
+    held.batch.ids = remaining ? pg::from_multirange(*remaining) : held.all;
+    const auto failed = row.find(q_failed);
+    held.failed = failed ? pg::from_multirange(*failed) : IdRanges{};
+    held.consumer = DatumGetInt32(row.get(q_consumer));
+    held.consumer_name = row.get(q_name);
+    held.ordered = DatumGetBool(row.get(q_ordered));
+    return held;
+}
+
+// The ids as a set, all of them in the batch and none of them out of the worker's hands.
+IdRanges checked(const Held& held, std::span<const int64> ids)
+{
+    pg::Growing<IdRange> set;
+    set.reserve(ids.size());
+    for (const int64 id : ids) {
+        if (!contains(held.all, id))
+            ereport(ERROR, (errcode(pg::id_not_in_batch),
+                            errmsg("message " INT64_FORMAT
+                                   " is not in the batch of lock_token " INT64_FORMAT,
+                                   id, held.batch.token)));
+        if (contains(held.failed, id))
+            ereport(ERROR,
+                    (errcode(pg::id_not_in_batch),
+                     errmsg("message " INT64_FORMAT
+                            " is no longer in the batch of lock_token " INT64_FORMAT,
+                            id, held.batch.token),
+                     errdetail("It failed, or it waits behind an earlier message of its aggregate "
+                               "that failed.")));
+        set.push({id, id + 1});
+    }
+    set.set_size(normalize(set.data(), set.size()));
+    return set.view();
+}
+
+IdRanges without(IdRanges set, IdRanges taken)
+{
+    pg::Growing<IdRange> rest;
+    rest.reserve(set.size() + taken.size());
+    rest.set_size(subtract(set, taken, rest.data()));
+    return rest.view();
+}
+
+IdRanges common(IdRanges set, IdRanges other)
+{
+    pg::Growing<IdRange> both;
+    both.reserve(set.size() + other.size());
+    both.set_size(intersect(set, other, both.data()));
+    return both.view();
+}
+
+bool same_aggregate(const Message& a, const Message& b)
+{
+    return pg::to_view(a.values[col_aggregate_id]) == pg::to_view(b.values[col_aggregate_id]) &&
+           pg::to_view(a.values[col_aggregate_type]) == pg::to_view(b.values[col_aggregate_type]);
+}
+
+// A message that outlives its scan.
+Message kept(const Message& message)
+{
+    Message copy = message;
+    for (const Column column : {col_aggregate_type, col_aggregate_id})
+        copy.values[column] = datumCopy(message.values[column], false, -1);
+    return copy;
+}
+
+// Goes through what is left of a batch and moves what failed, and what must wait behind it.
+class Failing {
+public:
+    Failing(const Held& held, IdRanges failed, const Failure& failure)
+        : batch_(held.batch), consumer_(read_consumer(held.consumer_name).consumer),
+          failing_(failed), failure_(failure), now_(GetCurrentTimestamp())
+    {}
+
+    void visit(const Message& message, int failures);
+    void finish();
+    int dead() const { return dead_; }
+
+private:
+    bool waits(const Message& message) const;
+    void take_out_of_batch(Id id);
+    TimestampTz next_attempt(int attempts) const;
+
+    const Batch& batch_;
+    const Consumer consumer_;
+    IdRanges failing_;
+    const Failure& failure_;
+    TimestampTz now_;
+    pg::Growing<Message> blocked_; // a failed message of each aggregate that has to wait
+    pg::Growing<IdRange> out_;
+    pg::Growing<IdRange> parked_;
+    pg::Growing<IdRange> buried_;
+    int dead_ = 0;
+};
+
+bool Failing::waits(const Message& message) const
+{
+    for (const Message& earlier : blocked_)
+        if (same_aggregate(earlier, message))
+            return true;
+    return false;
+}
+
+void Failing::take_out_of_batch(Id id)
+{
+    out_.reserve(out_.size() + 1);
+    out_.set_size(append_id(out_.data(), out_.size(), id));
+}
+
+TimestampTz Failing::next_attempt(int attempts) const
+{
+    const double chance = pg_prng_double(&pg_global_prng_state);
+    return now_ + failure_.retry_in.value_or(consumer_.policy.pause(attempts, chance));
+}
+
+void Failing::visit(const Message& message, int failures)
+{
+    const Id id = message.id();
+    const bool must_wait = consumer_.ordered && waits(message);
+    if (!contains(failing_, id)) {
+        if (must_wait) {
+            if (!batch_.from_retries)
+                park(consumer_.id, batch_.partition, message, failures + batch_.attempts - 1);
+            parked_.reserve(parked_.size() + 1);
+            parked_.set_size(append_id(parked_.data(), parked_.size(), id));
+            take_out_of_batch(id);
+        }
+        return;
+    }
+
+    const int attempts = failures + batch_.attempts;
+    take_out_of_batch(id);
+    if (failure_.dead || attempts >= consumer_.policy.max_attempts) {
+        bury(consumer_.id, message, attempts, failure_.error, now_);
+        buried_.reserve(buried_.size() + 1);
+        buried_.set_size(append_id(buried_.data(), buried_.size(), id));
+        ++dead_;
+        return;
+    }
+    // Behind another one it has no time of its own.
+    const TimestampTz available_at = must_wait ? DT_NOEND : next_attempt(attempts);
+    if (batch_.from_retries)
+        postpone(consumer_.id, id, attempts, available_at, failure_.error);
+    else
+        add_retry(consumer_.id, batch_.partition, message, attempts, available_at, failure_.error);
+    if (consumer_.ordered && !must_wait)
+        blocked_.push(kept(message));
+}
+
+void Failing::finish()
+{
+    if (batch_.from_retries) {
+        park_again(consumer_.id, parked_.view());
+        remove_retries(consumer_.id, consumer_.ordered, batch_.partition, buried_.view(), now_);
+    }
+    const IdRanges rest = without(batch_.ids, out_.view());
+    take_out(batch_.token, rest, out_.view());
+    if (rest.empty())
+        settle_lease(batch_.token, now_);
+    pg::wake_at_commit(); // for a retry at once
+}
+
+} // namespace
+
+int ack(int64 token, const std::span<const int64>* ids)
+{
+    const Held held = hold(token);
+    const TimestampTz now = GetCurrentTimestamp();
+    const Batch& batch = held.batch;
+    const IdRanges settled = ids == nullptr ? batch.ids : common(batch.ids, checked(held, *ids));
+    const int count = static_cast<int>(count_ids(settled));
+    if (batch.from_retries && count > 0)
+        remove_retries(held.consumer, held.ordered, batch.partition, settled, now);
+    const IdRanges rest = without(batch.ids, settled);
+    if (rest.empty())
+        settle_lease(token, now);
+    else if (count > 0)
+        take_out(token, rest, {});
+    if (rest.empty() && held.ordered)
+        pg::wake_at_commit(); // its partition is free
+    return count;
+}
+
+int fail(int64 token, std::span<const int64> ids, const Failure& failure)
+{
+    const Held held = hold(token);
+    const IdRanges failed = checked(held, ids);
+    if (count_ids(common(held.batch.ids, failed)) != count_ids(failed))
+        ereport(ERROR, (errcode(pg::id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
+                                                             " cannot fail any more: it was acked",
+                                                             token)));
+    Failing failing(held, failed, failure);
+    if (held.batch.from_retries) {
+        RetryScan scan(held.consumer, held.batch.ids);
+        while (const Message* message = scan.next())
+            failing.visit(*message, scan.failures());
+    } else {
+        // Without order, what did not fail need not be looked at.
+        OpenLog log = open_log_for_reading();
+        const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+        IdScan scan(log, snapshot, held.ordered ? held.batch.ids : failed);
+        while (const Message* message = scan.next())
+            failing.visit(*message, 0);
+        scan.close();
+        UnregisterSnapshot(snapshot);
+        close_log(log);
+    }
+    failing.finish();
+    return failing.dead();
+}
+
+TimestampTz heartbeat(int64 token, int64 lease)
+{
+    static constinit pg::Statement extend{
+        "UPDATE @schema@.outbox_leases SET locked_until = $2 WHERE token = $1",
+        {INT8OID, TIMESTAMPTZOID}};
+    (void)hold(token);
+    const TimestampTz until = GetCurrentTimestamp() + lease;
+    const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(until)};
+    extend.execute_now(values);
+    return until;
+}
+
+int release(int64 token)
+{
+    static constinit pg::Statement give_back{
+        "UPDATE @schema@.outbox_leases SET locked_until = '-infinity' WHERE token = $1", {INT8OID}};
+    const Held held = hold(token);
+    const Datum values[] = {Int64GetDatum(token)};
+    give_back.execute_now(values);
+    pg::wake_at_commit();
+    return static_cast<int>(count_ids(held.batch.ids));
+}
+
+} // namespace outbox

@@ -1,0 +1,28 @@
+// What a worker says about its batch: done, failed, still at it, take it back. Each of these locks
+// the lease first and refuses a token whose lease is lost, so that a worker that was replaced
+// cannot settle what another is working on. Call inside pg::as_owner().
+#pragma once
+
+#include "batch.hpp"
+
+namespace outbox {
+
+struct Failure {
+    Datum error;                   // text, already cut
+    std::optional<int64> retry_in; // microseconds; otherwise what the policy says
+    bool dead;                     // do not try again
+};
+
+// Returns how many were settled by this call. Without ids: the whole rest of the batch.
+int ack(int64 token, const std::span<const int64>* ids);
+
+// Returns how many of them are dead now.
+int fail(int64 token, std::span<const int64> ids, const Failure& failure);
+
+// Returns until when the batch now belongs to the worker. `lease` is in microseconds.
+TimestampTz heartbeat(int64 token, int64 lease);
+
+// Hands the rest of the batch back, without counting an attempt. Returns how many those are.
+int release(int64 token);
+
+} // namespace outbox

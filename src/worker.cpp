@@ -1,0 +1,202 @@
+// The SQL functions of a worker. Each checks its arguments and calls the engine.
+#include "claim.hpp"
+#include "core/limits.hpp"
+#include "message_table.hpp"
+#include "pg/guard.hpp"
+#include "pg/guc.hpp"
+#include "pg/spi.hpp"
+#include "pg/values.hpp"
+#include "settle.hpp"
+
+namespace outbox {
+
+namespace {
+
+[[noreturn]] void refuse_null(const char* argument)
+{
+    ereport(ERROR,
+            (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be NULL", argument)));
+    pg_unreachable();
+}
+
+std::optional<Datum> argument(FunctionCallInfo fcinfo, int number)
+{
+    if (number >= PG_NARGS() || PG_ARGISNULL(number))
+        return std::nullopt;
+    return PG_GETARG_DATUM(number);
+}
+
+int64 token_argument(FunctionCallInfo fcinfo)
+{
+    const auto token = argument(fcinfo, 0);
+    if (!token)
+        refuse_null("lock_token");
+    return DatumGetInt64(*token);
+}
+
+int64 lease_argument(std::optional<Datum> lease)
+{
+    constexpr int64 microseconds = 1000;
+    if (!lease)
+        return settings::lease * microseconds;
+    const int64 length = pg::to_microseconds(*DatumGetIntervalP(*lease));
+    if (length < limits::min_lease || length > limits::max_lease)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("lease must be between 1 second and 1 day")));
+    return length;
+}
+
+// The name a worker goes by: its own, or its application's, or its process.
+Datum worker_argument(std::optional<Datum> worker)
+{
+    if (!worker)
+        return PointerGetDatum(
+            cstring_to_text(application_name != nullptr && *application_name != '\0'
+                                ? psprintf("%s (pid %d)", application_name, MyProcPid)
+                                : psprintf("pid %d", MyProcPid)));
+    const std::string_view name = pg::to_view(*worker);
+    if (name.empty() || name.size() > limits::max_worker_bytes)
+        ereport(ERROR,
+                (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                 errmsg("worker must have between 1 and %d bytes", limits::max_worker_bytes)));
+    return *worker;
+}
+
+// The error as it is kept: its beginning.
+Datum error_argument(std::optional<Datum> error)
+{
+    if (!error)
+        refuse_null("error");
+    const std::string_view text = pg::to_view(*error);
+    const int length =
+        pg_mbcliplen(text.data(), static_cast<int>(text.size()), limits::max_error_bytes);
+    return PointerGetDatum(cstring_to_text_with_len(text.data(), length));
+}
+
+std::optional<int64> retry_in_argument(std::optional<Datum> retry_in)
+{
+    if (!retry_in)
+        return std::nullopt;
+    const int64 length = pg::to_microseconds(*DatumGetIntervalP(*retry_in));
+    if (length < 0 || length > limits::max_retry_in)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("retry_in must be between 0 and 365 days")));
+    return length;
+}
+
+std::span<const int64> ids_argument(std::optional<Datum> ids)
+{
+    if (!ids)
+        refuse_null("ids");
+    return pg::from_bigint_array(*ids, "ids", limits::max_batch_size);
+}
+
+// error, retry_in and dead, from the given argument on.
+Failure failure_arguments(FunctionCallInfo fcinfo, int first)
+{
+    const auto dead = argument(fcinfo, first + 2);
+    return {error_argument(argument(fcinfo, first)), retry_in_argument(argument(fcinfo, first + 1)),
+            dead && DatumGetBool(*dead)};
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_claim)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_claim()");
+        const ClaimRequest request = {
+            checked_consumer_name(argument(fcinfo, 0)), batch_size_argument(argument(fcinfo, 1)),
+            lease_argument(argument(fcinfo, 2)), worker_argument(argument(fcinfo, 3)), false};
+        MessageTable table(fcinfo);
+        pg::as_owner([&] { claim(request, table); });
+        return Datum{0};
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_consume)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_consume()");
+        const ClaimRequest request = {checked_consumer_name(argument(fcinfo, 0)),
+                                      batch_size_argument(argument(fcinfo, 1)), 0,
+                                      worker_argument(std::nullopt), true};
+        MessageTable table(fcinfo);
+        pg::as_owner([&] { claim(request, table); });
+        return Datum{0};
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_ack)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_ack()");
+        const int64 token = token_argument(fcinfo);
+        const auto given = argument(fcinfo, 1);
+        const std::span<const int64> ids = given ? ids_argument(given) : std::span<const int64>{};
+        int count = 0;
+        pg::as_owner([&] { count = ack(token, given ? &ids : nullptr); });
+        PG_RETURN_INT32(count);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_fail)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_fail()");
+        const int64 token = token_argument(fcinfo);
+        const auto given = argument(fcinfo, 1);
+        if (!given)
+            refuse_null("id");
+        const int64 id = DatumGetInt64(*given);
+        const Failure failure = failure_arguments(fcinfo, 2);
+        int dead = 0;
+        pg::as_owner([&] { dead = fail(token, {&id, 1}, failure); });
+        PG_RETURN_TEXT_P(cstring_to_text(dead > 0 ? "dead" : "retry"));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_fail_many)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_fail()");
+        const int64 token = token_argument(fcinfo);
+        const std::span<const int64> ids = ids_argument(argument(fcinfo, 1));
+        const Failure failure = failure_arguments(fcinfo, 2);
+        int dead = 0;
+        pg::as_owner([&] { dead = fail(token, ids, failure); });
+        PG_RETURN_INT32(dead);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_heartbeat)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_heartbeat()");
+        const int64 token = token_argument(fcinfo);
+        const int64 lease = lease_argument(argument(fcinfo, 1));
+        TimestampTz until = 0;
+        pg::as_owner([&] { until = heartbeat(token, lease); });
+        PG_RETURN_TIMESTAMPTZ(until);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_release)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_release()");
+        const int64 token = token_argument(fcinfo);
+        int count = 0;
+        pg::as_owner([&] { count = release(token); });
+        PG_RETURN_INT32(count);
+    });
+}
