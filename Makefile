@@ -9,8 +9,9 @@ PGFILEDESC = "outbox - transactional outbox"
 
 OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp))
 
-REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule privileges status
-ISOLATION = dedup first_enqueue changed_log attached_partition
+REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries seek \
+    consumer_bad_input privileges status
+ISOLATION = dedup first_enqueue changed_log attached_partition claim cursor ordered snapshots prepared
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 
 WERROR ?= -Werror

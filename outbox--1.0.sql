@@ -607,15 +607,20 @@ IS 'internal: keeps claims away until the end of this transaction; true if anyth
 
 CREATE FUNCTION outbox_parse_time(target text, argument text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    result timestamptz;
 BEGIN
     IF target IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = format('%s must not be NULL', argument);
     END IF;
-    RETURN CASE target WHEN 'earliest' THEN '-infinity' WHEN 'latest' THEN 'infinity' ELSE target END;
-EXCEPTION WHEN data_exception THEN
-    RAISE invalid_parameter_value USING
-        MESSAGE = format('%s %L is not understood', argument, left(target, 63)),
-        HINT = 'It is earliest, latest, or a time such as 2026-01-31 12:00+00.';
+    BEGIN
+        result := CASE target WHEN 'earliest' THEN '-infinity' WHEN 'latest' THEN 'infinity' ELSE target END;
+    EXCEPTION WHEN data_exception THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('%s %L is not understood', argument, left(target, 63)),
+            HINT = 'It is earliest, latest, or a time such as 2026-01-31 12:00+00.';
+    END;
+    RETURN result;
 END $$;
 COMMENT ON FUNCTION outbox_parse_time(text, text)
 IS 'internal: earliest and latest are the ends of time';
@@ -1007,7 +1012,7 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
             WHEN s.open AND s.locked_until IS NOT NULL THEN coalesce(r.attempts, 0) + s.attempts
             WHEN r.id IS NOT NULL THEN r.attempts
             WHEN s.open THEN s.attempts - 1
-            ELSE coalesce(s.attempts, 0) END AS attempts,
+            ELSE coalesce(s.handed_out, 0) END AS attempts,
        CASE WHEN d.id IS NULL AND r.id IS NULL AND NOT s.open THEN s.acked_at END AS processed_at,
        CASE WHEN s.open THEN s.locked_until END AS locked_until,
        CASE WHEN s.open AND s.locked_until IS NOT NULL THEN s.token END AS lock_token,
@@ -1022,7 +1027,7 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
   LEFT JOIN @extschema@.outbox_messages_dlq d ON d.consumer_id = c.consumer_id AND d.id = m.id
   LEFT JOIN @extschema@.outbox_retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
   LEFT JOIN LATERAL (
-      SELECT b.token, b.attempts, l.locked_until, l.worker, l.claimed_at, l.acked_at,
+      SELECT b.token, b.attempts, (count(*) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
              l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
              AND coalesce(l.remaining @> m.id, true) AS open
         FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token)

@@ -159,7 +159,7 @@ int peek(Datum name, int max_rows, MessageSink& sink)
         Cursor cursor = state.progress.cursor;
         read_page(cursor, state.consumer.filter, out.left(), [&](const Message& message) {
             out.put(message, 1);
-            return !out.is_full();
+            return true;
         });
     }
     return max_rows - out.left();

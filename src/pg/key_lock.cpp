@@ -31,9 +31,22 @@ LOCKTAG tag_of_consumer(int32 consumer)
     return tag_of(consumers, static_cast<uint32>(consumer), 0);
 }
 
+// Runs `body` so that locks belong to the transaction, not to the statement that is being run: a
+// lock that was waited for in a subtransaction does in any case, and all are to be found there.
+template <typename Body>
+auto for_transaction(Body&& body) -> decltype(body())
+{
+    const ResourceOwner statement = CurrentResourceOwner;
+    CurrentResourceOwner = CurTransactionResourceOwner;
+    const auto result = body();
+    CurrentResourceOwner = statement;
+    return result;
+}
+
 bool try_lock(const LOCKTAG& tag)
 {
-    return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL;
+    return for_transaction(
+        [&] { return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL; });
 }
 
 // lock_timeout, but only shorter than it is.
@@ -123,7 +136,7 @@ bool is_consumer_locked(int32 consumer)
 void unlock_consumer(int32 consumer)
 {
     const LOCKTAG tag = tag_of_consumer(consumer);
-    (void)LockRelease(&tag, ExclusiveLock, false);
+    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
 }
 
 } // namespace outbox::pg

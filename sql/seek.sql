@@ -1,0 +1,46 @@
+CREATE FUNCTION pg_temp.enqueue(VARIADIC ids text[]) RETURNS bigint LANGUAGE sql AS
+$$ SELECT count(outbox_enqueue('Seek', i, 'E', '{}'::jsonb)) FROM unnest(ids) i $$;
+CREATE FUNCTION pg_temp.rest(consumer text) RETURNS text LANGUAGE sql AS
+$$ SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_peek(consumer, 10000) WHERE aggregate_type = 'Seek' $$;
+SELECT outbox_create_consumer('s', aggregate_types => '{Seek}');
+SELECT pg_temp.enqueue('a', 'b');
+SELECT clock_timestamp() AS middle \gset
+SELECT pg_temp.enqueue('c', 'd');
+SELECT count(*) FROM outbox_consume('s');
+SELECT pg_temp.rest('s');
+-- Replay, from anywhere.
+SELECT outbox_seek('s', 'earliest');
+SELECT pg_temp.rest('s');
+SELECT outbox_seek('s', :'middle'::timestamptz);
+SELECT pg_temp.rest('s');
+SELECT outbox_seek('s', :'middle');
+SELECT pg_temp.rest('s');
+SELECT outbox_seek('s', 'latest');
+SELECT pg_temp.rest('s') IS NULL AS nothing;
+SELECT outbox_seek('s', now() + interval '1 year');
+SELECT pg_temp.enqueue('e');
+SELECT pg_temp.rest('s');
+-- A new consumer can begin at a time, too.
+SELECT outbox_create_consumer('since', aggregate_types => '{Seek}', start_at => :'middle');
+SELECT pg_temp.rest('since');
+-- The tokens of what was in hand end, and retries are forgotten: what counts is the new position.
+SELECT outbox_seek('s', 'earliest');
+SELECT lock_token, id FROM outbox_claim('s', 1) \gset first_
+SELECT outbox_fail(:first_lock_token, :first_id, 'once');
+SELECT lock_token FROM outbox_claim('s', 1) \gset retried_
+SELECT DISTINCT lock_token FROM outbox_claim('s', 2) \gset second_
+SELECT outbox_seek('s', :'middle');
+\set VERBOSITY sqlstate
+SELECT outbox_ack(:second_lock_token);
+SELECT outbox_ack(:retried_lock_token);
+\set VERBOSITY default
+SELECT aggregate_id, attempts FROM outbox_claim('s', 10);
+SELECT count(*) AS retries FROM outbox_retries;
+-- And those of a dropped consumer are unknown, also to one that comes back under its name.
+SELECT lock_token FROM outbox_claim('since', 10) LIMIT 1 \gset dropped_
+SELECT outbox_drop_consumer('since');
+SELECT outbox_create_consumer('since', start_at => 'earliest');
+\set VERBOSITY sqlstate
+SELECT outbox_ack(:dropped_lock_token);
+\set VERBOSITY default
+SELECT outbox_drop_consumer('s'), outbox_drop_consumer('since');
