@@ -285,11 +285,12 @@ Outcome Claim::hand_out_retries()
 
 Outcome Claim::pick_up_dealt()
 {
+    // Without the lock, and where order does not matter, each worker begins elsewhere.
+    const std::size_t offset =
+        locked_ || consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);
     const pg::Growing<Lease> candidates = leases_;
     const std::size_t count = candidates.size();
     for (std::size_t i = 0; i < count; ++i) {
-        // Without order, each worker begins elsewhere.
-        const std::size_t offset = consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);
         const Lease& lease = candidates[(i + offset) % count];
         const bool too_large = lease.size > request_.batch_size;
         if (!lease.dealt || (too_large && !locked_))
@@ -426,15 +427,15 @@ Outcome Claim::hand_out_page()
 }
 
 // Without order, a page is cut into pieces of the size that was asked for; with order, by
-// aggregate.
+// aggregate, until the first partition has that many.
 Outcome Claim::deal_page()
 {
-    const int64 limit =
-        Min(static_cast<int64>(request_.batch_size) * consumer_.partitions, max_page);
     const auto places = static_cast<std::size_t>(consumer_.partitions);
     auto* dealt =
         static_cast<pg::Growing<IdRange>*>(palloc0(sizeof(pg::Growing<IdRange>) * places));
+    auto* sizes = static_cast<int64*>(palloc0(sizeof(int64) * places));
     int64 taken = 0;
+    int64 limit = Min(static_cast<int64>(request_.batch_size) * consumer_.partitions, max_page);
     const Page page =
         read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
             const int64 place =
@@ -443,6 +444,8 @@ Outcome Claim::deal_page()
             ids.reserve(ids.size() + 1);
             ids.set_size(append_id(ids.data(), ids.size(), message.id()));
             ++taken;
+            if (++sizes[place] == request_.batch_size && consumer_.ordered)
+                limit = taken;
             return true;
         });
 

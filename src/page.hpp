@@ -27,11 +27,11 @@ void set_target(Cursor& cursor, const pg::Moment& moment);
 // The target is drained.
 void pass_target(Cursor& cursor);
 
-// Reads until `take` has taken `limit` messages, and moves the cursor. `take` says whether it has
-// taken the message. Needs the consumer's lock if the cursor is to be kept; call inside
-// pg::as_owner().
+// Reads until `take` has taken `limit` messages, which it may lower on the way, and moves the
+// cursor. `take` says whether it has taken the message. Needs the consumer's lock if the cursor is
+// to be kept; call inside pg::as_owner().
 template <typename Take>
-Page read_page(Cursor& cursor, const Filter& filter, int64 limit, Take&& take)
+Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, Take&& take)
 {
     Page page;
     const auto goes_on = [&] { return page.taken < limit && page.examined < reading_budget; };

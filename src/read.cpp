@@ -86,15 +86,14 @@ void make_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure fun
     ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
 }
 
-Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, ScanKey keys,
-                     int count)
+// A scan with room for so many keys; index_rescan() begins it.
+Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
 {
     Scanner scanner = {};
     scanner.partition = &partition;
     scanner.index = index;
     scanner.slot = table_slot_create(partition.table, nullptr);
-    scanner.scan = pg::begin_index_scan(partition.table, index, snapshot, count);
-    index_rescan(scanner.scan, keys, count, nullptr, 0);
+    scanner.scan = pg::begin_index_scan(partition.table, index, snapshot, keys);
     return scanner;
 }
 
@@ -116,26 +115,68 @@ bool fetch(Scanner& scanner)
     return true;
 }
 
-// Moves a scan of given ids to the next of them. Where the gap is wide, it descends the index
-// again rather than reading all that lies between.
-void fetch_wanted(Scanner& scanner)
+constexpr Id no_end = PG_INT64_MAX;
+
+void look(Scanner& scanner, Id until)
+{
+    scanner.until = until;
+    scanner.found = false;
+    ScanKeyData keys[2];
+    make_key(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE,
+             Int64GetDatum(scanner.wanted.front().from));
+    make_key(&keys[1], 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(until));
+    index_rescan(scanner.scan, keys, 2, nullptr, 0);
+}
+
+// Looks for the first id at or above the next wanted one, whichever that is.
+void probe(Scanner& scanner)
+{
+    look(scanner, no_end);
+}
+
+// Looks at the next wanted ids that lie close together, and not beyond: a scan without an end takes
+// in the rest of its page.
+void look_closely(Scanner& scanner)
 {
     constexpr Id near = 4;
-    while (fetch(scanner)) {
-        while (!scanner.wanted.empty() && scanner.wanted.front().upto <= scanner.id)
-            scanner.wanted = scanner.wanted.subspan(1);
-        if (scanner.wanted.empty()) {
-            scanner.ended = true;
-            return;
+    std::size_t last = 0;
+    while (last + 1 < scanner.wanted.size() &&
+           scanner.wanted[last + 1].from - scanner.wanted[last].upto <= near)
+        ++last;
+    look(scanner, scanner.wanted[last].upto);
+}
+
+void drop_wanted_below(Scanner& scanner, Id id)
+{
+    while (!scanner.wanted.empty() && scanner.wanted.front().upto <= id)
+        scanner.wanted = scanner.wanted.subspan(1);
+}
+
+// Moves a scan of given ids to the next of them.
+void fetch_wanted(Scanner& scanner)
+{
+    for (;;) {
+        const bool closely = scanner.until != no_end;
+        if (fetch(scanner)) {
+            scanner.found = true;
+            drop_wanted_below(scanner, scanner.id);
+            if (!scanner.wanted.empty() && scanner.wanted.front().from <= scanner.id)
+                return;
+            if (closely)
+                continue;
+        } else {
+            if (!closely)
+                return;
+            drop_wanted_below(scanner, scanner.until);
         }
-        const Id from = scanner.wanted.front().from;
-        if (from <= scanner.id)
+        scanner.ended = scanner.wanted.empty();
+        if (scanner.ended)
             return;
-        if (from - scanner.id > near) {
-            ScanKeyData key;
-            make_key(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(from));
-            index_rescan(scanner.scan, &key, 1, nullptr, 0);
-        }
+        // Where there was one, there is the next; where there was none, there may be none at all.
+        if (scanner.found)
+            look_closely(scanner);
+        else
+            probe(scanner);
     }
 }
 
@@ -280,7 +321,9 @@ StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& curs
             make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE,
                      Int64GetDatum(cursor.passed.seq));
             const Relation own = index_open(RelationGetRelid(index), NoLock);
-            add(open_scanner(partition, own, snapshot, keys, 3));
+            const Scanner scanner = open_scanner(partition, own, snapshot, 3);
+            index_rescan(scanner.scan, keys, 3, nullptr, 0);
+            add(scanner);
         }
         index_close(index, NoLock);
     }
@@ -296,7 +339,9 @@ RangeScan::RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto)
         ScanKeyData keys[2];
         make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
         make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
-        add(open_scanner(partition, open_index_on_id(partition), snapshot, keys, 2));
+        const Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+        index_rescan(scanner.scan, keys, 2, nullptr, 0);
+        add(scanner);
     }
 }
 
@@ -307,10 +352,9 @@ IdScan::IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids)
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
-        ScanKeyData key;
-        make_key(&key, 1, BTGreaterEqualStrategyNumber, F_INT8GE, Int64GetDatum(ids.front().from));
-        Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, &key, 1);
+        Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
         scanner.wanted = ids;
+        probe(scanner);
         add(scanner);
     }
 }

@@ -38,9 +38,13 @@ struct Scanner {
     Relation index;
     IndexScanDesc scan;
     TupleTableSlot* slot;
-    IdRanges wanted; // for a scan of given ids: those that are still to come
-    Id id;           // of the row in the slot
+    Id id; // of the row in the slot
     bool ended;
+
+    // For a scan of given ids.
+    IdRanges wanted; // those that are still to come
+    Id until;        // where the present look ends
+    bool found;      // has it found anything?
 };
 
 // Rows of several scans, merged by id. Message and its values are good until the next call.

@@ -67,14 +67,25 @@ uint64 Statement::execute_now(const Datum* values, const char* nulls)
 
 namespace detail {
 
+namespace {
+
+void set_for_now(const char* name, const char* value)
+{
+    (void)set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
+                            false);
+}
+
+} // namespace
+
 Role become_owner()
 {
     Role before;
     GetUserIdAndSecContext(&before.user, &before.security_context);
     SetUserIdAndSecContext(objects().owner, before.security_context | SECURITY_LOCAL_USERID_CHANGE);
     before.guc_level = NewGUCNestLevel();
-    (void)set_config_option("search_path", "pg_catalog, pg_temp", PGC_USERSET, PGC_S_SESSION,
-                            GUC_ACTION_SAVE, true, 0, false);
+    set_for_now("search_path", "pg_catalog, pg_temp");
+    // Plans are made when the tables are young and kept when they have grown.
+    set_for_now("enable_seqscan", "off");
     if (SPI_connect() != SPI_OK_CONNECT)
         elog(ERROR, "SPI_connect failed");
     return before;
