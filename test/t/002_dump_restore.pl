@@ -13,7 +13,13 @@ my $everything = q{
 	SELECT md5(string_agg(m::text, '|' ORDER BY id)), count(*) FROM outbox_messages m;
 	SELECT md5(string_agg(s::text, '|' ORDER BY tracking_id)), count(*) FROM outbox_scheduled s;
 	SELECT md5(string_agg(k::text, '|' ORDER BY dedup_key)), count(*) FROM outbox_dedup_keys k;
+	SELECT md5(string_agg(c::text, '|' ORDER BY c)) FROM (
+	    SELECT 'c' || c::text FROM outbox_consumers c UNION ALL SELECT 'b' || b::text FROM outbox_batches b
+	    UNION ALL SELECT 'l' || l::text FROM outbox_leases l UNION ALL SELECT 'r' || r::text FROM outbox_retries r
+	    UNION ALL SELECT 'd' || d::text FROM outbox_messages_dlq d UNION ALL SELECT 'i' || i::text FROM outbox_inbox i) c(c);
 	SELECT last_value FROM outbox_messages_id_seq;
+	SELECT last_value FROM outbox_token_seq;
+	SELECT last_value FROM outbox_consumers_id_seq;
 	SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass;
 	SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid
 	 WHERE inhparent = 'outbox_messages'::regclass;
@@ -37,6 +43,13 @@ for my $preload (0, 1)
 		  FROM generate_series(1, 100) i;
 		SELECT outbox_enqueue('Order', i, 'OrderDue', '{}', available_at => now() + interval '1 day')
 		  FROM generate_series(1, 10) i;
+		-- A consumer with something of everything: settled, in hand, waiting, dead, not yet read.
+		SELECT outbox_create_consumer('reader', start_at => 'earliest');
+		SELECT outbox_ack(max(lock_token)) FROM outbox_claim('reader', 20);
+		SELECT outbox_fail(max(lock_token), max(id), 'later', retry_in => '1 hour') FROM outbox_claim('reader', 1);
+		SELECT outbox_fail(max(lock_token), max(id), 'never', dead => true) FROM outbox_claim('reader', 1);
+		SELECT count(*) FROM outbox_claim('reader', 10, lease => '1 day');
+		SELECT inbox_accept('reader', gen_random_uuid());
 		CREATE TABLE outbox_messages_keep AS SELECT 1;
 		-- An event of a time that has no partition.
 		INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
@@ -60,6 +73,12 @@ for my $preload (0, 1)
 		  FROM outbox_messages WHERE aggregate_id = 'after'}),
 		't', "$name: ids go on");
 	is($node->safe_psql('target', 'SELECT outbox_setup()'), 9, "$name: partitions are still managed");
+	is( $node->safe_psql('target', q{
+		SELECT outbox_ack(token) FROM outbox_leases WHERE acked_at IS NULL;
+		SELECT outbox_redrive('reader');
+		SELECT sum((SELECT count(*) FROM outbox_consume('reader', 1000 + n))) FROM generate_series(1, 4) n;
+		SELECT status, count(*) FROM outbox_deliveries GROUP BY status ORDER BY status}),
+		"10\n1\n71\nCOMPLETED|101\nRETRY|1", "$name: consumers go on where they were");
 
 	for my $database ('source', 'target')
 	{
