@@ -68,7 +68,55 @@ SELECT id, xid, event_type, aggregate_type || '/' || aggregate_id AS aggregate, 
 \set ECHO none
 
 \echo
-\echo '8. Its partitions, a week ahead, made by pg_partman.'
+\echo '8. A consumer reads the log. It claims a batch under a lease: the token is its proof.'
+\set ECHO queries
+SELECT outbox_create_consumer('mailer', event_types => '{OrderConfirmed,PaymentTaken,ReviewRequested}',
+                              start_at => 'earliest');
+SELECT id, event_type, aggregate_id, attempts, lock_token, date_trunc('second', locked_until) AS locked_until
+  FROM outbox_claim('mailer', worker => 'mail-1');
+\set ECHO none
+SELECT max(lock_token) AS token, min(id) AS confirmed, max(id) AS review FROM outbox_deliveries
+ WHERE consumer_name = 'mailer' AND status = 'PROCESSING' \gset
+
+\echo
+\echo '9. One mail is sent, one is hopeless, one fails and comes back at once.'
+\set ECHO queries
+SELECT outbox_ack(:token, ARRAY[:confirmed::bigint]) AS acked;
+SELECT outbox_fail(:token, :review, 'mailbox does not exist', dead => true) AS becomes;
+SELECT outbox_fail(:token, id, 'timeout') AS becomes FROM outbox_messages WHERE event_type = 'PaymentTaken';
+SELECT event_type, status, attempts, last_error FROM outbox_deliveries WHERE consumer_name = 'mailer' ORDER BY id;
+SELECT event_type, attempts, outbox_ack(lock_token) AS acked FROM outbox_claim('mailer', worker => 'mail-2');
+\set ECHO none
+
+\echo
+\echo '10. A worker dies with a batch in hand. When the lease is over another gets it, and the old token is worth nothing.'
+\set ECHO queries
+SELECT outbox_create_consumer('stock', aggregate_types => '{Stock}', start_at => 'earliest');
+SELECT lock_token AS dead_token, count(*) FROM outbox_claim('stock', 400, lease => '1 second', worker => 'will die') GROUP BY 1;
+SELECT pg_sleep(1.1), 'a second later' AS time;
+SELECT lock_token AS new_token, count(*), min(attempts) AS attempt FROM outbox_claim('stock', 400, worker => 'lives') GROUP BY 1;
+\set ECHO none
+SELECT min(token) AS dead_token, max(token) AS new_token FROM outbox_leases JOIN outbox_consumers USING (consumer_id)
+ WHERE name = 'stock' \gset
+\set ON_ERROR_STOP off
+\set ECHO queries
+SELECT outbox_ack(:dead_token);
+\set ECHO none
+\set ON_ERROR_STOP on
+\set ECHO queries
+SELECT outbox_ack(:new_token) AS acked;
+\set ECHO none
+
+\echo
+\echo '11. The dead letter gets a second life, for this consumer alone. Then: where is everybody?'
+\set ECHO queries
+SELECT outbox_redrive('mailer') AS redriven;
+SELECT event_type, attempts, outbox_ack(lock_token) AS acked FROM outbox_claim('mailer');
+SELECT consumer_name, last_processed_id, lag FROM consumer_offsets ORDER BY 1;
+\set ECHO none
+
+\echo
+\echo '12. Its partitions, a week ahead, made by pg_partman.'
 \set ECHO queries
 SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
