@@ -469,6 +469,7 @@ CREATE TABLE outbox_leases (
     consumer_id   integer     NOT NULL,
     partition     integer     NOT NULL,
     size          integer     NOT NULL,
+    lease         interval,
     claimed_at    timestamptz,
     locked_until  timestamptz,
     acked_at      timestamptz,
@@ -485,6 +486,7 @@ COMMENT ON COLUMN outbox_leases.first_id IS 'least id of the batch';
 COMMENT ON COLUMN outbox_leases.consumer_id IS 'whose batch';
 COMMENT ON COLUMN outbox_leases.partition IS 'of the consumer, from 0';
 COMMENT ON COLUMN outbox_leases.size IS 'how many messages the batch has';
+COMMENT ON COLUMN outbox_leases.lease IS 'for how long a claim or heartbeat locks it';
 COMMENT ON COLUMN outbox_leases.claimed_at IS 'when it was handed out; NULL: it waits for a worker';
 COMMENT ON COLUMN outbox_leases.locked_until IS 'then others may take it over; -infinity: handed back';
 COMMENT ON COLUMN outbox_leases.acked_at IS 'when everything in it was settled';
@@ -830,7 +832,7 @@ CREATE FUNCTION outbox_fail(lock_token bigint, ids bigint[], error text, retry_i
                             dead boolean DEFAULT false) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_fail_many';
 COMMENT ON FUNCTION outbox_fail(bigint, bigint[], text, interval, boolean)
-IS 'says that messages failed; returns how many of them are dead';
+IS 'says that messages failed; returns how many';
 
 CREATE FUNCTION outbox_heartbeat(lock_token bigint, lease interval DEFAULT NULL) RETURNS timestamptz
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_heartbeat';

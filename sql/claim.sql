@@ -62,6 +62,7 @@ SELECT pg_temp.enqueue('f', 'g');
 SELECT pg_temp.claim('new', 10, 'w1');
 SELECT pg_temp.expire();
 SELECT outbox_heartbeat(pg_temp.token('w1'), '1 hour') > now() + interval '59 min' AS longer;
+SELECT outbox_heartbeat(pg_temp.token('w1')) > now() + interval '59 min' AS as_long_again;
 SELECT pg_temp.claim('new', 10, 'w2');
 SELECT pg_temp.expire();
 SELECT pg_temp.claim('new', 10, 'w2');

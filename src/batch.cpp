@@ -63,19 +63,22 @@ void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
 {
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_leases (token, consumer_id, partition, root, first_id, size,"
-        " worker, claimed_at, locked_until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        " worker, claimed_at, lease, locked_until)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $8 + $9)",
         {INT8OID, INT4OID, INT4OID, INT8OID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
-         TIMESTAMPTZOID}};
+         INTERVALOID}};
     Datum values[9] = {Int64GetDatum(batch.token),
                        Int32GetDatum(consumer),
                        Int32GetDatum(batch.partition),
                        Int64GetDatum(batch.root),
                        Int64GetDatum(batch.ids.front().from),
                        Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
+    Interval lease = {};
     if (holder != nullptr) {
+        lease = pg::to_interval(holder->lease);
         values[6] = holder->worker;
         values[7] = TimestampTzGetDatum(holder->claimed_at);
-        values[8] = TimestampTzGetDatum(holder->locked_until);
+        values[8] = IntervalPGetDatum(&lease);
     }
     insert.execute(values, holder != nullptr ? nullptr : "      nnn");
 }
@@ -196,15 +199,16 @@ void supersede(int64 token, int64 successor)
 std::optional<Batch> pick_up(int64 token, const Holder& holder)
 {
     static constinit pg::Statement pick{
-        "UPDATE @schema@.outbox_leases l SET worker = $2, claimed_at = $3, locked_until = $4"
+        "UPDATE @schema@.outbox_leases l SET worker = $2, claimed_at = $3, lease = $4,"
+        " locked_until = $3 + $4"
         " FROM @schema@.outbox_batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
         " AND l.token = (SELECT token FROM @schema@.outbox_leases WHERE token = $1"
         " AND locked_until IS NULL AND acked_at IS NULL AND superseded_by IS NULL"
         " FOR UPDATE SKIP LOCKED) RETURNING " BATCH_COLUMNS,
-        {INT8OID, TEXTOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
+        {INT8OID, TEXTOID, TIMESTAMPTZOID, INTERVALOID}};
+    const Interval lease = pg::to_interval(holder.lease);
     const Datum values[] = {Int64GetDatum(token), holder.worker,
-                            TimestampTzGetDatum(holder.claimed_at),
-                            TimestampTzGetDatum(holder.locked_until)};
+                            TimestampTzGetDatum(holder.claimed_at), IntervalPGetDatum(&lease)};
     if (pick.execute_now(values) == 0)
         return std::nullopt;
     return batch_of(pg::Row(0));

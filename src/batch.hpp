@@ -38,7 +38,7 @@ struct Lease {
 struct Holder {
     Datum worker;
     TimestampTz claimed_at;
-    TimestampTz locked_until;
+    int64 lease; // microseconds
 };
 
 // Those of the tokens that are open, in the order in which their messages are to be handled.

@@ -55,7 +55,7 @@ private:
     const Lease* first_of(int32 partition) const;
     bool can_read_on();
     Progress progress_with(std::span<const int64> new_tokens, int64 without = 0) const;
-    Holder holder() const { return {request_.worker, now_, now_ + request_.lease}; }
+    Holder holder() const { return {request_.worker, now_, request_.lease}; }
     Delivery delivery(int64 token, int attempts) const
     {
         return {token, now_ + request_.lease, attempts};

@@ -85,7 +85,9 @@ bool is_parked(int32 consumer, const Message& message)
         {INT4OID, TEXTOID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
                             message.values[col_aggregate_id]};
-    return find.execute_now(values) > 0;
+    const bool found = find.execute_now(values) > 0;
+    SPI_freetuptable(SPI_tuptable); // asked for each message of a batch
+    return found;
 }
 
 bool has_parked(int32 consumer, int32 partition)

@@ -274,7 +274,7 @@ int ack(int64 token, const std::span<const int64>* ids)
     return count;
 }
 
-int fail(int64 token, std::span<const int64> ids, const Failure& failure)
+Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
 {
     const Held held = hold(token);
     const IdRanges failed = checked(held, ids);
@@ -299,19 +299,21 @@ int fail(int64 token, std::span<const int64> ids, const Failure& failure)
         close_log(log);
     }
     failing.finish();
-    return failing.dead();
+    return {static_cast<int>(count_ids(failed)), failing.dead()};
 }
 
-TimestampTz heartbeat(int64 token, int64 lease)
+TimestampTz heartbeat(int64 token, std::optional<int64> lease)
 {
     static constinit pg::Statement extend{
-        "UPDATE @schema@.outbox_leases SET locked_until = $2 WHERE token = $1",
-        {INT8OID, TIMESTAMPTZOID}};
+        "UPDATE @schema@.outbox_leases SET lease = coalesce($2, lease),"
+        " locked_until = $3 + coalesce($2, lease) WHERE token = $1 RETURNING locked_until",
+        {INT8OID, INTERVALOID, TIMESTAMPTZOID}};
     (void)hold(token);
-    const TimestampTz until = GetCurrentTimestamp() + lease;
-    const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(until)};
-    extend.execute_now(values);
-    return until;
+    const Interval length = pg::to_interval(lease.value_or(0));
+    const Datum values[] = {Int64GetDatum(token), IntervalPGetDatum(&length),
+                            TimestampTzGetDatum(GetCurrentTimestamp())};
+    extend.execute_now(values, lease ? nullptr : " n ");
+    return DatumGetTimestampTz(pg::Row(0).get(1));
 }
 
 int release(int64 token)

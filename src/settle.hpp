@@ -16,11 +16,16 @@ struct Failure {
 // Returns how many were settled by this call. Without ids: the whole rest of the batch.
 int ack(int64 token, const std::span<const int64>* ids);
 
-// Returns how many of them are dead now.
-int fail(int64 token, std::span<const int64> ids, const Failure& failure);
+struct Failed {
+    int count;
+    int dead; // of these; the others wait for another attempt
+};
 
-// Returns until when the batch now belongs to the worker. `lease` is in microseconds.
-TimestampTz heartbeat(int64 token, int64 lease);
+Failed fail(int64 token, std::span<const int64> ids, const Failure& failure);
+
+// Returns until when the batch now belongs to the worker. `lease` is in microseconds; without it,
+// as long as the claim said.
+TimestampTz heartbeat(int64 token, std::optional<int64> lease);
 
 // Hands the rest of the batch back, without counting an attempt. Returns how many those are.
 int release(int64 token);

@@ -34,16 +34,21 @@ int64 token_argument(FunctionCallInfo fcinfo)
     return DatumGetInt64(*token);
 }
 
-int64 lease_argument(std::optional<Datum> lease)
+std::optional<int64> lease_argument(std::optional<Datum> lease)
 {
-    constexpr int64 microseconds = 1000;
     if (!lease)
-        return settings::lease * microseconds;
+        return std::nullopt;
     const int64 length = pg::to_microseconds(*DatumGetIntervalP(*lease));
     if (length < limits::min_lease || length > limits::max_lease)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("lease must be between 1 second and 1 day")));
     return length;
+}
+
+int64 default_lease()
+{
+    constexpr int64 microseconds = 1000;
+    return settings::lease * microseconds;
 }
 
 // The name a worker goes by: its own, or its application's, or its process.
@@ -108,9 +113,10 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
     return outbox::pg::entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_claim()");
-        const ClaimRequest request = {
-            checked_consumer_name(argument(fcinfo, 0)), batch_size_argument(argument(fcinfo, 1)),
-            lease_argument(argument(fcinfo, 2)), worker_argument(argument(fcinfo, 3)), false};
+        const ClaimRequest request = {checked_consumer_name(argument(fcinfo, 0)),
+                                      batch_size_argument(argument(fcinfo, 1)),
+                                      lease_argument(argument(fcinfo, 2)).value_or(default_lease()),
+                                      worker_argument(argument(fcinfo, 3)), false};
         MessageTable table(fcinfo);
         pg::as_owner([&] { claim(request, table); });
         return Datum{0};
@@ -156,9 +162,9 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
             refuse_null("id");
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
-        int dead = 0;
-        pg::as_owner([&] { dead = fail(token, {&id, 1}, failure); });
-        PG_RETURN_TEXT_P(cstring_to_text(dead > 0 ? "dead" : "retry"));
+        Failed failed = {};
+        pg::as_owner([&] { failed = fail(token, {&id, 1}, failure); });
+        PG_RETURN_TEXT_P(cstring_to_text(failed.dead > 0 ? "dead" : "retry"));
     });
 }
 
@@ -170,9 +176,9 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
         const int64 token = token_argument(fcinfo);
         const std::span<const int64> ids = ids_argument(argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
-        int dead = 0;
-        pg::as_owner([&] { dead = fail(token, ids, failure); });
-        PG_RETURN_INT32(dead);
+        Failed failed = {};
+        pg::as_owner([&] { failed = fail(token, ids, failure); });
+        PG_RETURN_INT32(failed.count);
     });
 }
 
@@ -182,7 +188,7 @@ OUTBOX_SQL_FUNCTION(outbox_heartbeat)
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_heartbeat()");
         const int64 token = token_argument(fcinfo);
-        const int64 lease = lease_argument(argument(fcinfo, 1));
+        const auto lease = lease_argument(argument(fcinfo, 1));
         TimestampTz until = 0;
         pg::as_owner([&] { until = heartbeat(token, lease); });
         PG_RETURN_TIMESTAMPTZ(until);

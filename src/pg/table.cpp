@@ -22,6 +22,36 @@ bool has_plain_indexes(Relation relation)
     return plain;
 }
 
+// Are all columns of the other index among this one's? Then this one is unique if the other is.
+bool covers(const IndexInfo* info, const IndexInfo* other)
+{
+    for (int i = 0; i < other->ii_NumIndexKeyAttrs; ++i) {
+        bool found = false;
+        for (int j = 0; j < info->ii_NumIndexKeyAttrs; ++j)
+            found = found || info->ii_IndexAttrNumbers[j] == other->ii_IndexAttrNumbers[i];
+        if (!found)
+            return false;
+    }
+    return true;
+}
+
+// Must a unique index be checked, or does the check of one with fewer columns say as much?
+bool must_check(const ResultRelInfo* result, int number)
+{
+    const IndexInfo* info = result->ri_IndexRelationInfo[number];
+    if (!info->ii_Unique)
+        return false;
+    if (info->ii_NullsNotDistinct)
+        return true;
+    for (int i = 0; i < result->ri_NumIndices; ++i) {
+        const IndexInfo* other = result->ri_IndexRelationInfo[i];
+        if (other->ii_Unique && other->ii_ReadyForInserts &&
+            other->ii_NumIndexKeyAttrs < info->ii_NumIndexKeyAttrs && covers(info, other))
+            return false;
+    }
+    return true;
+}
+
 void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
 {
     Datum values[INDEX_MAX_KEYS];
@@ -30,7 +60,7 @@ void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
     IndexInfo* info = writer.result->ri_IndexRelationInfo[number];
     FormIndexDatum(info, slot, nullptr, values, isnull);
     index_insert(index, values, isnull, &slot->tts_tid, writer.relation,
-                 index->rd_index->indisunique ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
+                 writer.must_check[number] ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
 }
 
 } // namespace
@@ -67,6 +97,10 @@ TableWriter open_writer(Relation relation, int capacity)
     writer.result = makeNode(ResultRelInfo);
     InitResultRelInfo(writer.result, relation, 1, nullptr, 0);
     ExecOpenIndices(writer.result, false);
+    const int indexes = writer.result->ri_NumIndices;
+    writer.must_check = static_cast<bool*>(palloc(sizeof(bool) * Max(indexes, 1)));
+    for (int i = 0; i < indexes; ++i)
+        writer.must_check[i] = must_check(writer.result, i);
 
     // A copy, because each slot would pin the relation's own descriptor.
     const TupleDesc descriptor =

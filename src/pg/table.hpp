@@ -8,6 +8,7 @@ namespace outbox::pg {
 struct TableWriter {
     Relation relation;      // open and locked by the caller
     ResultRelInfo* result;  // only for the indexes, open and locked too
+    bool* must_check;       // of each index: has it to be checked for duplicates?
     TupleTableSlot** slots; // virtual, to be filled, `capacity` of them
     int capacity;
 };

@@ -114,4 +114,11 @@ int64 to_microseconds(const Interval& interval)
     return static_cast<int64>(total);
 }
 
+Interval to_interval(int64 microseconds)
+{
+    Interval interval = {};
+    interval.time = microseconds;
+    return interval;
+}
+
 } // namespace outbox::pg

@@ -26,6 +26,7 @@ std::span<const Datum> from_text_array(Datum array, const char* argument);
 // In microseconds, a month being 30 days. Beyond what 64 bits hold, or infinite: the greatest or
 // least number.
 int64 to_microseconds(const Interval& interval);
+Interval to_interval(int64 microseconds);
 
 inline std::string_view to_view(Datum text)
 {
