@@ -387,7 +387,7 @@ COMMENT ON SEQUENCE outbox_consumers_id_seq
 IS 'ids of consumers; a name can come back, its id cannot';
 
 CREATE TABLE outbox_consumers (
-    consumer_id       integer     PRIMARY KEY DEFAULT nextval('outbox_consumers_id_seq'),
+    consumer_id       integer     PRIMARY KEY,
     name              text        NOT NULL UNIQUE,
     kind              text        NOT NULL DEFAULT 'worker' CHECK (kind IN ('worker', 'http', 'kafka')),
     ordered           boolean     NOT NULL DEFAULT false,
@@ -713,8 +713,11 @@ CREATE FUNCTION outbox_alter_consumer(
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
-    after  @extschema@.outbox_consumers := before;
+    busy   CONSTANT boolean := @extschema@.outbox_lock_consumer(name);
+    after  @extschema@.outbox_consumers;
 BEGIN
+    before := @extschema@.outbox_find_consumer(name); -- again, behind the lock
+    after := before;
     after.event_types := nullif(coalesce(event_types, before.event_types), '{}');
     after.aggregate_types := nullif(coalesce(aggregate_types, before.aggregate_types), '{}');
     after.ordered := coalesce(ordered, before.ordered);
@@ -726,8 +729,7 @@ BEGIN
     after.backoff_jitter := coalesce(backoff_jitter, before.backoff_jitter);
     PERFORM @extschema@.outbox_check_consumer(after);
     -- An aggregate may change its partition, so nothing may be under way in the old one.
-    IF @extschema@.outbox_lock_consumer(name)
-       AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
+    IF busy AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
         RAISE object_in_use USING
             MESSAGE = 'ordered and partitions cannot change while batches are open or messages wait for a retry',
             HINT = 'Pause the consumer, let its workers finish, and try again.';
@@ -876,6 +878,9 @@ DECLARE
     redriven integer;
 BEGIN
     PERFORM @extschema@.outbox_check_ids(ids);
+    -- Its partitions must not change under the messages that are about to be dealt to them.
+    PERFORM @extschema@.outbox_lock_consumer(consumer);
+    SELECT * INTO STRICT reader FROM @extschema@.outbox_consumers c WHERE c.name = consumer FOR SHARE;
     WITH chosen AS (
         DELETE FROM @extschema@.outbox_messages_dlq d
          WHERE d.consumer_id = reader.consumer_id

@@ -168,6 +168,32 @@ SELECT outbox_ack(pg_temp.token());
 SELECT pg_temp.claim('o');
 SELECT outbox_ack(pg_temp.token());
 
+-- A later one fails before an earlier one is settled: the earlier one still comes first.
+SELECT pg_temp.enqueue('h.1', 'h.2', 'h.3');
+SELECT pg_temp.claim('o');
+SELECT pg_temp.fail('h.2');
+SELECT pg_temp.expire(), pg_temp.claim('o');
+SELECT pg_temp.fail('h.1'), pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token());
+-- The same when a batch is cut, by a worker that wants less or because it has expired twice.
+SELECT pg_temp.enqueue('i.1', 'j.1', 'i.2', 'i.3');
+SELECT pg_temp.claim('o');
+SELECT pg_temp.fail('i.3'), outbox_release(pg_temp.token());
+SELECT pg_temp.claim('o', 1);
+SELECT outbox_ack(pg_temp.token()), pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token()), pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token());
+SELECT pg_temp.enqueue('l.1', 'l.2', 'l.3', 'l.4');
+SELECT pg_temp.claim('o'), pg_temp.expire();
+SELECT pg_temp.claim('o'), pg_temp.expire();
+SELECT pg_temp.claim('o');
+SELECT pg_temp.fail('l.1'), pg_temp.claim('o');
+SELECT pg_temp.expire(), pg_temp.claim('o');
+SELECT pg_temp.expire(), pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token()), pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token()), pg_temp.claim('o');
+SELECT count(*) AS retries FROM outbox_retries;
+
 -- With partitions, each partition is in order by itself, and a dealt batch is looked at again when
 -- its turn comes.
 SELECT outbox_create_consumer('op', ordered => true, partitions => 3);

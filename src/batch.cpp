@@ -7,6 +7,7 @@
 #include "pg/values.hpp"
 
 extern "C" {
+#include "access/transam.h"
 #include "access/xlog.h"
 }
 
@@ -110,12 +111,16 @@ int64 draw_tokens(int count)
     const int64 floor = static_cast<int64>(GetWALInsertionTimeLine()) << timeline_shift;
     int64 first = pg::draw(sequence, count);
     if (first < floor) {
-        // The first on this timeline; nobody uses a token from below.
+        // The first on this timeline raise the sequence, one after the other: nobody uses a token
+        // from below, and nobody sets back what another has drawn from.
         const uint64 key = 0x746F6B656E; // "token"
         pg::lock_key(key);
-        pg::raise_to(sequence, floor);
-        pg::unlock_key(key);
         first = pg::draw(sequence, count);
+        if (first < floor) {
+            pg::set_next(sequence, floor);
+            first = pg::draw(sequence, count);
+        }
+        pg::unlock_key(key);
     }
     return first;
 }
@@ -123,7 +128,7 @@ int64 draw_tokens(int count)
 pg::Growing<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find{
-        "SELECT token, partition, size, locked_until FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until FROM @schema@.outbox_leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
@@ -134,12 +139,54 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
     const uint64 count = find.execute_now(values);
     for (uint64 i = 0; i < count; ++i) {
         const pg::Row row(i);
-        const auto locked_until = row.find(4);
-        leases.push({DatumGetInt64(row.get(1)), DatumGetInt32(row.get(2)),
-                     DatumGetInt32(row.get(3)),
+        const auto locked_until = row.find(5);
+        leases.push({DatumGetInt64(row.get(1)), DatumGetInt64(row.get(2)),
+                     DatumGetInt32(row.get(3)), DatumGetInt32(row.get(4)),
                      locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until});
     }
     return leases;
+}
+
+bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
+{
+    constexpr std::size_t max_open = 5000;
+    if (leases.size() >= max_open)
+        return false;
+    if (!consumer.ordered)
+        return true;
+    pg::Growing<bool> taken;
+    for (int32 i = 0; i < consumer.partitions; ++i)
+        taken.push(false);
+    for (const Lease& lease : leases)
+        if (lease.partition < consumer.partitions)
+            taken[static_cast<std::size_t>(lease.partition)] = true;
+    for (const bool is_taken : taken)
+        if (!is_taken)
+            return true;
+    return false;
+}
+
+bool is_being_changed(int64 token)
+{
+    const Relation leases =
+        table_open(get_relname_relid("outbox_leases", pg::objects().schema), AccessShareLock);
+    list_free(RelationGetIndexList(leases)); // finds rd_pkindex
+    const Relation index = index_open(leases->rd_pkindex, AccessShareLock);
+    SnapshotData dirty;
+    InitDirtySnapshot(dirty);
+    ScanKeyData key;
+    ScanKeyInit(&key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(token));
+    TupleTableSlot* row = table_slot_create(leases, nullptr);
+    const IndexScanDesc scan = pg::begin_index_scan(leases, index, &dirty, 1);
+    index_rescan(scan, &key, 1, nullptr, 0);
+    bool changing = false;
+    while (!changing && index_getnext_slot(scan, ForwardScanDirection, row))
+        changing = TransactionIdIsValid(dirty.xmin) || TransactionIdIsValid(dirty.xmax);
+    index_endscan(scan);
+    ExecDropSingleTupleTableSlot(row);
+    index_close(index, NoLock);
+    table_close(leases, NoLock);
+    return changing;
 }
 
 void add_batch(int32 consumer, const Batch& batch, const Holder* holder)

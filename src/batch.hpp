@@ -25,6 +25,7 @@ struct Batch {
 // A lease that is neither settled nor taken over.
 struct Lease {
     int64 token;
+    int64 root; // as in the batch
     int32 partition;
     int32 size; // of its batch
     TimestampTz locked_until;
@@ -43,6 +44,14 @@ struct Holder {
 
 // Those of the tokens that are open, in the order in which their messages are to be handled.
 pg::Growing<Lease> open_leases(std::span<const int64> tokens);
+
+// Could anybody take what would be read? A consumer that keeps order reads on only while a
+// partition has nothing in hand and nothing waiting, and none piles up without limit for one that
+// stands still.
+bool may_read_on(const Consumer& consumer, std::span<const Lease> leases);
+
+// Is an unfinished transaction settling this lease, taking it over or picking it up?
+bool is_being_changed(int64 token);
 
 // Adds a batch with its lease; without a holder it is dealt.
 void add_batch(int32 consumer, const Batch& batch, const Holder* holder);

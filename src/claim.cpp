@@ -17,8 +17,17 @@ constexpr int lock_patience = 100; // milliseconds
 // A page is read once and dealt into batches; more than this is not worth the memory.
 constexpr int64 max_page = 20000;
 
-// Batches that wait for a worker. A partition that stands still would gather more and more of them.
-constexpr std::size_t max_dealt = 1000;
+// How many pages a claim reads in search of something that can be handed out now.
+constexpr int max_pages = 8;
+
+// The largest batch that is dealt to a partition whose turn is not yet: it will be cut.
+constexpr int64 max_waiting_batch = 1000;
+
+void append_to(pg::Growing<IdRange>& set, Id id)
+{
+    set.reserve(set.size() + 1);
+    set.set_size(append_id(set.data(), set.size(), id));
+}
 
 struct Outcome {
     int handed_out = 0;
@@ -34,6 +43,7 @@ public:
 private:
     // Reads consumer, cursor and leases anew.
     void refresh();
+    bool lock();
 
     // The work a claim can find, in the order in which it looks.
     Outcome take_over_expired();
@@ -44,14 +54,28 @@ private:
     Outcome take_over(const Batch& batch, const Lease& lease);
     Outcome hand_out_page();
     Outcome deal_page();
+
+    struct DealtBatch {
+        int32 partition;
+        IdRanges ids;
+    };
+    struct Dealt {
+        Page page;
+        pg::Growing<DealtBatch> batches;
+    };
+    Dealt read_and_deal();
+    bool is_worth_remembering(const Page& page, Id known_before) const;
+
     int hand_out(const Batch& batch);
     int hand_out_from_log(const Batch& batch);
     int hand_out_from_retries(const Batch& batch);
     bool dies(const Batch& batch, const Lease& lease);
+    int attempts_left(const Batch& batch) const;
     bool must_wait(const Message& message, int32 partition, int failures);
 
     bool enter(int32 partition);
     bool is_busy(int32 partition) const;
+    bool has_rest(int32 partition) const;
     const Lease* first_of(int32 partition) const;
     bool can_read_on();
     Progress progress_with(std::span<const int64> new_tokens, int64 without = 0) const;
@@ -69,6 +93,7 @@ private:
     TimestampTz now_ = 0;
     bool locked_ = false; // the consumer's lock is ours
     bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch
+    int pages_ = 0;       // that were read
 };
 
 int Claim::run()
@@ -86,9 +111,8 @@ int Claim::run()
         if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
             return outcome.handed_out;
 
-    if (!pg::lock_consumer(consumer_.id, lock_patience))
+    if (!lock())
         return 0;
-    locked_ = true;
     pg::pause_at("lock");
     constexpr Outcome (Claim::*steps[])() = {&Claim::take_over_expired, &Claim::hand_out_retries,
                                              &Claim::pick_up_dealt, &Claim::read_on};
@@ -108,6 +132,21 @@ int Claim::run()
     return 0;
 }
 
+// The lock is on the consumer's id, and while this one waited another may have come under its name.
+bool Claim::lock()
+{
+    for (;;) {
+        const int32 consumer = consumer_.id;
+        if (!pg::lock_consumer(consumer, lock_patience))
+            return false;
+        refresh();
+        locked_ = consumer_.id == consumer;
+        if (locked_)
+            return !consumer_.paused;
+        pg::unlock_consumer(consumer);
+    }
+}
+
 void Claim::refresh()
 {
     const ConsumerState state = read_consumer(request_.consumer);
@@ -124,16 +163,26 @@ bool Claim::enter(int32 partition)
 {
     if (!consumer_.ordered)
         return true;
-    if (!pg::try_lock_partition(consumer_.id, partition))
+    const int32 consumer = consumer_.id;
+    if (!pg::try_lock_partition(consumer, partition))
         return false;
     refresh();
-    return true;
+    return consumer_.id == consumer && consumer_.ordered;
 }
 
 bool Claim::is_busy(int32 partition) const
 {
     for (const Lease& lease : leases_)
         if (lease.partition == partition && !lease.dealt)
+            return true;
+    return false;
+}
+
+// Does a batch wait that was split off another? What is in it comes before what has failed since.
+bool Claim::has_rest(int32 partition) const
+{
+    for (const Lease& lease : leases_)
+        if (lease.partition == partition && lease.dealt && lease.token != lease.root)
             return true;
     return false;
 }
@@ -149,19 +198,11 @@ const Lease* Claim::first_of(int32 partition) const
 // Is there anybody who could take what would be read?
 bool Claim::can_read_on()
 {
-    std::size_t dealt = 0;
-    for (const Lease& lease : leases_)
-        dealt += lease.dealt;
-    if (dealt > max_dealt)
+    if (pages_ == max_pages || !may_read_on(consumer_, leases_.view()))
         return false;
-    if (!consumer_.ordered)
+    if (!consumer_.ordered || consumer_.partitions > 1)
         return true;
-    if (consumer_.partitions == 1)
-        return enter(0) && first_of(0) == nullptr;
-    for (int32 partition = 0; partition < consumer_.partitions; ++partition)
-        if (first_of(partition) == nullptr)
-            return true;
-    return false;
+    return enter(0) && first_of(0) == nullptr;
 }
 
 // ---- what was handed out before
@@ -198,7 +239,7 @@ bool Claim::dies(const Batch& batch, const Lease& lease)
         const Message* message = scan.next();
         dead = bury_if_due(message, scan.failures());
         if (dead)
-            remove_retries(consumer_.id, consumer_.ordered, batch.partition, batch.ids, now_);
+            remove_retries(consumer_.id, consumer_.ordered, batch.ids, now_);
     } else {
         OpenLog log = open_log_for_reading();
         const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
@@ -209,6 +250,14 @@ bool Claim::dies(const Batch& batch, const Lease& lease)
         close_log(log);
     }
     return dead;
+}
+
+// Neighbours of a message that kills its workers do not use up their last attempt for it: that one
+// everybody has alone.
+int Claim::attempts_left(const Batch& batch) const
+{
+    const int most = consumer_.policy.max_attempts - (count_ids(batch.ids) > 1 ? 1 : 0);
+    return most - batch.attempts + 1;
 }
 
 // The same ids under a new token. A batch that has expired before is split, so that a message that
@@ -234,15 +283,19 @@ Outcome Claim::take_over(const Batch& batch, const Lease& lease)
     ids[0].set_size(take_first(batch.ids, first_size, ids[0].data()));
     ids[1].reserve(batch.ids.size() * 2);
     ids[1].set_size(subtract(batch.ids, ids[0].view(), ids[1].data()));
-    const int count = ids[1].empty() ? 1 : 2;
+    // What waits in order is found again where it waits.
+    const bool has_rest = !ids[1].empty() && !(consumer_.ordered && batch.from_retries);
+    const int count = has_rest ? 2 : 1;
     const int64 first = draw_tokens(count);
     const int64 tokens[2] = {first, first + 1};
     for (int i = 0; i < count; ++i) {
         parts[i].token = tokens[i];
         parts[i].ids = ids[i].view();
-        parts[i].attempts += counts;
+        parts[i].attempts += counts && attempts_left(parts[i]) > 1;
         parts[i].deliveries += !lease.dealt;
     }
+    if (!has_rest && counts)
+        count_attempts(consumer_.id, ids[1].view(), batch.attempts);
     supersede(batch.token, tokens[0]);
     const Holder holder = this->holder();
     const Progress progress = progress_with({tokens, static_cast<std::size_t>(count)}, batch.token);
@@ -264,7 +317,7 @@ Outcome Claim::hand_out_retries()
         batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, request_.batch_size);
     } else {
         for (const int32 partition : due_partitions(consumer_.id, now_)) {
-            if (!enter(partition) || is_busy(partition))
+            if (!enter(partition) || is_busy(partition) || has_rest(partition))
                 continue;
             batch.partition = partition;
             batch.ids = due_chains(consumer_.id, partition, now_, request_.batch_size);
@@ -307,11 +360,10 @@ Outcome Claim::pick_up_dealt()
             if (const auto batch = lock_for_takeover(lease.token, now_))
                 return take_over(*batch, lease);
         } else if (const auto batch = pick_up(lease.token, holder())) {
-            if (locked_ && !moved_) {
-                pg::unlock_consumer(consumer_.id);
-                locked_ = false;
-            }
-            return {hand_out(*batch), locked_};
+            const int count = hand_out(*batch);
+            if (count > 0 && locked_ && !moved_)
+                pg::unlock_consumer(consumer_.id); // the cursor has not moved
+            return {count, true};
         }
     }
     return {};
@@ -348,8 +400,7 @@ int Claim::hand_out_from_log(const Batch& batch)
     IdScan scan(log, snapshot, batch.ids);
     while (const Message* message = scan.next()) {
         if (some_wait && must_wait(*message, batch.partition, batch.attempts - 1)) {
-            waiting.reserve(waiting.size() + 1);
-            waiting.set_size(append_id(waiting.data(), waiting.size(), message->id()));
+            append_to(waiting, message->id());
             continue;
         }
         sink_.put(*message, delivery(batch.token, batch.attempts));
@@ -372,7 +423,7 @@ int Claim::hand_out(const Batch& batch)
 {
     const int count = batch.from_retries ? hand_out_from_retries(batch) : hand_out_from_log(batch);
     if (request_.settle && batch.from_retries)
-        remove_retries(consumer_.id, consumer_.ordered, batch.partition, batch.ids, now_);
+        remove_retries(consumer_.id, consumer_.ordered, batch.ids, now_);
     // Nothing is left when all of it waits behind others, or has left the log.
     if (request_.settle || count == 0)
         settle_lease(batch.token, now_);
@@ -385,7 +436,15 @@ Outcome Claim::read_on()
 {
     if (!can_read_on())
         return {};
+    ++pages_;
     return consumer_.partitions == 1 ? hand_out_page() : deal_page();
+}
+
+// Is it worth a row to remember how far this one has read, although it hands out nothing?
+bool Claim::is_worth_remembering(const Page& page, Id known_before) const
+{
+    return page.is_worth_remembering() ||
+           progress_.cursor.known_upto() - known_before >= worth_remembering;
 }
 
 // Straight to the caller, in one pass.
@@ -394,92 +453,103 @@ Outcome Claim::hand_out_page()
     Batch batch = {};
     batch.attempts = batch.deliveries = 1;
     pg::Growing<IdRange> ids;
-    bool parked = false;
+    int handed_out = 0;
     const bool some_wait = consumer_.ordered && has_parked(consumer_.id, 0);
+    const Id known_before = progress_.cursor.known_upto();
     const Page page = read_page(progress_.cursor, consumer_.filter, request_.batch_size,
                                 [&](const Message& message) {
-                                    if (some_wait && must_wait(message, 0, 0)) {
-                                        parked = true;
-                                        return false;
-                                    }
-                                    if (ids.empty())
+                                    if (some_wait && must_wait(message, 0, 0))
+                                        return true;
+                                    if (handed_out++ == 0)
                                         batch.token = batch.root = draw_tokens(1);
-                                    ids.reserve(ids.size() + 1);
-                                    ids.set_size(append_id(ids.data(), ids.size(), message.id()));
+                                    append_to(ids, message.id());
                                     sink_.put(message, delivery(batch.token, 1));
                                     return true;
                                 });
+    if (handed_out == 0 && !is_worth_remembering(page, known_before))
+        return {};
     batch.ids = ids.view();
-
-    if (page.taken == 0) {
-        if (!parked && !page.is_worth_remembering())
-            return {};
+    if (handed_out == 0)
         batch.token = batch.root = draw_tokens(1);
-        add_cursor(consumer_.id, batch, progress_with({}));
-    } else if (request_.settle) {
+    if (handed_out == 0 || request_.settle) {
         add_cursor(consumer_.id, batch, progress_with({}));
     } else {
         const Holder holder = this->holder();
         add_newest_batch(consumer_.id, batch, &holder, progress_with({&batch.token, 1}));
     }
     moved_ = true;
-    return {static_cast<int>(page.taken), parked};
+    return {handed_out, page.taken > 0};
 }
 
-// Without order, a page is cut into pieces of the size that was asked for; with order, by
-// aggregate, until the first partition has that many.
-Outcome Claim::deal_page()
+// Deals a page. Without order, it is cut into pieces of the size that was asked for. With order, it
+// goes by aggregate, until the first partition that waits for nothing has that many.
+Claim::Dealt Claim::read_and_deal()
 {
+    struct Hand {
+        pg::Growing<IdRange> ids;
+        int64 size;
+    };
     const auto places = static_cast<std::size_t>(consumer_.partitions);
-    auto* dealt =
-        static_cast<pg::Growing<IdRange>*>(palloc0(sizeof(pg::Growing<IdRange>) * places));
-    auto* sizes = static_cast<int64*>(palloc0(sizeof(int64) * places));
+    auto* hands = static_cast<Hand*>(palloc0(sizeof(Hand) * places));
+    auto* is_free = static_cast<bool*>(palloc(sizeof(bool) * places));
+    for (std::size_t place = 0; place < places; ++place)
+        is_free[place] = first_of(static_cast<int32>(place)) == nullptr;
+
+    Dealt dealt;
     int64 taken = 0;
     int64 limit = Min(static_cast<int64>(request_.batch_size) * consumer_.partitions, max_page);
-    const Page page =
-        read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
-            const int64 place =
-                consumer_.ordered ? consumer_.partition_of(message) : taken / request_.batch_size;
-            pg::Growing<IdRange>& ids = dealt[place];
-            ids.reserve(ids.size() + 1);
-            ids.set_size(append_id(ids.data(), ids.size(), message.id()));
-            ++taken;
-            if (++sizes[place] == request_.batch_size && consumer_.ordered)
-                limit = taken;
-            return true;
-        });
-
-    pg::Growing<int64> tokens;
+    if (consumer_.ordered)
+        limit = max_page;
+    dealt.page = read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
+        const int64 place =
+            consumer_.ordered ? consumer_.partition_of(message) : taken / request_.batch_size;
+        Hand& hand = hands[place];
+        append_to(hand.ids, message.id());
+        ++hand.size;
+        ++taken;
+        if (consumer_.ordered && is_free[place] && hand.size == request_.batch_size)
+            limit = taken;
+        if (hand.size == Max(static_cast<int64>(request_.batch_size), max_waiting_batch)) {
+            dealt.batches.push({static_cast<int32>(place), hand.ids.view()});
+            hand = {};
+        }
+        return true;
+    });
     for (std::size_t place = 0; place < places; ++place)
-        if (!dealt[place].empty())
-            tokens.push(0);
-    if (!page.is_worth_remembering())
+        if (hands[place].size > 0)
+            dealt.batches.push({static_cast<int32>(place), hands[place].ids.view()});
+    return dealt;
+}
+
+Outcome Claim::deal_page()
+{
+    const Id known_before = progress_.cursor.known_upto();
+    const Dealt dealt = read_and_deal();
+    const std::size_t count = dealt.batches.size();
+    if (count == 0 && !is_worth_remembering(dealt.page, known_before))
         return {};
-    const int64 first = draw_tokens(Max(static_cast<int>(tokens.size()), 1));
-    for (std::size_t i = 0; i < tokens.size(); ++i)
-        tokens[i] = first + static_cast<int64>(i);
 
     Batch batch = {};
-    batch.token = batch.root = first;
+    batch.token = batch.root = draw_tokens(Max(static_cast<int>(count), 1));
     batch.attempts = batch.deliveries = 1;
+    pg::Growing<int64> tokens;
+    for (std::size_t i = 0; i < count; ++i)
+        tokens.push(batch.token + static_cast<int64>(i));
     const Progress progress = progress_with(tokens.view());
-    std::size_t done = 0;
-    for (std::size_t place = 0; place < places; ++place) {
-        if (dealt[place].empty())
-            continue;
-        batch.token = batch.root = tokens[done++];
-        batch.partition = static_cast<int32>(place);
-        batch.ids = dealt[place].view();
-        if (done < tokens.size())
+    if (count == 0)
+        add_cursor(consumer_.id, batch, progress);
+    for (std::size_t i = 0; i < count; ++i) {
+        batch.token = batch.root = tokens[i];
+        batch.partition = dealt.batches[i].partition;
+        batch.ids = dealt.batches[i].ids;
+        if (i + 1 < count)
             add_batch(consumer_.id, batch, nullptr);
         else
             add_newest_batch(consumer_.id, batch, nullptr, progress);
     }
-    if (tokens.empty())
-        add_cursor(consumer_.id, batch, progress);
     moved_ = true;
     pg::wake_at_commit();
-    return {0, !tokens.empty()};
+    return {0, count > 0};
 }
 
 Progress Claim::progress_with(std::span<const int64> new_tokens, int64 without) const

@@ -95,6 +95,9 @@ Consumer consumer_of(const pg::Row& row)
 Position position_of(Datum seq, Datum running)
 {
     const std::span<const int64> numbers = pg::from_bigint_array(running, "running", INT_MAX);
+    if (numbers.size() % 3 != 0)
+        elog(ERROR, "a cursor has %zu numbers where there should be three for each range",
+             numbers.size());
     const std::size_t count = numbers.size() / 3;
     auto* ranges = static_cast<Running*>(palloc(sizeof(Running) * Max(count, std::size_t{1})));
     for (std::size_t i = 0; i < count; ++i)
@@ -191,7 +194,8 @@ outbox::Cursor cursor_argument(HeapTupleHeader batch)
     };
     const auto position = [&](const char* seq, const char* running) {
         const auto value = find(seq);
-        return value ? std::optional(outbox::position_of(*value, *find(running))) : std::nullopt;
+        const auto array = find(running);
+        return value && array ? std::optional(outbox::position_of(*value, *array)) : std::nullopt;
     };
     outbox::Cursor cursor;
     cursor.passed = position("passed_seq", "passed_running").value_or(outbox::Position{});

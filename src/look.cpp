@@ -77,34 +77,22 @@ bool has_due_retries(const ConsumerState& state, const pg::Growing<Lease>& lease
     if (!consumer.ordered)
         return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
     for (const int32 partition : due_partitions(consumer.id, now))
-        if (!is_busy(leases, partition))
+        if (!is_busy(leases, partition) && !pg::is_partition_locked(consumer.id, partition))
             return true;
     return false;
 }
 
+// One that a claim would get: not one that another is at, or whose partition another has.
 bool has_waiting_batch(const Consumer& consumer, const pg::Growing<Lease>& leases, TimestampTz now)
 {
-    for (const Lease& lease : leases)
-        if (lease.has_expired(now) ||
-            (lease.dealt && (!consumer.ordered || !is_busy(leases, lease.partition))))
+    for (const Lease& lease : leases) {
+        const bool is_due =
+            lease.has_expired(now) ||
+            (lease.dealt && (!consumer.ordered || !is_busy(leases, lease.partition)));
+        if (is_due && !is_being_changed(lease.token) &&
+            (!consumer.ordered || !pg::is_partition_locked(consumer.id, lease.partition)))
             return true;
-    return false;
-}
-
-// A consumer that keeps order reads on only while a partition has nothing in hand.
-bool has_free_partition(const Consumer& consumer, const pg::Growing<Lease>& leases)
-{
-    if (!consumer.ordered)
-        return true;
-    pg::Growing<bool> taken;
-    taken.reserve(static_cast<std::size_t>(consumer.partitions));
-    for (int32 i = 0; i < consumer.partitions; ++i)
-        taken.push(false);
-    for (const Lease& lease : leases)
-        taken[static_cast<std::size_t>(lease.partition)] = true;
-    for (const bool is_taken : taken)
-        if (!is_taken)
-            return true;
+    }
     return false;
 }
 
@@ -122,6 +110,11 @@ long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now
         "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
         " AND available_at > $2",
         {INT4OID, TIMESTAMPTZOID}};
+    // What is due already, and in the hands of another, is looked at again soon.
+    constexpr long soon = 20;
+    for (const Lease& lease : leases)
+        if (!lease.is_live(now))
+            return soon;
     // Commits wake us if there is shared memory to do it through; prepared transactions never do.
     constexpr long with_wake = 1000;
     constexpr long without_wake = 250;
@@ -178,7 +171,7 @@ Readiness is_ready(Datum name)
         return {false, while_locked};
     const bool ready = has_waiting_batch(consumer, leases, now) ||
                        has_due_retries(state, leases, now) ||
-                       (has_free_partition(consumer, leases) && has_news(state));
+                       (may_read_on(consumer, leases.view()) && has_news(state));
     return {ready, ready ? 0 : next_look(consumer.id, leases, now)};
 }
 

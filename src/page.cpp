@@ -1,6 +1,27 @@
 #include "page.hpp"
 
+#include "pg/pause.hpp"
+
 namespace outbox {
+
+View open_view()
+{
+    for (;;) {
+        View view;
+        view.log = open_log_for_reading();
+        pg::pause_at("log");
+        view.moment = pg::take_moment();
+        if (is_complete(view.log))
+            return view;
+        close_view(view);
+    }
+}
+
+void close_view(View& view)
+{
+    pg::release(view.moment);
+    close_log(view.log);
+}
 
 void set_target(Cursor& cursor, const pg::Moment& moment)
 {

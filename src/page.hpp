@@ -3,7 +3,6 @@
 
 #include "consumer.hpp"
 #include "pg/moment.hpp"
-#include "pg/pause.hpp"
 
 namespace outbox {
 
@@ -21,6 +20,15 @@ struct Page {
     bool is_worth_remembering() const { return taken > 0 || examined >= worth_remembering; }
 };
 
+// The log as of a moment.
+struct View {
+    OpenLog log;
+    pg::Moment moment;
+};
+
+View open_view();
+void close_view(View& view);
+
 // Fixes the cursor's next target as of this moment, if it has none.
 void set_target(Cursor& cursor, const pg::Moment& moment);
 
@@ -35,14 +43,12 @@ Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, Take&& 
 {
     Page page;
     const auto goes_on = [&] { return page.taken < limit && page.examined < reading_budget; };
-    OpenLog log = open_log_for_reading();
-    pg::pause_at("log");
-    pg::Moment moment = pg::take_moment();
+    View view = open_view();
     // At most twice: the rest of an older target, and if nothing is left of that, the newest.
     for (bool newest = false; !newest && page.taken == 0 && goes_on();) {
         newest = !cursor.target;
-        set_target(cursor, moment);
-        TargetScan scan(log, moment.snapshot, cursor);
+        set_target(cursor, view.moment);
+        TargetScan scan(view.log, view.moment.snapshot, cursor);
         const Message* message = nullptr;
         while (goes_on() && (message = scan.next()) != nullptr) {
             ++page.examined;
@@ -56,8 +62,7 @@ Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, Take&& 
         else
             break;
     }
-    pg::release(moment);
-    close_log(log);
+    close_view(view);
     return page;
 }
 

@@ -229,17 +229,6 @@ pg::Growing<Running> find_present(const LogPartition& partition, Relation index,
     return present;
 }
 
-bool same_partitions(const OpenLog& log)
-{
-    const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
-    if (description->nparts != static_cast<int>(log.partitions.size()))
-        return false;
-    for (int i = 0; i < description->nparts; ++i)
-        if (description->oids[i] != RelationGetRelid(log.partitions[i].table))
-            return false;
-    return true;
-}
-
 void close_partitions(OpenLog& log)
 {
     for (const LogPartition& partition : log.partitions)
@@ -248,6 +237,18 @@ void close_partitions(OpenLog& log)
 }
 
 } // namespace
+
+bool is_complete(const OpenLog& log)
+{
+    AcceptInvalidationMessages();
+    const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
+    if (description->nparts != static_cast<int>(log.partitions.size()))
+        return false;
+    for (int i = 0; i < description->nparts; ++i)
+        if (description->oids[i] != RelationGetRelid(log.partitions[i].table))
+            return false;
+    return true;
+}
 
 OpenLog open_log_for_reading()
 {
@@ -259,7 +260,7 @@ OpenLog open_log_for_reading()
         const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
         for (int i = 0; i < description->nparts; ++i)
             log.partitions.push({table_open(description->oids[i], AccessShareLock), {}});
-    } while (!same_partitions(log));
+    } while (!is_complete(log));
     return log;
 }
 

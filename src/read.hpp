@@ -32,6 +32,10 @@ struct OpenLog {
 OpenLog open_log_for_reading();
 void close_log(OpenLog& log);
 
+// Has no partition come since the log was opened? To be asked after a snapshot was taken: rows may
+// be visible in it that stand in a partition which nobody looks into.
+bool is_complete(const OpenLog& log);
+
 // One index scan of one partition.
 struct Scanner {
     LogPartition* partition;

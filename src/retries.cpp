@@ -60,17 +60,16 @@ IdRanges selected_ids(uint64 count)
     return ids.view();
 }
 
-// The next of each aggregate, where nothing is left that it waits behind.
-void unpark(int32 consumer, int32 partition, TimestampTz now)
+// The next message of an aggregate has its turn, if it has been waiting for that.
+void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries r SET available_at = $3"
-        " WHERE r.consumer_id = $1 AND r.available_at = 'infinity' AND r.partition = $2"
-        " AND NOT EXISTS (SELECT FROM @schema@.outbox_retries e WHERE e.consumer_id = $1"
-        " AND e.aggregate_type = r.aggregate_type AND e.aggregate_id = r.aggregate_id"
-        " AND NOT e.redriven AND e.id < r.id)",
-        {INT4OID, INT4OID, TIMESTAMPTZOID}};
-    const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition),
+        "UPDATE @schema@.outbox_retries SET available_at = $4 WHERE consumer_id = $1 AND id ="
+        " (SELECT id FROM @schema@.outbox_retries WHERE consumer_id = $1 AND aggregate_type = $2"
+        " AND aggregate_id = $3 AND NOT redriven ORDER BY id LIMIT 1)"
+        " AND available_at = 'infinity'",
+        {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int32GetDatum(consumer), aggregate_type, aggregate_id,
                             TimestampTzGetDatum(now)};
     update.execute_now(values);
 }
@@ -81,10 +80,10 @@ bool is_parked(int32 consumer, const Message& message)
 {
     static constinit pg::Statement find{
         "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 AND aggregate_type = $2"
-        " AND aggregate_id = $3 AND NOT redriven LIMIT 1",
-        {INT4OID, TEXTOID, TEXTOID}};
+        " AND aggregate_id = $3 AND id < $4 AND NOT redriven LIMIT 1",
+        {INT4OID, TEXTOID, TEXTOID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
-                            message.values[col_aggregate_id]};
+                            message.values[col_aggregate_id], message.values[col_id]};
     const bool found = find.execute_now(values) > 0;
     SPI_freetuptable(SPI_tuptable); // asked for each message of a batch
     return found;
@@ -132,6 +131,29 @@ void park_again(int32 consumer, IdRanges ids)
     update.execute_now(values);
 }
 
+void count_attempts(int32 consumer, IdRanges ids, int attempts)
+{
+    static constinit pg::Statement update{
+        "UPDATE @schema@.outbox_retries SET attempts = attempts + $3"
+        " WHERE consumer_id = $1 AND id = ANY ($2)",
+        {INT4OID, INT8ARRAYOID, INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids), Int32GetDatum(attempts)};
+    if (attempts > 0 && !ids.empty())
+        update.execute_now(values);
+}
+
+void park_later_ones(int32 consumer, const Message& message)
+{
+    static constinit pg::Statement update{
+        "UPDATE @schema@.outbox_retries SET available_at = 'infinity' WHERE consumer_id = $1"
+        " AND aggregate_type = $2 AND aggregate_id = $3 AND id > $4 AND NOT redriven"
+        " AND available_at <> 'infinity'",
+        {INT4OID, TEXTOID, TEXTOID, INT8OID}};
+    const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
+                            message.values[col_aggregate_id], message.values[col_id]};
+    update.execute_now(values);
+}
+
 void bury(int32 consumer, const Message& message, int attempts, Datum error, TimestampTz now)
 {
     static constinit pg::Statement insert{
@@ -149,14 +171,23 @@ void bury(int32 consumer, const Message& message, int attempts, Datum error, Tim
     insert.execute_now(parameters.values, parameters.nulls);
 }
 
-void remove_retries(int32 consumer, bool ordered, int32 partition, IdRanges ids, TimestampTz now)
+void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
 {
     static constinit pg::Statement remove{
-        "DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1 AND id = ANY ($2)",
+        "WITH gone AS (DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        " AND id = ANY ($2) RETURNING aggregate_type, aggregate_id)"
+        " SELECT DISTINCT aggregate_type, aggregate_id FROM gone",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
-    if (remove.execute_now(values) > 0 && ordered)
-        unpark(consumer, partition, now);
+    const uint64 count = remove.execute_now(values);
+    if (!ordered)
+        return;
+    const SPITupleTable* rows = SPI_tuptable;
+    for (uint64 i = 0; i < count; ++i) {
+        bool isnull;
+        unpark(consumer, SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull),
+               SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull), now);
+    }
 }
 
 std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
@@ -177,10 +208,11 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
 {
     static constinit pg::Statement find{
         "SELECT id FROM (SELECT r.id FROM @schema@.outbox_retries r WHERE r.consumer_id = $1"
-        " AND r.available_at <= $2 AND NOT EXISTS (SELECT FROM @schema@.outbox_leases l"
-        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        " AND r.available_at <= $2 AND NOT coalesce((SELECT range_agg(coalesce(l.remaining, b.ids))"
+        " FROM @schema@.outbox_leases l JOIN @schema@.outbox_batches b"
+        " ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " WHERE l.token = ANY ($3) AND b.from_retries AND l.acked_at IS NULL"
-        " AND l.superseded_by IS NULL AND coalesce(l.remaining, b.ids) @> r.id)"
+        " AND l.superseded_by IS NULL) @> r.id, false)"
         " ORDER BY r.available_at, r.id LIMIT $4) due ORDER BY id",
         {INT4OID, TIMESTAMPTZOID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now),
@@ -190,12 +222,16 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
 
 IdRanges due_chains(int32 consumer, int32 partition, TimestampTz now, int limit)
 {
+    // Of an aggregate only the first is ever due, unless it came back from the dead letters.
     static constinit pg::Statement find{
-        "SELECT r.id FROM @schema@.outbox_retries r WHERE r.consumer_id = $1 AND r.partition = $2"
-        " AND (r.available_at <= $3 OR NOT r.redriven AND EXISTS ("
-        " SELECT FROM @schema@.outbox_retries h WHERE h.consumer_id = $1"
-        " AND h.aggregate_type = r.aggregate_type AND h.aggregate_id = r.aggregate_id"
-        " AND NOT h.redriven AND h.id < r.id AND h.available_at <= $3)) ORDER BY r.id LIMIT $4",
+        "WITH due AS MATERIALIZED (SELECT id, aggregate_type, aggregate_id, redriven"
+        " FROM @schema@.outbox_retries WHERE consumer_id = $1 AND available_at <= $3"
+        " AND partition = $2 ORDER BY available_at, id LIMIT $4)"
+        " SELECT id FROM (SELECT id FROM due WHERE redriven UNION ALL"
+        " SELECT chain.id FROM due CROSS JOIN LATERAL (SELECT r.id FROM @schema@.outbox_retries r"
+        " WHERE r.consumer_id = $1 AND r.aggregate_type = due.aggregate_type"
+        " AND r.aggregate_id = due.aggregate_id AND NOT r.redriven ORDER BY r.id LIMIT $4) chain"
+        " WHERE NOT due.redriven) ids ORDER BY id LIMIT $4",
         {INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition),
                             TimestampTzGetDatum(now), Int32GetDatum(limit)};
@@ -223,6 +259,7 @@ const Message* RetryScan::next()
             SPI_getbinval(row, rows_->tupdesc, column + 1, &message_.nulls[column]);
     bool isnull;
     failures_ = DatumGetInt32(SPI_getbinval(row, rows_->tupdesc, column_count + 1, &isnull));
+    redriven_ = DatumGetBool(SPI_getbinval(row, rows_->tupdesc, column_count + 2, &isnull));
     return &message_;
 }
 

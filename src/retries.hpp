@@ -9,7 +9,7 @@
 
 namespace outbox {
 
-// Does anything of the aggregate wait here, so that this message must wait behind it?
+// Does an earlier message of the aggregate wait here, so that this one must wait behind it?
 bool is_parked(int32 consumer, const Message& message);
 
 // Is there any aggregate of this partition that is parked?
@@ -26,11 +26,17 @@ void park(int32 consumer, int32 partition, const Message& message, int attempts)
 void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error);
 void park_again(int32 consumer, IdRanges ids);
 
+// These were handed out so many times more, without anybody saying what became of them.
+void count_attempts(int32 consumer, IdRanges ids, int attempts);
+
+// This message is going to wait: later ones of its aggregate that are here wait behind it.
+void park_later_ones(int32 consumer, const Message& message);
+
 // Keeps a message for good, as a dead letter.
 void bury(int32 consumer, const Message& message, int attempts, Datum error, TimestampTz now);
 
 // These are settled. In an ordered consumer the next of their aggregates have their turn.
-void remove_retries(int32 consumer, bool ordered, int32 partition, IdRanges ids, TimestampTz now);
+void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now);
 
 // The partitions in which something is due.
 std::span<const int32> due_partitions(int32 consumer, TimestampTz now);
@@ -48,7 +54,10 @@ public:
     RetryScan(int32 consumer, IdRanges ids);
 
     const Message* next();
-    int failures() const { return failures_; } // of the message that next() returned
+
+    // Of the message that next() returned.
+    int failures() const { return failures_; }
+    bool redriven() const { return redriven_; }
 
 private:
     SPITupleTable* rows_;
@@ -56,6 +65,7 @@ private:
     uint64 at_ = 0;
     Message message_;
     int failures_ = 0;
+    bool redriven_ = false;
 };
 
 } // namespace outbox

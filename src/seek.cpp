@@ -29,16 +29,14 @@ Cursor cursor_at(TimestampTz time, const Position& before)
     Cursor cursor;
     if (time == DT_NOBEGIN)
         return cursor;
-    OpenLog log = open_log_for_reading();
-    pg::Moment moment = pg::take_moment();
+    View view = open_view();
     cursor.passed = before;
-    set_target(cursor, moment);
+    set_target(cursor, view.moment);
     pass_target(cursor);
-    pg::release(moment);
     if (time != DT_NOEND)
         if (const auto first = first_since(time))
             cursor.passed.seq = Min(cursor.passed.seq, *first - 1);
-    close_log(log);
+    close_view(view);
     return cursor;
 }
 
@@ -81,8 +79,14 @@ void forget_retries(int32 consumer)
 // Locks the consumer for whoever changes it, and reads it again behind the lock.
 ConsumerState lock_state(Datum name)
 {
-    pg::lock_consumer(read_consumer(name).consumer.id);
-    return read_consumer(name);
+    for (;;) {
+        const int32 consumer = read_consumer(name).consumer.id;
+        pg::lock_consumer(consumer);
+        const ConsumerState state = read_consumer(name);
+        if (state.consumer.id == consumer)
+            return state;
+        pg::unlock_consumer(consumer); // another has come under its name
+    }
 }
 
 // From here on the consumer gets what lies behind the position, and nothing else: batches in hand
@@ -106,19 +110,22 @@ bool has_dead_letters(int32 consumer)
 
 void drop(Datum name, bool with_dead_letters)
 {
+    static constinit pg::Statement remove_leases{
+        "DELETE FROM @schema@.outbox_leases WHERE consumer_id = $1", {INT4OID}};
     const int32 consumer = lock_state(name).consumer.id;
+    const Datum values[] = {Int32GetDatum(consumer)};
+    // Whoever is settling something has to finish first; it may become a dead letter.
+    remove_leases.execute_now(values);
     if (!with_dead_letters && has_dead_letters(consumer))
         ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
                         errmsg("the consumer still has dead letters"),
                         errhint("Redrive or discard them, or drop the consumer with "
                                 "discard_dead_letters => true.")));
     static constinit pg::Statement removals[] = {
-        pg::Statement{"DELETE FROM @schema@.outbox_leases WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_batches WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
     };
-    const Datum values[] = {Int32GetDatum(consumer)};
     for (pg::Statement& removal : removals)
         removal.execute_now(values);
     forget_retries(consumer);

@@ -8,7 +8,7 @@
 
 extern "C" {
 #include "common/pg_prng.h"
-#include "utils/datum.h"
+#include "utils/hsearch.h"
 }
 
 namespace outbox {
@@ -142,19 +142,25 @@ IdRanges common(IdRanges set, IdRanges other)
     return both.view();
 }
 
-bool same_aggregate(const Message& a, const Message& b)
-{
-    return pg::to_view(a.values[col_aggregate_id]) == pg::to_view(b.values[col_aggregate_id]) &&
-           pg::to_view(a.values[col_aggregate_type]) == pg::to_view(b.values[col_aggregate_type]);
-}
+// An aggregate by 128 bits of hash: two that share them are not to be expected.
+struct AggregateKey {
+    uint64 halves[2];
+};
 
-// A message that outlives its scan.
-Message kept(const Message& message)
+AggregateKey key_of(const Message& message)
 {
-    Message copy = message;
-    for (const Column column : {col_aggregate_type, col_aggregate_id})
-        copy.values[column] = datumCopy(message.values[column], false, -1);
-    return copy;
+    AggregateKey key;
+    for (uint64 seed = 0; seed < 2; ++seed) {
+        uint64 hash = seed;
+        for (const Column column : {col_aggregate_type, col_aggregate_id}) {
+            const std::string_view bytes = pg::to_view(message.values[column]);
+            hash = DatumGetUInt64(
+                hash_any_extended(reinterpret_cast<const unsigned char*>(bytes.data()),
+                                  static_cast<int>(bytes.size()), hash));
+        }
+        key.halves[seed] = hash;
+    }
+    return key;
 }
 
 // Goes through what is left of a batch and moves what failed, and what must wait behind it.
@@ -163,14 +169,23 @@ public:
     Failing(const Held& held, IdRanges failed, const Failure& failure)
         : batch_(held.batch), consumer_(read_consumer(held.consumer_name).consumer),
           failing_(failed), failure_(failure), now_(GetCurrentTimestamp())
-    {}
+    {
+        HASHCTL shape = {};
+        shape.keysize = sizeof(AggregateKey);
+        shape.entrysize = sizeof(AggregateKey);
+        shape.hcxt = CurrentMemoryContext;
+        blocked_ =
+            hash_create("aggregates that wait", 64, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+    }
 
-    void visit(const Message& message, int failures);
+    // A message that came back from the dead letters neither waits nor makes others wait.
+    void visit(const Message& message, int failures, bool keeps_order);
     void finish();
     int dead() const { return dead_; }
 
 private:
     bool waits(const Message& message) const;
+    void block(const Message& message);
     void take_out_of_batch(Id id);
     TimestampTz next_attempt(int attempts) const;
 
@@ -179,7 +194,8 @@ private:
     IdRanges failing_;
     const Failure& failure_;
     TimestampTz now_;
-    pg::Growing<Message> blocked_; // a failed message of each aggregate that has to wait
+    HTAB* blocked_; // aggregates of which a message has failed
+    Id visited_ = 0;
     pg::Growing<IdRange> out_;
     pg::Growing<IdRange> parked_;
     pg::Growing<IdRange> buried_;
@@ -188,10 +204,15 @@ private:
 
 bool Failing::waits(const Message& message) const
 {
-    for (const Message& earlier : blocked_)
-        if (same_aggregate(earlier, message))
-            return true;
-    return false;
+    const AggregateKey key = key_of(message);
+    return hash_search(blocked_, &key, HASH_FIND, nullptr) != nullptr;
+}
+
+void Failing::block(const Message& message)
+{
+    const AggregateKey key = key_of(message);
+    (void)hash_search(blocked_, &key, HASH_ENTER, nullptr);
+    park_later_ones(consumer_.id, message);
 }
 
 void Failing::take_out_of_batch(Id id)
@@ -206,10 +227,10 @@ TimestampTz Failing::next_attempt(int attempts) const
     return now_ + failure_.retry_in.value_or(consumer_.policy.pause(attempts, chance));
 }
 
-void Failing::visit(const Message& message, int failures)
+void Failing::visit(const Message& message, int failures, bool keeps_order)
 {
     const Id id = message.id();
-    const bool must_wait = consumer_.ordered && waits(message);
+    const bool must_wait = keeps_order && waits(message);
     if (!contains(failing_, id)) {
         if (must_wait) {
             if (!batch_.from_retries)
@@ -221,6 +242,7 @@ void Failing::visit(const Message& message, int failures)
         return;
     }
 
+    ++visited_;
     const int attempts = failures + batch_.attempts;
     take_out_of_batch(id);
     if (failure_.dead || attempts >= consumer_.policy.max_attempts) {
@@ -236,15 +258,21 @@ void Failing::visit(const Message& message, int failures)
         postpone(consumer_.id, id, attempts, available_at, failure_.error);
     else
         add_retry(consumer_.id, batch_.partition, message, attempts, available_at, failure_.error);
-    if (consumer_.ordered && !must_wait)
-        blocked_.push(kept(message));
+    if (keeps_order && !must_wait)
+        block(message);
 }
 
 void Failing::finish()
 {
+    if (visited_ != count_ids(failing_))
+        ereport(ERROR,
+                (errcode(pg::id_not_in_batch),
+                 errmsg("a message of lock_token " INT64_FORMAT " has left the log", batch_.token),
+                 errhint("It cannot be tried again; ack it.")));
     if (batch_.from_retries) {
+        count_attempts(consumer_.id, parked_.view(), batch_.attempts - 1);
         park_again(consumer_.id, parked_.view());
-        remove_retries(consumer_.id, consumer_.ordered, batch_.partition, buried_.view(), now_);
+        remove_retries(consumer_.id, consumer_.ordered, buried_.view(), now_);
     }
     const IdRanges rest = without(batch_.ids, out_.view());
     take_out(batch_.token, rest, out_.view());
@@ -263,7 +291,7 @@ int ack(int64 token, const std::span<const int64>* ids)
     const IdRanges settled = ids == nullptr ? batch.ids : common(batch.ids, checked(held, *ids));
     const int count = static_cast<int>(count_ids(settled));
     if (batch.from_retries && count > 0)
-        remove_retries(held.consumer, held.ordered, batch.partition, settled, now);
+        remove_retries(held.consumer, held.ordered, settled, now);
     const IdRanges rest = without(batch.ids, settled);
     if (rest.empty())
         settle_lease(token, now);
@@ -286,14 +314,14 @@ Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
     if (held.batch.from_retries) {
         RetryScan scan(held.consumer, held.batch.ids);
         while (const Message* message = scan.next())
-            failing.visit(*message, scan.failures());
+            failing.visit(*message, scan.failures(), held.ordered && !scan.redriven());
     } else {
         // Without order, what did not fail need not be looked at.
         OpenLog log = open_log_for_reading();
         const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
         IdScan scan(log, snapshot, held.ordered ? held.batch.ids : failed);
         while (const Message* message = scan.next())
-            failing.visit(*message, 0);
+            failing.visit(*message, 0, held.ordered);
         scan.close();
         UnregisterSnapshot(snapshot);
         close_log(log);

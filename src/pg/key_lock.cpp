@@ -116,13 +116,23 @@ bool lock_consumer(int32 consumer, int milliseconds)
 void lock_consumer(int32 consumer)
 {
     const LOCKTAG tag = tag_of_consumer(consumer);
-    (void)LockAcquire(&tag, ExclusiveLock, false, false);
+    (void)for_transaction([&] { return LockAcquire(&tag, ExclusiveLock, false, false); });
 }
 
 bool try_lock_partition(int32 consumer, int32 partition)
 {
     return try_lock(
         tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition)));
+}
+
+bool is_partition_locked(int32 consumer, int32 partition)
+{
+    const LOCKTAG tag =
+        tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition));
+    if (!try_lock(tag))
+        return true;
+    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
+    return false;
 }
 
 bool is_consumer_locked(int32 consumer)

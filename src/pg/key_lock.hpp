@@ -22,8 +22,9 @@ void lock_consumer(int32 consumer);
 // The lock of whoever hands out a partition of an ordered consumer. False if somebody has it.
 bool try_lock_partition(int32 consumer, int32 partition);
 
-// Does another transaction hold the consumer's lock?
+// Does another transaction hold the lock?
 bool is_consumer_locked(int32 consumer);
+bool is_partition_locked(int32 consumer, int32 partition);
 
 // Gives a consumer's lock back: only for one who has not moved the cursor.
 void unlock_consumer(int32 consumer);

@@ -127,11 +127,10 @@ int64 last_value(Oid sequence)
     return fcinfo->isnull ? 0 : DatumGetInt64(value);
 }
 
-void raise_to(Oid sequence, int64 value)
+void set_next(Oid sequence, int64 value)
 {
-    if (last_value(sequence) < value)
-        (void)DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value),
-                                  BoolGetDatum(false));
+    (void)DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value),
+                              BoolGetDatum(false));
 }
 
 } // namespace outbox::pg

@@ -14,7 +14,7 @@ int64 draw(Oid sequence, int count);
 // The last value that has been drawn; 0 if none has. Never one that is only logged ahead.
 int64 last_value(Oid sequence);
 
-// Makes the next value at least this.
-void raise_to(Oid sequence, int64 value);
+// Makes this the next value. Only upwards, and by one session at a time.
+void set_next(Oid sequence, int64 value);
 
 } // namespace outbox::pg
