@@ -9,7 +9,7 @@ PGFILEDESC = "outbox - transactional outbox"
 
 OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp))
 
-REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries seek \
+REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries model seek \
     consumer_bad_input privileges status
 ISOLATION = dedup first_enqueue changed_log attached_partition claim cursor ordered snapshots prepared
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
