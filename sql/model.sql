@@ -108,7 +108,7 @@ END $$;
 
 DO $$
 BEGIN
-    FOR n IN 1..6 LOOP
+    FOR n IN 1..3 LOOP
         CALL run_model(n / 100.0, true, 1, 150);
         CALL run_model(n / 100.0, true, 3, 150);
         CALL run_model(n / 100.0, false, 1, 150);
