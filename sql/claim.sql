@@ -1,3 +1,4 @@
+TRUNCATE outbox_messages;
 -- Helpers: events named by their aggregate, and leases that run out at once.
 CREATE FUNCTION pg_temp.enqueue(VARIADIC ids text[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(outbox_enqueue('Order', i, 'OrderConfirmed', '{}'::jsonb)) FROM unnest(ids) i $$;
