@@ -1,17 +1,25 @@
-"""What every measure needs: a database, pgbench, the server's CPU time, and fair turns."""
+"""What every measure needs: a database, pgbench, sessions, the server's CPU time, and fair turns."""
 
 import os
 import re
 import statistics
 import subprocess
 import tempfile
+import time
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Callable
+from typing import Callable, Iterator
+
+import psycopg2
+import psycopg2.extensions
 
 TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
+
+# Results stay the text that they come as: what a client makes of it is not what is measured.
+psycopg2.extensions.string_types.clear()
 
 
 def sql(statement: str, database: str = "bench") -> str:
@@ -21,10 +29,30 @@ def sql(statement: str, database: str = "bench") -> str:
         input=statement, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def fresh_database() -> None:
-    sql("DROP DATABASE IF EXISTS bench", "postgres")
-    sql("CREATE DATABASE bench", "postgres")
-    sql("SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()")
+def fresh_database(name: str = "bench") -> None:
+    sql(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)", "postgres")
+    sql(f"CREATE DATABASE {name}", "postgres")
+    sql("SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()", name)
+
+
+@contextmanager
+def session(database: str = "bench", application_name: str = "bench") -> Iterator:
+    """A cursor in a session of its own, where each statement is a transaction."""
+    with closing(psycopg2.connect(dbname=database, application_name=application_name)) as connection:
+        connection.autocommit = True
+        yield connection.cursor()
+
+
+@contextmanager
+def pinned_session(database: str = "bench") -> Iterator:
+    """A session with both its ends on one core. They take turns anyway, and to wake another core is
+    what varies most on a virtual machine."""
+    cores = os.sched_getaffinity(0)
+    with session(database) as cursor:
+        for process in (0, cursor.connection.info.backend_pid):
+            os.sched_setaffinity(process, {max(cores)})
+        yield cursor
+    os.sched_setaffinity(0, cores)
 
 
 def server_cpu_seconds() -> float:
@@ -44,16 +72,29 @@ def server_cpu_seconds() -> float:
     return ticks / TICKS
 
 
+def backend_cpu_seconds(cursor) -> float:
+    """CPU time of one session so far, in nanoseconds where the server's is known in ticks only."""
+    pid = cursor.connection.info.backend_pid
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 @dataclass
 class Run:
     """One turn of one contestant."""
     rate: float         # operations per second
     cpu: float          # microseconds of server CPU time per operation
     wal: float          # bytes of WAL per operation
+    dead: float = 0     # dead tuples left behind per operation
+    lock: float = 0     # share of the time that clients waited for locks
+
+    @property
+    def time(self) -> float:
+        """Microseconds per operation, as one client sees it."""
+        return 1e6 / self.rate
 
 
 def wal_position() -> int:
-    return int(sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"))
+    return int(sql("SELECT pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint", "postgres"))
 
 
 def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str = "",
@@ -74,6 +115,25 @@ def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str 
     return Run(rate, cpu / done * 1e6, wal / done)
 
 
+def dead_tuples(cursor) -> int:
+    """In all tables of the session's database, what the session itself did included."""
+    cursor.execute("SELECT pg_stat_force_next_flush()")
+    cursor.execute("SELECT sum(n_dead_tup) FROM pg_stat_all_tables")
+    return int(cursor.fetchone()[0])
+
+
+def timed(cursor, work: Callable[[], int], cpu_seconds: Callable[[], float] | None = None) -> Run:
+    """Does work in a session, or beside it: then say whose CPU time counts. `work` returns how many
+    operations it has done."""
+    cpu_seconds = cpu_seconds or (lambda: backend_cpu_seconds(cursor))
+    dead, wal, cpu = dead_tuples(cursor), wal_position(), cpu_seconds()
+    start = time.perf_counter()
+    done = work()
+    seconds = time.perf_counter() - start
+    cpu, wal, dead = cpu_seconds() - cpu, wal_position() - wal, dead_tuples(cursor) - dead
+    return Run(done / seconds, cpu / done * 1e6, wal / done, dead / done)
+
+
 def take_turns(contestants: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> dict[str, list[Run]]:
     """Every contestant once per round, in an order that turns round."""
     runs: dict[str, list[Run]] = {name: [] for name in contestants}
@@ -91,4 +151,4 @@ def median(runs: list[Run], what: str) -> float:
 def spread(runs: list[Run], what: str) -> float:
     """Highest less lowest, as a part of the median."""
     values = [getattr(run, what) for run in runs]
-    return (max(values) - min(values)) / statistics.median(values)
+    return (max(values) - min(values)) / (statistics.median(values) or 1)

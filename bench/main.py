@@ -2,10 +2,11 @@
 
 import sys
 
+import consume
 import enqueue
 from report import Report
 
-MEASURES = {**enqueue.MEASURES}
+MEASURES = {**enqueue.MEASURES, **consume.MEASURES}
 
 
 def main() -> None:

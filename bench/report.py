@@ -6,7 +6,12 @@ from pathlib import Path
 from lab import Run, median, spread
 
 RESULTS = Path(__file__).parent / "results"
-UNITS = {"rate": "events/s", "cpu": "us CPU/event", "wal": "bytes WAL/event"}
+UNITS = {"rate": "events/s", "cpu": "us CPU/event", "time": "us/event", "wal": "bytes WAL/event",
+         "dead": "dead/event", "lock": "lock wait share"}
+
+
+def figure(value: float) -> str:
+    return f"{value:.1f}" if value >= 10 or value == 0 else f"{value:.4f}"
 
 
 class Report:
@@ -14,32 +19,45 @@ class Report:
         self.rows: list[dict] = []
 
     def add(self, name: str, what: str, ours: list[Run], reference: list[Run], reference_name: str,
-            target: float | None = None, control: list[Run] | None = None) -> None:
-        """Compares medians. A rate is to be at least the target, everything else at most.
+            target: float | None = None, control: list[Run] | None = None,
+            absolute: bool = False) -> None:
+        """Compares medians. A rate is to be at least the target, everything else at most; the target
+        is one for the ratio, or for our own figure if that is `absolute`.
         `control` is the reference a second time: what the ratio of equals looks like here."""
-        ratio = median(ours, what) / median(reference, what)
+        ratio = median(ours, what) / median(reference, what) if median(reference, what) else None
+        judged = median(ours, what) if absolute else ratio
         row = {
             "name": name,
             "unit": UNITS[what],
-            "ours": round(median(ours, what), 2),
-            "reference": round(median(reference, what), 2),
+            "ours": round(median(ours, what), 4),
+            "reference": round(median(reference, what), 4),
             "reference_name": reference_name,
-            "ratio": round(ratio, 3),
+            "ratio": None if ratio is None else round(ratio, 3),
             "target": target,
-            "met": None if target is None else (ratio >= target if what == "rate" else ratio <= target),
+            "target_is_absolute": absolute,
+            "met": None if target is None else (judged >= target if what == "rate" else judged <= target),
             "rounds": len(ours),
             "spread": round(max(spread(ours, what), spread(reference, what)), 3),
         }
-        if control is not None:
+        if control is not None and ratio is not None:
             row["control_ratio"] = round(median(control, what) / median(reference, what), 3)
         self.rows.append(row)
-        RESULTS.mkdir(exist_ok=True)
-        (RESULTS / f"{name}.json").write_text(json.dumps(row, indent=2) + "\n")
+        self.save(name, row)
         if len(self.rows) == 1:
             print(f"{'measure':30} {'ours':>11} {'reference':>11}  {'unit':16} {'ratio':>6} "
                   f"{'A/A':>6} {'target':>7}  {'met':4} {'spread':>6}  reference is", flush=True)
         bound = "" if target is None else ("≥ " if what == "rate" else "≤ ") + str(target)
         verdict = {True: "yes", False: "NO", None: ""}[row["met"]]
-        print(f"{name:30} {row['ours']:11.1f} {row['reference']:11.1f}  {row['unit']:16} {ratio:6.3f} "
-              f"{row.get('control_ratio', '') or '':>6} {bound:>7}  {verdict:4} {row['spread']:6.2f}  "
+        print(f"{name:30} {figure(row['ours']):>11} {figure(row['reference']):>11}  {row['unit']:16} "
+              f"{'' if ratio is None else format(ratio, '.3f'):>6} {row.get('control_ratio', ''):>6} {bound:>7}  {verdict:4} {row['spread']:6.2f}  "
               f"{reference_name}", flush=True)
+
+    def note(self, name: str, figures: dict) -> None:
+        """Figures that are compared with nothing."""
+        self.save(name, figures)
+        print(f"{name:30} " + ", ".join(f"{key} {value}" for key, value in figures.items()), flush=True)
+
+    @staticmethod
+    def save(name: str, content: dict) -> None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{name}.json").write_text(json.dumps(content, indent=2) + "\n")
