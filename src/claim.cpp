@@ -89,6 +89,7 @@ private:
     MessageSink& sink_;
     Consumer consumer_ = {};
     Progress progress_ = {};
+    bool has_due_retries_ = false;
     pg::Growing<Lease> leases_;
     TimestampTz now_ = 0;
     bool locked_ = false; // the consumer's lock is ours
@@ -152,6 +153,7 @@ void Claim::refresh()
     const ConsumerState state = read_consumer(request_.consumer);
     consumer_ = state.consumer;
     progress_ = state.progress;
+    has_due_retries_ = state.has_due_retries;
     leases_ = open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
 }
@@ -312,6 +314,8 @@ Outcome Claim::take_over(const Batch& batch, const Lease& lease)
 
 Outcome Claim::hand_out_retries()
 {
+    if (!has_due_retries_)
+        return {};
     Batch batch = {};
     if (!consumer_.ordered) {
         batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, request_.batch_size);

@@ -51,7 +51,8 @@ enum : int {
     q_target_seq,
     q_target_running,
     q_last_id,
-    q_open_tokens
+    q_open_tokens,
+    q_has_due_retries
 };
 
 Filter filter_of(const pg::Row& row)
@@ -162,7 +163,9 @@ ConsumerState read_consumer(Datum name)
         "SELECT c.consumer_id, c.kind, c.ordered, c.partitions, c.paused, c.event_types,"
         " c.aggregate_types, c.tenant_id, c.max_attempts, c.immediate_retries, c.backoff_base,"
         " c.backoff_max, c.backoff_jitter, b.passed_seq, b.passed_running, b.target_seq,"
-        " b.target_running, b.last_id, b.open_tokens"
+        " b.target_running, b.last_id, b.open_tokens,"
+        " EXISTS (SELECT FROM @schema@.outbox_retries r WHERE r.consumer_id = c.consumer_id"
+        " AND r.available_at <= clock_timestamp())"
         " FROM @schema@.outbox_consumers c, LATERAL (SELECT * FROM @schema@.outbox_batches b"
         " WHERE b.consumer_id = c.consumer_id ORDER BY b.token DESC LIMIT 1) b"
         " WHERE c.name = $1",
@@ -177,7 +180,7 @@ ConsumerState read_consumer(Datum name)
                  errhint("Create it with outbox_create_consumer().")));
     }
     const pg::Row row(0);
-    return {consumer_of(row), progress_of(row)};
+    return {consumer_of(row), progress_of(row), DatumGetBool(row.get(q_has_due_retries))};
 }
 
 } // namespace outbox

@@ -41,6 +41,7 @@ struct Progress {
 struct ConsumerState {
     Consumer consumer;
     Progress progress;
+    bool has_due_retries; // also if they are in hand
 };
 
 // All of these inside pg::as_owner(). What they return lives as long as SPI is connected.

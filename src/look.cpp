@@ -74,6 +74,8 @@ bool is_busy(const pg::Growing<Lease>& leases, int32 partition)
 bool has_due_retries(const ConsumerState& state, const pg::Growing<Lease>& leases, TimestampTz now)
 {
     const Consumer& consumer = state.consumer;
+    if (!state.has_due_retries)
+        return false;
     if (!consumer.ordered)
         return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
     for (const int32 partition : due_partitions(consumer.id, now))

@@ -41,9 +41,11 @@ void Statement::prepare()
     const Objects known = objects();
     if (plan_ != nullptr && std::strcmp(schema_, known.schema_name) == 0)
         return;
-    const SPIPlanPtr plan = SPI_prepare(with_schema(text_), count_, types_);
+    // One plan for all parameters: none of these statements gains from a plan of its own.
+    const SPIPlanPtr plan =
+        SPI_prepare_cursor(with_schema(text_), count_, types_, CURSOR_OPT_GENERIC_PLAN);
     if (plan == nullptr)
-        elog(ERROR, "SPI_prepare failed: %s", SPI_result_code_string(SPI_result));
+        elog(ERROR, "SPI_prepare_cursor failed: %s", SPI_result_code_string(SPI_result));
     if (SPI_keepplan(plan) != 0)
         elog(ERROR, "SPI_keepplan failed");
     plan_ = plan;
