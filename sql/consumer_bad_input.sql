@@ -86,6 +86,10 @@ SELECT inbox_accept('x', NULL);
 SELECT inbox_accept(repeat('x', 64), '00000000-0000-7000-8000-000000000001');
 SELECT outbox_find(NULL);
 SELECT outbox_history(NULL, '1');
+-- A cursor that is none, to a function that an admin may call.
+SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, 7, '{}', NULL, NULL, NULL)::outbox_batches, '5', 3),
+       outbox_known_upto(ROW(1, 1, 0, 1, 1, false, NULL, NULL, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches);
+SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches, '5', 3);
 -- A sink is the relay's alone.
 BEGIN;
 UPDATE outbox_consumers SET kind = 'http' WHERE name = 'good';

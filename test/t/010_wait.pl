@@ -120,6 +120,26 @@ ok($said eq "t\n", 'and when that one has given up, somebody is');
 $claimer->finish;
 $node->safe_psql('postgres', "SELECT count(*) FROM outbox_consume('c')");
 
+# Nor while all that there is is in another's hands: a dealt batch that was picked up, an expired one
+# that is being acked. Nobody is told to claim what a claim would not get.
+for my $ordered ('false', 'true')
+{
+	$node->safe_psql('postgres', "SELECT outbox_create_consumer('dealt', ordered => $ordered, partitions => 2)");
+	$node->safe_psql('postgres', enqueue(1) . enqueue(1));
+	my $picker = Waiting->new($node, "BEGIN; SELECT count(*) FROM outbox_claim('dealt', 1); COMMIT; BEGIN; SELECT count(*) FROM outbox_claim('dealt', 1);"
+		. " SELECT pg_sleep(1.5); ROLLBACK;");
+	$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+	is($node->safe_psql('postgres', "CALL outbox_wait('dealt', '0.3 s', NULL)"), 'f', "what another has picked up is nothing to claim (ordered: $ordered)");
+	$picker->finish;
+	$node->safe_psql('postgres', "SELECT outbox_drop_consumer('dealt')");
+}
+($token, $id) = split /\|/, $node->safe_psql('postgres', enqueue(1) . "SELECT lock_token, id FROM outbox_claim('c', lease => '1 s')") =~ s/.*\n//r;
+sleep 1.1;
+my $acker = Waiting->new($node, "BEGIN; SELECT outbox_ack($token); SELECT pg_sleep(1.5); COMMIT;");
+$node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE wait_event = 'PgSleep'");
+is($node->safe_psql('postgres', "CALL outbox_wait('c', '0.3 s', NULL)"), 'f', 'nor is what another is just acking');
+$acker->finish;
+
 # It can be cancelled, and ended.
 $waiting = waiting($node, '60 s');
 $node->safe_psql('postgres', "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE query LIKE 'CALL%' AND pid <> pg_backend_pid()");
