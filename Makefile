@@ -76,6 +76,18 @@ build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guar
 	@mkdir -p build
 	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(wildcard test/module/*.cpp) src/pg/guard.cpp
 
+# The extension with pauses between its steps (src/pg/pause.hpp), for the tests of the cursor.
+PAUSES_OBJS = $(OBJS:%=build/pauses/%)
+
+build/pauses/outbox.so: $(PAUSES_OBJS)
+	$(CXX) -shared -o $@ $^
+
+$(PAUSES_OBJS): build/pauses/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) -O1 -g0 -fPIC $(CPPFLAGS) -DOUTBOX_TEST_PAUSES -c -o $@ $<
+
+-include $(PAUSES_OBJS:.o=.d)
+
 CXX_FILES = $(shell find src test -name '*.cpp' -o -name '*.hpp')
 
 format:

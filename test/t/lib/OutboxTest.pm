@@ -9,10 +9,10 @@ use PostgreSQL::Test::Utils;
 
 our @EXPORT = qw(start_node staged enqueue);
 
-# The settings that make a server find the extension that is under test.
+# The settings that make a server find the extension that is under test, or another build of it.
 sub staged
 {
-	return slurp_file($ENV{OUTBOX_STAGE_CONF});
+	return slurp_file($_[0] // $ENV{OUTBOX_STAGE_CONF});
 }
 
 # A running server with the extension in it, preloaded unless told otherwise.
@@ -21,7 +21,7 @@ sub start_node
 	my ($name, %options) = @_;
 	my $node = PostgreSQL::Test::Cluster->new($name);
 	$node->init(%{ $options{init} // {} });
-	$node->append_conf('postgresql.conf', staged());
+	$node->append_conf('postgresql.conf', staged($options{stage}));
 	$node->append_conf('postgresql.conf', "max_prepared_transactions = 10\nTimeZone = 'UTC'\n");
 	$node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\n")
 	  unless $options{no_preload};
