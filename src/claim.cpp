@@ -1,11 +1,11 @@
 #include "claim.hpp"
 
+#include "deal.hpp"
 #include "page.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/pause.hpp"
-#include "pg/spi.hpp"
-#include "pg/values.hpp"
 #include "pg/wake.hpp"
+#include "poison.hpp"
 #include "retries.hpp"
 
 namespace outbox {
@@ -14,20 +14,8 @@ namespace {
 
 constexpr int lock_patience = 100; // milliseconds
 
-// A page is read once and dealt into batches; more than this is not worth the memory.
-constexpr int64 max_page = 20000;
-
 // How many pages a claim reads in search of something that can be handed out now.
 constexpr int max_pages = 8;
-
-// The largest batch that is dealt to a partition whose turn is not yet: it will be cut.
-constexpr int64 max_waiting_batch = 1000;
-
-void append_to(pg::Growing<IdRange>& set, Id id)
-{
-    set.reserve(set.size() + 1);
-    set.set_size(append_id(set.data(), set.size(), id));
-}
 
 struct Outcome {
     int handed_out = 0;
@@ -55,23 +43,9 @@ private:
     Outcome hand_out_page();
     Outcome deal_page();
 
-    struct DealtBatch {
-        int32 partition;
-        IdRanges ids;
-    };
-    struct Dealt {
-        Page page;
-        pg::Growing<DealtBatch> batches;
-    };
-    Dealt read_and_deal();
     bool is_worth_remembering(const Page& page, Id known_before) const;
 
-    int hand_out(const Batch& batch);
-    int hand_out_from_log(const Batch& batch);
-    int hand_out_from_retries(const Batch& batch);
-    bool dies(const Batch& batch, const Lease& lease);
-    int attempts_left(const Batch& batch) const;
-    bool must_wait(const Message& message, int32 partition, int failures);
+    int pass_on(const Batch& batch);
 
     bool enter(int32 partition);
     bool is_busy(int32 partition) const;
@@ -80,10 +54,7 @@ private:
     bool can_read_on();
     Progress progress_with(std::span<const int64> new_tokens, int64 without = 0) const;
     Holder holder() const { return {request_.worker, now_, request_.lease}; }
-    Delivery delivery(int64 token, int attempts) const
-    {
-        return {token, now_ + request_.lease, attempts};
-    }
+    TimestampTz locked_until() const { return now_ + request_.lease; }
 
     const ClaimRequest& request_;
     MessageSink& sink_;
@@ -221,64 +192,15 @@ Outcome Claim::take_over_expired()
     return {};
 }
 
-// A message that was alone in its batch when its worker vanished, for the last time.
-bool Claim::dies(const Batch& batch, const Lease& lease)
-{
-    if (lease.dealt || lease.locked_until == DT_NOBEGIN || lease.size != 1 || consumer_.is_sink)
-        return false;
-    const Datum error = PointerGetDatum(
-        cstring_to_text("the lease expired: the worker died, hung, or was too slow"));
-    const auto bury_if_due = [&](const Message* message, int failures) {
-        const int attempts = failures + batch.attempts;
-        if (message == nullptr || attempts < consumer_.policy.max_attempts)
-            return false;
-        bury(consumer_.id, *message, attempts, error, now_);
-        return true;
-    };
-    bool dead;
-    if (batch.from_retries) {
-        RetryScan scan(consumer_.id, batch.ids);
-        const Message* message = scan.next();
-        dead = bury_if_due(message, scan.failures());
-        if (dead)
-            remove_retries(consumer_.id, consumer_.ordered, batch.ids, now_);
-    } else {
-        OpenLog log = open_log_for_reading();
-        const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-        IdScan scan(log, snapshot, batch.ids);
-        dead = bury_if_due(scan.next(), 0);
-        scan.close();
-        UnregisterSnapshot(snapshot);
-        close_log(log);
-    }
-    return dead;
-}
-
-// Neighbours of a message that kills its workers do not use up their last attempt for it: that one
-// everybody has alone.
-int Claim::attempts_left(const Batch& batch) const
-{
-    const int most = consumer_.policy.max_attempts - (count_ids(batch.ids) > 1 ? 1 : 0);
-    return most - batch.attempts + 1;
-}
-
 // The same ids under a new token. A batch that has expired before is split, so that a message that
 // kills its workers is alone in the end.
 Outcome Claim::take_over(const Batch& batch, const Lease& lease)
 {
-    constexpr int tries_before_split = 2;
-    if (dies(batch, lease)) {
-        take_out(batch.token, {}, batch.ids);
-        settle_lease(batch.token, now_);
+    if (bury_if_spent(consumer_, batch, lease, now_))
         return {0, true};
-    }
 
-    const bool counts = !lease.dealt && lease.locked_until != DT_NOBEGIN;
-    const Id size = count_ids(batch.ids);
-    Id first_size = Min(size, static_cast<Id>(request_.batch_size));
-    if (counts && batch.deliveries >= tries_before_split)
-        first_size = Min(first_size, (size + 1) / 2);
-
+    const bool counts = has_used_an_attempt(lease);
+    const Id first_size = Min(next_portion(batch, lease), static_cast<Id>(request_.batch_size));
     Batch parts[2] = {batch, batch};
     pg::Growing<IdRange> ids[2];
     ids[0].reserve(batch.ids.size());
@@ -293,7 +215,8 @@ Outcome Claim::take_over(const Batch& batch, const Lease& lease)
     for (int i = 0; i < count; ++i) {
         parts[i].token = tokens[i];
         parts[i].ids = ids[i].view();
-        parts[i].attempts += counts && attempts_left(parts[i]) > 1;
+        if (counts)
+            parts[i].attempts = next_attempt(consumer_, parts[i]);
         parts[i].deliveries += !lease.dealt;
     }
     if (!has_rest && counts)
@@ -309,7 +232,7 @@ Outcome Claim::take_over(const Batch& batch, const Lease& lease)
         pg::wake_at_commit();
     }
     moved_ = true;
-    return {hand_out(parts[0]), true};
+    return {pass_on(parts[0]), true};
 }
 
 Outcome Claim::hand_out_retries()
@@ -337,7 +260,7 @@ Outcome Claim::hand_out_retries()
     const Holder holder = this->holder();
     add_newest_batch(consumer_.id, batch, &holder, progress_with({&batch.token, 1}));
     moved_ = true;
-    return {hand_out(batch), true};
+    return {pass_on(batch), true};
 }
 
 Outcome Claim::pick_up_dealt()
@@ -364,73 +287,20 @@ Outcome Claim::pick_up_dealt()
             if (const auto batch = lock_for_takeover(lease.token, now_))
                 return take_over(*batch, lease);
         } else if (const auto batch = pick_up(lease.token, holder())) {
-            const int count = hand_out(*batch);
-            if (count > 0 && locked_ && !moved_)
+            const int handed_out = pass_on(*batch);
+            if (handed_out > 0 && locked_ && !moved_)
                 pg::unlock_consumer(consumer_.id); // the cursor has not moved
-            return {count, true};
+            return {handed_out, true};
         }
     }
     return {};
 }
 
-// ---- handing out a batch that exists
-
-bool Claim::must_wait(const Message& message, int32 partition, int failures)
+int Claim::pass_on(const Batch& batch)
 {
-    if (!is_parked(consumer_.id, message))
-        return false;
-    park(consumer_.id, partition, message, failures);
-    return true;
-}
-
-int Claim::hand_out_from_retries(const Batch& batch)
-{
-    int count = 0;
-    RetryScan scan(consumer_.id, batch.ids);
-    while (const Message* message = scan.next()) {
-        sink_.put(*message, delivery(batch.token, scan.failures() + batch.attempts));
-        ++count;
-    }
-    return count;
-}
-
-int Claim::hand_out_from_log(const Batch& batch)
-{
-    int count = 0;
-    pg::Growing<IdRange> waiting;
-    const bool some_wait = consumer_.ordered && has_parked(consumer_.id, batch.partition);
-    OpenLog log = open_log_for_reading();
-    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    IdScan scan(log, snapshot, batch.ids);
-    while (const Message* message = scan.next()) {
-        if (some_wait && must_wait(*message, batch.partition, batch.attempts - 1)) {
-            append_to(waiting, message->id());
-            continue;
-        }
-        sink_.put(*message, delivery(batch.token, batch.attempts));
-        ++count;
-    }
-    scan.close();
-    UnregisterSnapshot(snapshot);
-    close_log(log);
-
-    if (!waiting.empty()) {
-        pg::Growing<IdRange> rest;
-        rest.reserve(batch.ids.size() + waiting.size());
-        rest.set_size(subtract(batch.ids, waiting.view(), rest.data()));
-        take_out(batch.token, rest.view(), waiting.view());
-    }
-    return count;
-}
-
-int Claim::hand_out(const Batch& batch)
-{
-    const int count = batch.from_retries ? hand_out_from_retries(batch) : hand_out_from_log(batch);
-    if (request_.settle && batch.from_retries)
-        remove_retries(consumer_.id, consumer_.ordered, batch.ids, now_);
-    // Nothing is left when all of it waits behind others, or has left the log.
-    if (request_.settle || count == 0)
-        settle_lease(batch.token, now_);
+    const int count = hand_out(consumer_, batch, now_, locked_until(), sink_);
+    if (count > 0 && request_.settle)
+        settle_at_once(consumer_, batch, now_);
     return count;
 }
 
@@ -462,12 +332,12 @@ Outcome Claim::hand_out_page()
     const Id known_before = progress_.cursor.known_upto();
     const Page page = read_page(progress_.cursor, consumer_.filter, request_.batch_size,
                                 [&](const Message& message) {
-                                    if (some_wait && must_wait(message, 0, 0))
+                                    if (some_wait && must_wait(consumer_, 0, message, 0))
                                         return true;
                                     if (handed_out++ == 0)
                                         batch.token = batch.root = draw_tokens(1);
                                     append_to(ids, message.id());
-                                    sink_.put(message, delivery(batch.token, 1));
+                                    sink_.put(message, {batch.token, locked_until(), 1});
                                     return true;
                                 });
     if (handed_out == 0 && !is_worth_remembering(page, known_before))
@@ -485,50 +355,11 @@ Outcome Claim::hand_out_page()
     return {handed_out, page.taken > 0};
 }
 
-// Deals a page. Without order, it is cut into pieces of the size that was asked for. With order, it
-// goes by aggregate, until the first partition that waits for nothing has that many.
-Claim::Dealt Claim::read_and_deal()
-{
-    struct Hand {
-        pg::Growing<IdRange> ids;
-        int64 size;
-    };
-    const auto places = static_cast<std::size_t>(consumer_.partitions);
-    auto* hands = static_cast<Hand*>(palloc0(sizeof(Hand) * places));
-    auto* is_free = static_cast<bool*>(palloc(sizeof(bool) * places));
-    for (std::size_t place = 0; place < places; ++place)
-        is_free[place] = first_of(static_cast<int32>(place)) == nullptr;
-
-    Dealt dealt;
-    int64 taken = 0;
-    int64 limit = Min(static_cast<int64>(request_.batch_size) * consumer_.partitions, max_page);
-    if (consumer_.ordered)
-        limit = max_page;
-    dealt.page = read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
-        const int64 place =
-            consumer_.ordered ? consumer_.partition_of(message) : taken / request_.batch_size;
-        Hand& hand = hands[place];
-        append_to(hand.ids, message.id());
-        ++hand.size;
-        ++taken;
-        if (consumer_.ordered && is_free[place] && hand.size == request_.batch_size)
-            limit = taken;
-        if (hand.size == Max(static_cast<int64>(request_.batch_size), max_waiting_batch)) {
-            dealt.batches.push({static_cast<int32>(place), hand.ids.view()});
-            hand = {};
-        }
-        return true;
-    });
-    for (std::size_t place = 0; place < places; ++place)
-        if (hands[place].size > 0)
-            dealt.batches.push({static_cast<int32>(place), hands[place].ids.view()});
-    return dealt;
-}
-
 Outcome Claim::deal_page()
 {
     const Id known_before = progress_.cursor.known_upto();
-    const Dealt dealt = read_and_deal();
+    const Dealt dealt =
+        read_and_deal(consumer_, leases_.view(), request_.batch_size, progress_.cursor);
     const std::size_t count = dealt.batches.size();
     if (count == 0 && !is_worth_remembering(dealt.page, known_before))
         return {};

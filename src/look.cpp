@@ -41,14 +41,10 @@ void peek_at_retries(int32 consumer, IdRanges ids, int attempts, Limited& out)
 
 void peek_at_log(IdRanges ids, int attempts, Limited& out)
 {
-    OpenLog log = open_log_for_reading();
-    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    IdScan scan(log, snapshot, ids);
-    while (const Message* message = out.is_full() ? nullptr : scan.next())
-        out.put(*message, attempts);
-    scan.close();
-    UnregisterSnapshot(snapshot);
-    close_log(log);
+    visit_messages(ids, [&](const Message& message) {
+        out.put(message, attempts);
+        return !out.is_full();
+    });
 }
 
 void peek_at_batch(int32 consumer, const Lease& lease, Limited& out)

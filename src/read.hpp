@@ -17,6 +17,13 @@ struct Message {
     Xid xid() const { return U64FromFullTransactionId(DatumGetFullTransactionId(values[col_xid])); }
 };
 
+// Adds an id that is greater than all in the set.
+inline void append_to(pg::Growing<IdRange>& set, Id id)
+{
+    set.reserve(set.size() + 1);
+    set.set_size(append_id(set.data(), set.size(), id));
+}
+
 struct LogPartition {
     Relation table;
     AttrNumber numbers[column_count]; // where the log's columns are; 0 while that is not known
@@ -85,6 +92,22 @@ class IdScan : public MergedScan {
 public:
     IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
 };
+
+// Calls `visit` for each row of the log with these ids that is there now, in their order, until it
+// says false.
+template <typename Visit>
+void visit_messages(IdRanges ids, Visit&& visit)
+{
+    OpenLog log = open_log_for_reading();
+    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+    IdScan scan(log, snapshot, ids);
+    const Message* message = scan.next();
+    while (message != nullptr && visit(*message))
+        message = scan.next();
+    scan.close();
+    UnregisterSnapshot(snapshot);
+    close_log(log);
+}
 
 // All that is between cursor.passed and cursor.target, behind cursor.last_id.
 class TargetScan {

@@ -54,9 +54,8 @@ void insert_retry(int32 consumer, int32 partition, const Message& message, int a
 IdRanges selected_ids(uint64 count)
 {
     pg::Growing<IdRange> ids;
-    ids.reserve(count);
     for (uint64 i = 0; i < count; ++i)
-        ids.set_size(append_id(ids.data(), ids.size(), DatumGetInt64(pg::Row(i).get(1))));
+        append_to(ids, DatumGetInt64(pg::Row(i).get(1)));
     return ids.view();
 }
 

@@ -217,8 +217,7 @@ void Failing::block(const Message& message)
 
 void Failing::take_out_of_batch(Id id)
 {
-    out_.reserve(out_.size() + 1);
-    out_.set_size(append_id(out_.data(), out_.size(), id));
+    append_to(out_, id);
 }
 
 TimestampTz Failing::next_attempt(int attempts) const
@@ -235,8 +234,7 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
         if (must_wait) {
             if (!batch_.from_retries)
                 park(consumer_.id, batch_.partition, message, failures + batch_.attempts - 1);
-            parked_.reserve(parked_.size() + 1);
-            parked_.set_size(append_id(parked_.data(), parked_.size(), id));
+            append_to(parked_, id);
             take_out_of_batch(id);
         }
         return;
@@ -247,8 +245,7 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
     take_out_of_batch(id);
     if (failure_.dead || attempts >= consumer_.policy.max_attempts) {
         bury(consumer_.id, message, attempts, failure_.error, now_);
-        buried_.reserve(buried_.size() + 1);
-        buried_.set_size(append_id(buried_.data(), buried_.size(), id));
+        append_to(buried_, id);
         ++dead_;
         return;
     }
@@ -317,14 +314,10 @@ Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
             failing.visit(*message, scan.failures(), held.ordered && !scan.redriven());
     } else {
         // Without order, what did not fail need not be looked at.
-        OpenLog log = open_log_for_reading();
-        const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-        IdScan scan(log, snapshot, held.ordered ? held.batch.ids : failed);
-        while (const Message* message = scan.next())
-            failing.visit(*message, 0, held.ordered);
-        scan.close();
-        UnregisterSnapshot(snapshot);
-        close_log(log);
+        visit_messages(held.ordered ? held.batch.ids : failed, [&](const Message& message) {
+            failing.visit(message, 0, held.ordered);
+            return true;
+        });
     }
     failing.finish();
     return {static_cast<int>(count_ids(failed)), failing.dead()};

@@ -1,0 +1,34 @@
+// Handing out a batch that exists.
+#pragma once
+
+#include "batch.hpp"
+
+namespace outbox {
+
+struct Delivery {
+    int64 token;
+    TimestampTz locked_until;
+    int attempts; // with this one
+};
+
+// Where messages go.
+class MessageSink {
+public:
+    virtual void put(const Message& message, const Delivery& delivery) = 0;
+
+protected:
+    ~MessageSink() = default;
+};
+
+// Must a message of an ordered consumer wait behind an earlier one? Then it waits from now on.
+bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures);
+
+// Passes the messages of a batch on, except those that have to wait meanwhile, and settles the
+// lease if that leaves nothing. Returns how many were passed on.
+int hand_out(const Consumer& consumer, const Batch& batch, TimestampTz now,
+             TimestampTz locked_until, MessageSink& sink);
+
+// What is handed out is settled in the same transaction.
+void settle_at_once(const Consumer& consumer, const Batch& batch, TimestampTz now);
+
+} // namespace outbox
