@@ -86,8 +86,9 @@ int Claim::run()
     if (!lock())
         return 0;
     pg::pause_at("lock");
-    constexpr Outcome (Claim::*steps[])() = {&Claim::take_over_expired, &Claim::hand_out_retries,
-                                             &Claim::pick_up_dealt, &Claim::read_on};
+    using Step = Outcome (Claim::*)();
+    constexpr Step steps[] = {&Claim::take_over_expired, &Claim::hand_out_retries,
+                              &Claim::pick_up_dealt, &Claim::read_on};
     for (bool changed = true; changed;) {
         CHECK_FOR_INTERRUPTS();
         changed = false;
