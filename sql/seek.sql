@@ -43,4 +43,5 @@ SELECT outbox_create_consumer('since', start_at => 'earliest');
 \set VERBOSITY sqlstate
 SELECT outbox_ack(:dropped_lock_token);
 \set VERBOSITY default
+SELECT count(*) AS claimed FROM outbox_claim('since', 1);
 SELECT outbox_drop_consumer('s'), outbox_drop_consumer('since');

@@ -1,12 +1,17 @@
 #include "claim.hpp"
 
+#include "core/limits.hpp"
 #include "deal.hpp"
 #include "page.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/pause.hpp"
+#include "pg/values.hpp"
 #include "pg/wake.hpp"
 #include "poison.hpp"
 #include "retries.hpp"
+
+#include <algorithm>
+#include <string_view>
 
 namespace outbox {
 
@@ -33,6 +38,9 @@ private:
     void refresh();
     bool lock();
 
+    bool recognize();
+    void remember() const;
+
     // The work a claim can find, in the order in which it looks.
     Outcome take_over_expired();
     Outcome hand_out_retries();
@@ -56,6 +64,14 @@ private:
     Holder holder() const { return {request_.worker, now_, request_.lease}; }
     TimestampTz locked_until() const { return now_ + request_.lease; }
 
+    // The consumer that this backend claimed from last, if it has one partition.
+    struct Known {
+        char name[limits::max_consumer_name_bytes];
+        std::size_t name_size;
+        int32 id;
+    };
+    static inline Known known_ = {};
+
     const ClaimRequest& request_;
     MessageSink& sink_;
     Consumer consumer_ = {};
@@ -70,39 +86,55 @@ private:
 
 int Claim::run()
 {
-    refresh();
-    if (consumer_.is_sink)
-        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("this consumer is a sink, which the relay serves"),
-                        errhint("Create a consumer of your own for the same events.")));
-    if (consumer_.paused)
-        return 0;
-
     // What others have dealt can be had without the lock.
-    if (consumer_.partitions > 1)
-        if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
-            return outcome.handed_out;
-
+    if (!recognize()) {
+        refresh();
+        if (consumer_.paused)
+            return 0;
+        if (consumer_.partitions > 1)
+            if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
+                return outcome.handed_out;
+    }
     if (!lock())
         return 0;
     pg::pause_at("lock");
+
     using Step = Outcome (Claim::*)();
     constexpr Step steps[] = {&Claim::take_over_expired, &Claim::hand_out_retries,
                               &Claim::pick_up_dealt, &Claim::read_on};
-    for (bool changed = true; changed;) {
+    for (;;) {
         CHECK_FOR_INTERRUPTS();
-        changed = false;
-        refresh();
-        for (const auto step : steps) {
-            const Outcome outcome = (this->*step)();
+        Outcome outcome;
+        for (const Step step : steps) {
+            outcome = (this->*step)();
             if (outcome.handed_out > 0)
                 return outcome.handed_out;
-            changed = outcome.changed;
-            if (changed)
+            if (outcome.changed)
                 break;
         }
+        if (!outcome.changed)
+            return 0;
+        refresh();
     }
-    return 0;
+}
+
+// Workers claim from the same consumer again and again. What is known of it from the last time
+// saves a look before the lock; behind the lock it is looked at anyway.
+bool Claim::recognize()
+{
+    const std::string_view name = pg::to_view(request_.consumer);
+    if (known_.name_size == 0 || name != std::string_view(known_.name, known_.name_size))
+        return false;
+    consumer_.id = known_.id;
+    return true;
+}
+
+void Claim::remember() const
+{
+    const std::string_view name = pg::to_view(request_.consumer);
+    known_.name_size = consumer_.partitions == 1 ? name.size() : 0;
+    known_.id = consumer_.id;
+    std::copy(name.begin(), name.end(), known_.name);
 }
 
 // The lock is on the consumer's id, and while this one waited another may have come under its name.
@@ -113,6 +145,7 @@ bool Claim::lock()
         if (!pg::lock_consumer(consumer, lock_patience))
             return false;
         refresh();
+        remember();
         locked_ = consumer_.id == consumer;
         if (locked_)
             return !consumer_.paused;
@@ -128,6 +161,10 @@ void Claim::refresh()
     has_due_retries_ = state.has_due_retries;
     leases_ = open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
+    if (consumer_.is_sink)
+        ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                        errmsg("this consumer is a sink, which the relay serves"),
+                        errhint("Create a consumer of your own for the same events.")));
 }
 
 // ---- partitions of ordered consumers: one open batch at a time
