@@ -13,7 +13,7 @@ my $query = sub { return $node->safe_psql('postgres', $_[0]) };
 prepare_load($node,
 	unordered => 'partitions => 4',
 	ordered => 'ordered => true, partitions => 4');
-my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 5;
+my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 6;
 
 run_load($node, 'writers and claimers meet, and the only errors are leases lost because they expired', '--seconds', $seconds);
 run_load($node, 'sessions are terminated, and nobody else notices', '--seconds', $seconds, '--kills');

@@ -15,7 +15,7 @@ prepare_load($node,
 	dealt => 'partitions => 4',
 	ordered => 'ordered => true, partitions => 4');
 run_sql($node, 'oracle');
-my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 8;
+my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 9;
 
 run_load($node, 'writers and claimers meet, slowly', '--seconds', $seconds, '--oracle', '--rest', 0.02, '--trouble', 0.3);
 drain($node, '--oracle');

@@ -99,6 +99,7 @@ sub nothing_is
 sub check_load
 {
 	my ($node) = @_;
+	$node->safe_psql('postgres', 'ANALYZE');
 	nothing_is($node, 'neither_or_both', 'an event is in the log if and only if its transaction committed');
 	nothing_is($node, 'unsettled', 'every committed event was acked by each consumer, or is a dead letter');
 	nothing_is($node, 'acked_and_dead', 'not both');

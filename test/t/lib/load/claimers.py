@@ -74,15 +74,19 @@ class Claimer(Worker):
         mode = self.chance.choices(["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"], [6, 1, 1])[0]
         try:
             with self.session.transaction(f"ISOLATION LEVEL {mode}"):
+                # The transaction's snapshot, and sometimes the statement's, is old by the time it claims.
                 if mode != "READ COMMITTED":
-                    self.session.rows("SELECT FROM pg_class LIMIT 1")  # its snapshot is old by the time it claims
+                    self.session.rows("SELECT FROM pg_class LIMIT 1")
                     self.pause(0.01)
                 self.follow_up()
+                delay = self.chance.random() * 0.02 if self.happens(0.3) else 0
                 rows = self.session.rows(
                     "INSERT INTO claims SELECT %s, lock_token, id, tracking_id, aggregate_id, attempts,"
                     " locked_until - make_interval(secs => %s), locked_until"
-                    " FROM outbox_claim(%s, %s, make_interval(secs => %s)) RETURNING token, id, aggregate, locked_until",
-                    self.consumer, LEASE, self.consumer, self.chance.choice([1, 3, 10, 40]), LEASE)
+                    " FROM (SELECT count(pg_sleep(%s))::integer AS one) delay,"
+                    " LATERAL outbox_claim(%s, one * %s, make_interval(secs => %s))"
+                    " RETURNING token, id, aggregate, locked_until",
+                    self.consumer, LEASE, delay, self.consumer, self.chance.choice([1, 3, 10, 40]), LEASE)
                 if self.happens(0.3):
                     self.pause(0.005)
                 if rows and self.goes_wrong(0.03):
@@ -127,7 +131,7 @@ class Claimer(Worker):
 
     def follow_up(self):
         """Events lead to events, in the transaction that claims or acks."""
-        if self.happens(0.05):
+        if self.happens(0.1):
             self.session.rows("INSERT INTO written SELECT outbox_enqueue('FollowUp', %s, 'Followed', '1'), %s", self.consumer, self.consumer)
             self.load.tally.count("follow ups")
 

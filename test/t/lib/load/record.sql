@@ -48,9 +48,8 @@ SELECT coalesce(w.tracking_id, m.tracking_id) AS tracking_id, m.id FROM written 
  WHERE w.tracking_id IS NULL OR m.tracking_id IS NULL;
 
 CREATE VIEW unsettled AS
-SELECT c.name AS consumer, e.* FROM outbox_consumers c CROSS JOIN events e
- WHERE NOT EXISTS (SELECT FROM endings x WHERE x.consumer = c.name AND x.id = e.id AND x.how = 'acked')
-   AND NOT EXISTS (SELECT FROM dead d WHERE d.consumer = c.name AND d.id = e.id);
+SELECT c.name AS consumer, m.id FROM outbox_consumers c CROSS JOIN outbox_messages m
+EXCEPT (SELECT consumer, id FROM endings WHERE how = 'acked' UNION ALL SELECT consumer, id FROM dead);
 
 CREATE VIEW acked_and_dead AS
 SELECT consumer, id FROM endings WHERE how = 'acked' INTERSECT SELECT consumer, id FROM dead;

@@ -89,13 +89,20 @@ class PreparingWriter(Writer):
     """Prepares its transactions and ends them later, from whichever session it then has."""
 
     aggregates = SLOW_AGGREGATES
+    may_have_prepared = True
+
+    def over(self):
+        # Others wait for the aggregate.
+        return super().over() and not self.may_have_prepared
 
     def turn(self):
         self.end_prepared()
-        name = f"{self.number}-{time.monotonic_ns()}"
+        if super().over():
+            return
+        self.may_have_prepared = True
         with self.session.transaction():
             self.change(self.chance.choice(self.aggregates))
-            self.session.rows(f"PREPARE TRANSACTION '{name}'")
+            self.session.rows(f"PREPARE TRANSACTION '{self.number}-{time.monotonic_ns()}'")
         self.pause(0.2)
         self.end_prepared()
 
@@ -104,6 +111,7 @@ class PreparingWriter(Writer):
             way = "COMMIT" if self.happens(0.7) else "ROLLBACK"
             self.session.rows(f"{way} PREPARED '{name}'")
             self.load.tally.count(f"{way.lower()} prepared")
+        self.may_have_prepared = False
 
 
 class XidHolder(Worker):
