@@ -36,7 +36,7 @@ public:
 private:
     // Reads consumer, cursor and leases anew.
     void refresh();
-    bool lock();
+    bool lock(int patience);
 
     bool recognize();
     void remember() const;
@@ -44,6 +44,7 @@ private:
     // The work a claim can find, in the order in which it looks.
     Outcome take_over_expired();
     Outcome hand_out_retries();
+    Outcome read_ahead();
     Outcome pick_up_dealt();
     Outcome read_on();
 
@@ -60,6 +61,7 @@ private:
     bool has_rest(int32 partition) const;
     const Lease* first_of(int32 partition) const;
     bool can_read_on();
+    bool runs_low() const;
     Progress progress_with(std::span<const int64> new_tokens, int64 without = 0) const;
     Holder holder() const { return {request_.worker, now_, request_.lease}; }
     TimestampTz locked_until() const { return now_ + request_.lease; }
@@ -86,22 +88,22 @@ private:
 
 int Claim::run()
 {
-    // What others have dealt can be had without the lock.
     if (!recognize()) {
         refresh();
         if (consumer_.paused)
             return 0;
-        if (consumer_.partitions > 1)
+        // What others have dealt can be had without the lock; who finds little left reads on.
+        if (consumer_.partitions > 1 && !(runs_low() && lock(0)))
             if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
                 return outcome.handed_out;
     }
-    if (!lock())
+    if (!locked_ && !lock(lock_patience))
         return 0;
     pg::pause_at("lock");
 
     using Step = Outcome (Claim::*)();
     constexpr Step steps[] = {&Claim::take_over_expired, &Claim::hand_out_retries,
-                              &Claim::pick_up_dealt, &Claim::read_on};
+                              &Claim::read_ahead, &Claim::pick_up_dealt, &Claim::read_on};
     for (;;) {
         CHECK_FOR_INTERRUPTS();
         Outcome outcome;
@@ -138,11 +140,11 @@ void Claim::remember() const
 }
 
 // The lock is on the consumer's id, and while this one waited another may have come under its name.
-bool Claim::lock()
+bool Claim::lock(int patience)
 {
     for (;;) {
         const int32 consumer = consumer_.id;
-        if (!pg::lock_consumer(consumer, lock_patience))
+        if (!pg::lock_consumer(consumer, patience))
             return false;
         refresh();
         remember();
@@ -343,6 +345,22 @@ int Claim::pass_on(const Batch& batch)
 }
 
 // ---- what is new
+
+// Without order, so few batches wait that the workers will soon be out of them?
+bool Claim::runs_low() const
+{
+    std::size_t dealt = 0;
+    for (const Lease& lease : leases_)
+        dealt += lease.dealt;
+    return !consumer_.ordered && consumer_.partitions > 1 &&
+           dealt <= static_cast<std::size_t>(consumer_.partitions);
+}
+
+// The others pick up what is left meanwhile.
+Outcome Claim::read_ahead()
+{
+    return runs_low() && pages_ == 0 ? read_on() : Outcome{};
+}
 
 Outcome Claim::read_on()
 {

@@ -7,6 +7,10 @@ namespace {
 // More than this is not worth the memory.
 constexpr int64 max_page = 20000;
 
+// How many batches for each partition of a consumer without order: while somebody reads the next
+// page, the others have something to pick up.
+constexpr int64 rounds_ahead = 4;
+
 // The largest batch for a partition whose turn is not yet: it will be cut.
 constexpr int64 max_waiting_batch = 1000;
 
@@ -41,18 +45,19 @@ Dealt read_and_deal(const Consumer& consumer, std::span<const Lease> leases, int
         hands[place].ids = {};
         hands[place].size = 0;
     };
-    const int64 largest = Max(static_cast<int64>(batch_size), max_waiting_batch);
+    const int64 size = batch_size;
+    const int64 largest = consumer.ordered ? Max(size, max_waiting_batch) : size;
     int64 taken = 0;
-    int64 limit = consumer.ordered
-                      ? max_page
-                      : Min(static_cast<int64>(batch_size) * consumer.partitions, max_page);
+    int64 limit =
+        consumer.ordered ? max_page : Min(size * consumer.partitions * rounds_ahead, max_page);
     dealt.page = read_page(cursor, consumer.filter, limit, [&](const Message& message) {
-        const int64 place = consumer.ordered ? consumer.partition_of(message) : taken / batch_size;
+        const int64 place =
+            consumer.ordered ? consumer.partition_of(message) : taken / size % consumer.partitions;
         Hand& hand = hands[place];
         append_to(hand.ids, message.id());
         ++hand.size;
         ++taken;
-        if (consumer.ordered && hand.has_nothing_else && hand.size == batch_size)
+        if (consumer.ordered && hand.has_nothing_else && hand.size == size)
             limit = taken;
         if (hand.size == largest)
             lay_down(place);

@@ -93,6 +93,8 @@ bool lock_consumer(int32 consumer, int milliseconds)
     const LOCKTAG tag = tag_of_consumer(consumer);
     if (try_lock(tag))
         return true;
+    if (milliseconds == 0)
+        return false;
 
     const MemoryContext context = CurrentMemoryContext;
     const ResourceOwner owner = CurrentResourceOwner;
