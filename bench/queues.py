@@ -58,8 +58,8 @@ class Outbox(Queue):
 
 
 class Seed(Queue):
-    """Lease, mark, archive. Partitions are as pg_partman makes them; the table has the indexes that
-    the statements need and no other."""
+    """Lease, mark, archive. Partitions are those that pg_partman makes for p_premake => 7; the table has
+    the indexes that the statements need and no other."""
 
     schema = """
         CREATE TABLE outbox (
@@ -88,9 +88,9 @@ class Seed(Queue):
         CREATE TABLE outbox_default PARTITION OF outbox DEFAULT;
         DO $$
         BEGIN
-            FOR day IN 0..7 LOOP
+            FOR day IN -7..7 LOOP
                 EXECUTE format('CREATE TABLE outbox_p%s PARTITION OF outbox FOR VALUES FROM (%L) TO (%L)',
-                               day, current_date + day, current_date + day + 1);
+                               day + 7, current_date + day, current_date + day + 1);
             END LOOP;
         END $$
     """
