@@ -37,6 +37,7 @@ private:
     // Reads consumer, cursor and leases anew.
     void refresh();
     bool lock(int patience);
+    void unlock_if_unmoved();
 
     bool recognize();
     void remember() const;
@@ -90,10 +91,11 @@ int Claim::run()
 {
     if (!recognize()) {
         refresh();
+        // What others have dealt can be had without the lock; who finds little left reads on.
+        const bool reads = runs_low() && lock(0);
         if (consumer_.paused)
             return 0;
-        // What others have dealt can be had without the lock; who finds little left reads on.
-        if (consumer_.partitions > 1 && !(runs_low() && lock(0)))
+        if (consumer_.partitions > 1 && !reads)
             if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
                 return outcome.handed_out;
     }
@@ -114,10 +116,20 @@ int Claim::run()
             if (outcome.changed)
                 break;
         }
-        if (!outcome.changed)
+        if (!outcome.changed) {
+            unlock_if_unmoved();
             return 0;
+        }
         refresh();
     }
+}
+
+// Who has not moved the cursor need not keep others waiting for the end of its transaction.
+void Claim::unlock_if_unmoved()
+{
+    if (locked_ && !moved_)
+        pg::unlock_consumer(consumer_.id);
+    locked_ = false;
 }
 
 // Workers claim from the same consumer again and again. What is known of it from the last time
@@ -328,8 +340,8 @@ Outcome Claim::pick_up_dealt()
                 return take_over(*batch, lease);
         } else if (const auto batch = pick_up(lease.token, holder())) {
             const int handed_out = pass_on(*batch);
-            if (handed_out > 0 && locked_ && !moved_)
-                pg::unlock_consumer(consumer_.id); // the cursor has not moved
+            if (handed_out > 0)
+                unlock_if_unmoved();
             return {handed_out, true};
         }
     }
