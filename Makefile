@@ -7,7 +7,7 @@ DATA = outbox--1.0.sql
 DOCS = README.md
 PGFILEDESC = "outbox - transactional outbox"
 
-OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp))
+OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp src/sink/*.cpp))
 
 REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries model seek \
     consumer_bad_input privileges status
@@ -17,7 +17,7 @@ ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-ex
 WERROR ?= -Werror
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP
-SHLIB_LINK = -lstdc++
+SHLIB_LINK = -lcurl -lcrypto -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
 .PHONY: demo test soak bench unit format check-format
@@ -59,17 +59,19 @@ unit: build/unit build/unit-sanitized
 	build/unit --gtest_brief=1
 	build/unit-sanitized --gtest_brief=1
 
-UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp)
+UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
+UNIT_HEADERS = $(wildcard src/core/*.hpp src/sink/*.hpp)
+UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -g -O1 -Wall -Wextra $(WERROR) -I$(srcdir)/src
 SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/unit: $(UNIT_SOURCES) $(wildcard src/core/*.hpp)
+build/unit: $(UNIT_SOURCES) $(UNIT_HEADERS)
 	@mkdir -p build
-	$(CXX) $(UNIT_FLAGS) -o $@ $(UNIT_SOURCES) -lgtest -lgtest_main -pthread
+	$(CXX) $(UNIT_FLAGS) -o $@ $(UNIT_SOURCES) $(UNIT_LIBRARIES)
 
-build/unit-sanitized: $(UNIT_SOURCES) $(wildcard src/core/*.hpp)
+build/unit-sanitized: $(UNIT_SOURCES) $(UNIT_HEADERS)
 	@mkdir -p build
-	$(CXX) $(UNIT_FLAGS) $(SANITIZERS) -o $@ $(UNIT_SOURCES) -lgtest -lgtest_main -pthread
+	$(CXX) $(UNIT_FLAGS) $(SANITIZERS) -o $@ $(UNIT_SOURCES) $(UNIT_LIBRARIES)
 
 # Functions that drive the boundary between C++ and the server, in a library of their own.
 build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guard.hpp
@@ -80,7 +82,7 @@ build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guar
 PAUSES_OBJS = $(OBJS:%=build/pauses/%)
 
 build/pauses/outbox.so: $(PAUSES_OBJS)
-	$(CXX) -shared -o $@ $^
+	$(CXX) -shared -o $@ $^ $(SHLIB_LINK)
 
 $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 	@mkdir -p $(@D)

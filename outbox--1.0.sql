@@ -1,5 +1,5 @@
 -- outbox 1.0. In the order of the flow: log, partitions, dedup, schedule, enqueue, consumers, batches,
--- retries, dead letters, inbox, views, status, privileges.
+-- retries, dead letters, sinks, inbox, views, status, privileges.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
 
 ----------------------------------------------------------------------------------------------------
@@ -401,7 +401,8 @@ CREATE TABLE outbox_consumers (
     backoff_base      interval,
     backoff_max       interval,
     backoff_jitter    double precision,
-    created_at        timestamptz NOT NULL DEFAULT clock_timestamp()
+    created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
+    pause_reason      text
 );
 COMMENT ON TABLE outbox_consumers
 IS 'who reads the log: filter, order, parallelism, retry policy';
@@ -420,6 +421,7 @@ COMMENT ON COLUMN outbox_consumers.backoff_base IS 'the first pause; NULL: outbo
 COMMENT ON COLUMN outbox_consumers.backoff_max IS 'the longest pause; NULL: outbox.backoff_max';
 COMMENT ON COLUMN outbox_consumers.backoff_jitter IS 'what chance may take off a pause; NULL: outbox.backoff_jitter';
 COMMENT ON COLUMN outbox_consumers.created_at IS 'when it was created';
+COMMENT ON COLUMN outbox_consumers.pause_reason IS 'why the relay has paused it; NULL: somebody else did';
 
 ----------------------------------------------------------------------------------------------------
 -- Batches: one row per claim, never updated. The newest row of a consumer is its cursor. Claims find
@@ -674,6 +676,28 @@ END $$;
 COMMENT ON FUNCTION outbox_check_consumer(outbox_consumers)
 IS 'internal: raises an error if a consumer cannot be like this';
 
+CREATE FUNCTION outbox_add_consumer(consumer outbox_consumers, start_at text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    start CONSTANT timestamptz := @extschema@.outbox_parse_time(start_at, 'start_at');
+BEGIN
+    consumer.event_types := nullif(consumer.event_types, '{}');
+    consumer.aggregate_types := nullif(consumer.aggregate_types, '{}');
+    PERFORM @extschema@.outbox_check_consumer(consumer);
+    consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
+    consumer.paused := false;
+    consumer.created_at := clock_timestamp();
+    INSERT INTO @extschema@.outbox_consumers SELECT consumer.*;
+    PERFORM @extschema@.outbox_place_cursor(consumer.consumer_id, start);
+    RETURN consumer.consumer_id;
+EXCEPTION WHEN unique_violation THEN
+    RAISE duplicate_object USING
+        MESSAGE = format('consumer "%s" already exists', consumer.name),
+        HINT = 'outbox_alter_consumer() or outbox_alter_sink() changes it, outbox_seek() moves it.';
+END $$;
+COMMENT ON FUNCTION outbox_add_consumer(outbox_consumers, text)
+IS 'internal: adds a consumer, or the consumer of a sink';
+
 CREATE FUNCTION outbox_create_consumer(
     name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT false, partitions integer DEFAULT 1,
@@ -681,26 +705,16 @@ CREATE FUNCTION outbox_create_consumer(
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     consumer @extschema@.outbox_consumers;
-    start    timestamptz := @extschema@.outbox_parse_time(start_at, 'start_at');
 BEGIN
     consumer.name := name;
+    consumer.kind := 'worker';
     consumer.ordered := coalesce(ordered, false);
     consumer.partitions := coalesce(partitions, 1);
     consumer.tenant_id := tenant_id;
-    consumer.event_types := nullif(event_types, '{}');
-    consumer.aggregate_types := nullif(aggregate_types, '{}');
+    consumer.event_types := event_types;
+    consumer.aggregate_types := aggregate_types;
     consumer.max_attempts := max_attempts;
-    PERFORM @extschema@.outbox_check_consumer(consumer);
-    consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
-    consumer.kind := 'worker';
-    consumer.paused := false;
-    consumer.created_at := clock_timestamp();
-    INSERT INTO @extschema@.outbox_consumers SELECT consumer.*;
-    PERFORM @extschema@.outbox_place_cursor(consumer.consumer_id, start);
-EXCEPTION WHEN unique_violation THEN
-    RAISE duplicate_object USING
-        MESSAGE = format('consumer "%s" already exists', name),
-        HINT = 'outbox_alter_consumer() changes it, outbox_seek() moves it.';
+    PERFORM @extschema@.outbox_add_consumer(consumer, start_at);
 END $$;
 COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text)
 IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
@@ -728,6 +742,9 @@ BEGIN
     after.backoff_max := coalesce(backoff_max, before.backoff_max);
     after.backoff_jitter := coalesce(backoff_jitter, before.backoff_jitter);
     PERFORM @extschema@.outbox_check_consumer(after);
+    IF after.kind <> 'worker' AND after.partitions <> 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'a sink has no partitions';
+    END IF;
     -- An aggregate may change its partition, so nothing may be under way in the old one.
     IF busy AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
         RAISE object_in_use USING
@@ -740,6 +757,7 @@ BEGIN
            immediate_retries = after.immediate_retries, backoff_base = after.backoff_base,
            backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter
      WHERE c.consumer_id = before.consumer_id;
+    PERFORM @extschema@.outbox_wake();
 END $$;
 COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
                                           interval, double precision)
@@ -755,8 +773,13 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     consumer @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
 BEGIN
-    UPDATE @extschema@.outbox_consumers c SET paused = outbox_set_paused.paused
+    UPDATE @extschema@.outbox_consumers c SET paused = outbox_set_paused.paused, pause_reason = NULL
      WHERE c.consumer_id = consumer.consumer_id;
+    -- Whoever resumes a sink in a copy of its database wants it to send from there.
+    IF NOT paused THEN
+        UPDATE @extschema@.outbox_sinks s SET home = @extschema@.outbox_identity()
+         WHERE s.consumer_id = consumer.consumer_id;
+    END IF;
     PERFORM @extschema@.outbox_wake();
 END $$;
 COMMENT ON FUNCTION outbox_set_paused(text, boolean)
@@ -925,6 +948,118 @@ COMMENT ON FUNCTION outbox_discard(text, bigint[])
 IS 'removes dead letters for good; returns how many';
 
 ----------------------------------------------------------------------------------------------------
+-- Sinks: consumers that the relay serves
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_sinks (
+    consumer_id integer PRIMARY KEY,
+    config      jsonb   NOT NULL,
+    home        text    NOT NULL
+);
+COMMENT ON TABLE outbox_sinks
+IS 'where the relay brings events; the rest of each sink is in outbox_consumers';
+COMMENT ON COLUMN outbox_sinks.consumer_id IS 'the consumer that it is';
+COMMENT ON COLUMN outbox_sinks.config IS 'what the sink needs to know; secrets only by their names';
+COMMENT ON COLUMN outbox_sinks.home IS 'the database it was made in: a copy of that database keeps it paused';
+
+CREATE FUNCTION outbox_identity() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_identity';
+COMMENT ON FUNCTION outbox_identity()
+IS 'internal: which database this is, unlike any copy of it';
+
+CREATE FUNCTION outbox_check_sink(kind text, config text) RETURNS void
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_sink';
+COMMENT ON FUNCTION outbox_check_sink(text, text)
+IS 'internal: raises an error if there can be no such sink';
+
+CREATE FUNCTION outbox_find_sink(name text) RETURNS outbox_consumers
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    consumer @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
+BEGIN
+    IF consumer.kind = 'worker' THEN
+        RAISE wrong_object_type USING MESSAGE = format('consumer "%s" is not a sink', name);
+    END IF;
+    RETURN consumer;
+END $$;
+COMMENT ON FUNCTION outbox_find_sink(text)
+IS 'internal: the sink with this name, or an error';
+
+CREATE FUNCTION outbox_create_sink(
+    name text, kind text, config jsonb, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
+    tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT true, max_attempts integer DEFAULT NULL,
+    start_at text DEFAULT 'latest')
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    consumer @extschema@.outbox_consumers;
+BEGIN
+    IF kind IS NULL OR config IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = format('%s must not be NULL', CASE WHEN kind IS NULL THEN 'kind' ELSE 'config' END);
+    END IF;
+    consumer.name := name;
+    consumer.kind := kind;
+    consumer.ordered := coalesce(ordered, true);
+    consumer.partitions := 1;
+    consumer.tenant_id := tenant_id;
+    consumer.event_types := event_types;
+    consumer.aggregate_types := aggregate_types;
+    consumer.max_attempts := max_attempts;
+    PERFORM @extschema@.outbox_check_consumer(consumer);
+    PERFORM @extschema@.outbox_check_sink(kind, config::text);
+    INSERT INTO @extschema@.outbox_sinks (consumer_id, config, home)
+    VALUES (@extschema@.outbox_add_consumer(consumer, start_at), config, @extschema@.outbox_identity());
+    PERFORM @extschema@.outbox_wake();
+END $$;
+COMMENT ON FUNCTION outbox_create_sink(text, text, jsonb, text[], text[], bigint, boolean, integer, text)
+IS 'creates a sink: the relay brings it every event that commits from now on, or from start_at';
+
+CREATE FUNCTION outbox_alter_sink(
+    name text, config jsonb DEFAULT NULL, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
+    ordered boolean DEFAULT NULL, max_attempts integer DEFAULT NULL, immediate_retries integer DEFAULT NULL,
+    backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
+    backoff_jitter double precision DEFAULT NULL)
+RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    sink CONSTANT @extschema@.outbox_consumers := @extschema@.outbox_find_sink(name);
+BEGIN
+    IF outbox_alter_sink.config IS NOT NULL THEN
+        PERFORM @extschema@.outbox_check_sink(sink.kind, outbox_alter_sink.config::text);
+        UPDATE @extschema@.outbox_sinks s SET config = outbox_alter_sink.config
+         WHERE s.consumer_id = sink.consumer_id;
+    END IF;
+    PERFORM @extschema@.outbox_alter_consumer(
+        name, event_types, aggregate_types, ordered, NULL, max_attempts, immediate_retries, backoff_base,
+        backoff_max, backoff_jitter);
+END $$;
+COMMENT ON FUNCTION outbox_alter_sink(text, jsonb, text[], text[], boolean, integer, integer, interval, interval,
+                                      double precision)
+IS 'changes a sink; NULL leaves things as they are, a config replaces the whole config';
+
+CREATE FUNCTION outbox_drop_sink(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_find_sink(name);
+    PERFORM @extschema@.outbox_drop_consumer(name, discard_dead_letters);
+END $$;
+COMMENT ON FUNCTION outbox_drop_sink(text, boolean)
+IS 'forgets a sink, and its dead letters only if told so';
+
+CREATE PROCEDURE outbox_test_sink(name text, INOUT ok boolean DEFAULT NULL, INOUT detail text DEFAULT NULL)
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_test_sink';
+COMMENT ON PROCEDURE outbox_test_sink(text, boolean, text)
+IS 'has the relay send a made-up event to a sink, now, and says what came back';
+
+CREATE FUNCTION outbox_sink_states(
+    OUT consumer_id integer, OUT in_hand integer, OUT on_the_way integer, OUT troubles integer,
+    OUT delivered bigint, OUT rejected bigint, OUT resume_at timestamptz, OUT last_error_at timestamptz,
+    OUT last_error text)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';
+COMMENT ON FUNCTION outbox_sink_states()
+IS 'internal: what the relay is doing for each sink of this database';
+
+----------------------------------------------------------------------------------------------------
 -- The inbox: a consumer's memory of what it has handled
 ----------------------------------------------------------------------------------------------------
 
@@ -1026,8 +1161,11 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
        CASE WHEN s.open THEN s.worker END AS worker,
        coalesce(d.died_at, CASE WHEN s.open THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
        CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
-       coalesce(d.last_error, r.last_error) AS last_error
+       coalesce(d.last_error, r.last_error,
+                CASE WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id) THEN t.last_error END)
+       AS last_error
   FROM @extschema@.outbox_consumers c
+  LEFT JOIN @extschema@.outbox_sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
  CROSS JOIN @extschema@.outbox_messages m
  CROSS JOIN LATERAL (SELECT o FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
                       ORDER BY o.token DESC LIMIT 1) n (newest)
@@ -1073,7 +1211,7 @@ COMMENT ON COLUMN outbox_deliveries.lock_token IS 'of the batch that it is in';
 COMMENT ON COLUMN outbox_deliveries.worker IS 'who has it';
 COMMENT ON COLUMN outbox_deliveries.since IS 'since when it is in this status, as far as that is known';
 COMMENT ON COLUMN outbox_deliveries.available_at IS 'when a retry is due; infinity: it waits behind another';
-COMMENT ON COLUMN outbox_deliveries.last_error IS 'what the worker said';
+COMMENT ON COLUMN outbox_deliveries.last_error IS 'what the worker said, or what is wrong with the sink';
 
 CREATE FUNCTION outbox_find(
     tracking_id uuid, OUT place text, OUT id bigint, OUT consumer_name text, OUT status text,
@@ -1155,10 +1293,37 @@ LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_is_preloaded';
 COMMENT ON FUNCTION outbox_is_preloaded()
 IS 'internal: was the library loaded at server start?';
 
+CREATE FUNCTION outbox_relay_status(OUT launcher boolean, OUT worker integer, OUT vacancy text)
+RETURNS record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_relay_status';
+COMMENT ON FUNCTION outbox_relay_status()
+IS 'internal: is there a launcher, which process relays this database, and why none does';
+
+CREATE FUNCTION outbox_sink_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('sink %s', c.name),
+           NOT c.paused AND coalesce(t.troubles, 0) = 0,
+           CASE WHEN c.paused THEN 'paused' || coalesce(': ' || c.pause_reason, '')
+                WHEN t.troubles > 0 THEN
+                    format('in trouble since %s attempts, tried again %s: %s', t.troubles,
+                           coalesce('at ' || t.resume_at, 'now'), t.last_error)
+                WHEN t.consumer_id IS NULL THEN 'nothing sent yet'
+                ELSE format('%s delivered, %s rejected, %s in hand', t.delivered, t.rejected, t.in_hand) END,
+           CASE WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Mend it, then call outbox_resume().'
+                WHEN c.paused THEN 'outbox_resume() ends the pause.'
+                WHEN t.troubles > 0 THEN 'Its events wait. CALL outbox_test_sink() shows what the receiver says.' END
+      FROM @extschema@.outbox_consumers c
+      LEFT JOIN @extschema@.outbox_sink_states() t USING (consumer_id)
+     WHERE c.kind <> 'worker' ORDER BY c.name
+$$;
+COMMENT ON FUNCTION outbox_sink_status()
+IS 'internal: the rows of outbox_status() about sinks';
+
 CREATE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
-LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    relay       record;
     intruders   text;
     partitions  int;
     last_bound  timestamptz;
@@ -1194,6 +1359,17 @@ BEGIN
     END IF;
     RETURN NEXT;
 
+    component := 'relay';
+    SELECT * INTO relay FROM @extschema@.outbox_relay_status();
+    ok := relay.worker IS NOT NULL;
+    detail := CASE WHEN ok THEN 'process ' || relay.worker
+                   WHEN NOT relay.launcher THEN 'no launcher runs'
+                   ELSE 'none serves this database' || coalesce(': ' || relay.vacancy, '') END;
+    hint := CASE WHEN ok THEN NULL
+                 WHEN NOT relay.launcher THEN 'It comes with shared_preload_libraries, and waits for the end of recovery.'
+                 ELSE 'See outbox.relay, outbox.databases and max_worker_processes, and the server log.' END;
+    RETURN NEXT;
+
     component := 'partitions';
     SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false),
            max(upper_bound)
@@ -1223,6 +1399,8 @@ BEGIN
                    ELSE format('%s overdue, the oldest since %s', overdue, since) END;
     hint := CASE WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
     RETURN NEXT;
+
+    RETURN QUERY SELECT * FROM @extschema@.outbox_sink_status();
 END $$;
 COMMENT ON FUNCTION outbox_status()
 IS 'what runs, what does not, and a hint for each';
@@ -1231,7 +1409,7 @@ IS 'what runs, what does not, and a hint for each';
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
--- The sets are disjoint, so that taking one back never takes from another. The last three of an admin
+-- The sets are disjoint, so that taking one back never takes from another. The last four of an admin
 -- are what the views call, as whoever reads them.
 CREATE FUNCTION outbox_privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -1244,8 +1422,9 @@ DECLARE
         WHEN 'admin' THEN
             '{outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
+              outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
-              outbox_has_passed, outbox_known_upto, outbox_last_id}'::text[]
+              outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states}'::text[]
         END;
 BEGIN
     IF names IS NULL THEN
@@ -1369,6 +1548,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox_dedup_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_scheduled', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_consumers_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_consumers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_sinks', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_token_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_batches', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_leases', '');

@@ -4,9 +4,10 @@ import sys
 
 import consume
 import enqueue
+import relay
 from report import Report
 
-MEASURES = {**enqueue.MEASURES, **consume.MEASURES}
+MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES}
 
 
 def main() -> None:

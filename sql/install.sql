@@ -7,15 +7,16 @@ RESET client_min_messages;
 
 -- The install script makes no partition; setup does, and is idempotent.
 SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass;
-SELECT outbox_setup();
-SELECT outbox_setup();
+-- pg_partman rounds the time of day: there are seven or eight ahead.
+SELECT outbox_setup() BETWEEN 9 AND 10 AS enough;
+SELECT outbox_setup() BETWEEN 9 AND 10 AS enough;
 SELECT count(*) FILTER (WHERE pg_get_expr(relpartbound, oid) = 'DEFAULT') AS defaults,
-       count(*) FILTER (WHERE pg_get_expr(relpartbound, oid) <> 'DEFAULT') AS ranges
+       count(*) FILTER (WHERE pg_get_expr(relpartbound, oid) <> 'DEFAULT') BETWEEN 8 AND 9 AS ranges
   FROM pg_class JOIN pg_inherits ON inhrelid = oid
  WHERE inhparent = 'outbox_messages'::regclass;
 
 -- Every partition has the indexes of the template.
-SELECT count(*) AS partitions, min(indexes) AS fewest, max(indexes) AS most
+SELECT count(*) BETWEEN 9 AND 10 AS partitions, min(indexes) AS fewest, max(indexes) AS most
   FROM (SELECT inhrelid, (SELECT count(*) FROM pg_index
                            WHERE indrelid = inhrelid AND indisunique) AS indexes
           FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass) AS p;
@@ -27,7 +28,7 @@ SELECT automatic_maintenance, infinite_time_partitions, ignore_default_data, ret
 -- The bounds are in UTC, also for a session that lives elsewhere; its settings stay its own.
 SET TimeZone = 'America/St_Johns';
 SET search_path = public, pg_temp;
-SELECT outbox_setup();
+SELECT outbox_setup() BETWEEN 9 AND 10 AS enough;
 SHOW TimeZone;
 SHOW search_path;
 RESET TimeZone;

@@ -158,6 +158,16 @@ SELECT outbox_ack(pg_temp.token());
 SELECT pg_temp.claim('o');
 SELECT outbox_ack(pg_temp.token());
 
+-- Two of one aggregate come back from the dead: neither waits for the other.
+SELECT pg_temp.enqueue('r.1', 'r.2');
+SELECT pg_temp.claim('o');
+SELECT outbox_fail(pg_temp.token(), array_agg(id), 'dead', dead => true) FROM claimed;
+SELECT outbox_redrive('o');
+SELECT pg_temp.claim('o');
+SELECT outbox_fail(pg_temp.token(), min(id), 'again'), outbox_ack(pg_temp.token(), ARRAY[max(id)]) FROM claimed;
+SELECT pg_temp.claim('o');
+SELECT outbox_ack(pg_temp.token());
+
 -- Two of one aggregate fail in one call.
 SELECT pg_temp.enqueue('f.1', 'f.2', 'g.1', 'f.3');
 SELECT pg_temp.claim('o');

@@ -1,5 +1,5 @@
 -- What runs, what does not, and a hint for each.
-SELECT component, ok FROM outbox_status() WHERE component NOT IN ('preload', 'scheduled');
+SELECT component, ok FROM outbox_status() WHERE component NOT IN ('preload', 'relay', 'scheduled');
 SELECT component FROM outbox_status() WHERE NOT ok AND hint IS NULL;
 SELECT ok = outbox_is_preloaded() AS told FROM outbox_status() WHERE component = 'preload';
 

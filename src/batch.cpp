@@ -152,7 +152,7 @@ bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
     constexpr std::size_t max_open = 5000;
     if (leases.size() >= max_open)
         return false;
-    if (!consumer.ordered)
+    if (!consumer.ordered || consumer.is_sink)
         return true;
     pg::Growing<bool> taken;
     for (int32 i = 0; i < consumer.partitions; ++i)

@@ -22,6 +22,9 @@ constexpr int lock_patience = 100; // milliseconds
 // How many pages a claim reads in search of something that can be handed out now.
 constexpr int max_pages = 8;
 
+// How many messages the relay gets from those that wait for another attempt.
+constexpr int relay_retries = 32;
+
 struct Outcome {
     int handed_out = 0;
     bool changed = false; // something was settled or moved: it is worth looking again
@@ -57,6 +60,8 @@ private:
 
     int pass_on(const Batch& batch);
 
+    bool is_relay() const { return request_.in_hand.has_value(); }
+    bool is_left_behind(const Lease& lease) const;
     bool enter(int32 partition);
     bool is_busy(int32 partition) const;
     bool has_rest(int32 partition) const;
@@ -99,7 +104,8 @@ int Claim::run()
             if (const Outcome outcome = pick_up_dealt(); outcome.handed_out > 0)
                 return outcome.handed_out;
     }
-    if (!locked_ && !lock(lock_patience))
+    // The relay has other sinks to look after, and is woken when whoever has the lock is done.
+    if (!locked_ && !lock(is_relay() ? 0 : lock_patience))
         return 0;
     pg::pause_at("lock");
 
@@ -175,7 +181,7 @@ void Claim::refresh()
     has_due_retries_ = state.has_due_retries;
     leases_ = open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
-    if (consumer_.is_sink)
+    if (consumer_.is_sink != is_relay())
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("this consumer is a sink, which the relay serves"),
                         errhint("Create a consumer of your own for the same events.")));
@@ -225,34 +231,45 @@ bool Claim::can_read_on()
 {
     if (pages_ == max_pages || !may_read_on(consumer_, leases_.view()))
         return false;
-    if (!consumer_.ordered || consumer_.partitions > 1)
+    // The relay keeps the order of what it has in hand by itself.
+    if (!consumer_.ordered || consumer_.partitions > 1 || is_relay())
         return true;
     return enter(0) && first_of(0) == nullptr;
 }
 
 // ---- what was handed out before
 
+// A relay that was killed leaves leases that are good for a while; its successor need not wait.
+bool Claim::is_left_behind(const Lease& lease) const
+{
+    if (!is_relay())
+        return lease.has_expired(now_);
+    const auto& in_hand = *request_.in_hand;
+    return std::find(in_hand.begin(), in_hand.end(), lease.token) == in_hand.end();
+}
+
 Outcome Claim::take_over_expired()
 {
     const pg::Growing<Lease> candidates = leases_;
     for (const Lease& lease : candidates) {
-        if (!lease.has_expired(now_) || !enter(lease.partition))
+        if (!is_left_behind(lease) || !enter(lease.partition))
             continue;
-        if (const auto batch = lock_for_takeover(lease.token, now_))
+        if (const auto batch = lock_for_takeover(lease.token, is_relay() ? DT_NOEND : now_))
             return take_over(*batch, lease);
     }
     return {};
 }
 
 // The same ids under a new token. A batch that has expired before is split, so that a message that
-// kills its workers is alone in the end.
+// kills its workers is alone in the end. A crash of the relay is no message's fault.
 Outcome Claim::take_over(const Batch& batch, const Lease& lease)
 {
     if (bury_if_spent(consumer_, batch, lease, now_))
         return {0, true};
 
-    const bool counts = has_used_an_attempt(lease);
-    const Id first_size = Min(next_portion(batch, lease), static_cast<Id>(request_.batch_size));
+    const bool counts = !consumer_.is_sink && has_used_an_attempt(lease);
+    const Id portion = counts ? next_portion(batch, lease) : count_ids(batch.ids);
+    const Id first_size = Min(portion, static_cast<Id>(request_.batch_size));
     Batch parts[2] = {batch, batch};
     pg::Growing<IdRange> ids[2];
     ids[0].reserve(batch.ids.size());
@@ -292,14 +309,17 @@ Outcome Claim::hand_out_retries()
     if (!has_due_retries_)
         return {};
     Batch batch = {};
+    // Copies are read all at once, and the relay's memory is small.
+    const int limit = is_relay() ? Min(request_.batch_size, relay_retries) : request_.batch_size;
     if (!consumer_.ordered) {
-        batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, request_.batch_size);
+        batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, limit);
     } else {
         for (const int32 partition : due_partitions(consumer_.id, now_)) {
-            if (!enter(partition) || is_busy(partition) || has_rest(partition))
+            // The aggregates that are due have nothing in other batches of the relay.
+            if (!enter(partition) || (!is_relay() && (is_busy(partition) || has_rest(partition))))
                 continue;
             batch.partition = partition;
-            batch.ids = due_chains(consumer_.id, partition, now_, request_.batch_size);
+            batch.ids = due_chains(consumer_.id, partition, progress_.open_tokens, now_, limit);
             if (!batch.ids.empty())
                 break;
         }
@@ -398,16 +418,19 @@ Outcome Claim::hand_out_page()
     int handed_out = 0;
     const bool some_wait = consumer_.ordered && has_parked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
-    const Page page = read_page(progress_.cursor, consumer_.filter, request_.batch_size,
-                                [&](const Message& message) {
-                                    if (some_wait && must_wait(consumer_, 0, message, 0))
-                                        return true;
-                                    if (handed_out++ == 0)
-                                        batch.token = batch.root = draw_tokens(1);
-                                    append_to(ids, message.id());
-                                    sink_.put(message, {batch.token, locked_until(), 1});
-                                    return true;
-                                });
+    int64 limit = request_.batch_size;
+    const Page page =
+        read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
+            if (some_wait && must_wait(consumer_, 0, message, 0))
+                return true;
+            if (handed_out++ == 0)
+                batch.token = batch.root = draw_tokens(1);
+            append_to(ids, message.id());
+            sink_.put(message, {batch.token, locked_until(), 1});
+            if (sink_.is_full())
+                limit = 0;
+            return true;
+        });
     if (handed_out == 0 && !is_worth_remembering(page, known_before))
         return {};
     batch.ids = ids.view();
@@ -473,7 +496,8 @@ int claim(const ClaimRequest& request, MessageSink& sink)
     Claim claim(request, sink);
     const int count = claim.run();
     // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
-    if (count > 0 && !request.settle)
+    // The relay sees to that by itself, before anything leaves.
+    if (count > 0 && !request.settle && !request.in_hand)
         ForceSyncCommit();
     return count;
 }

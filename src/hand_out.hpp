@@ -16,6 +16,9 @@ class MessageSink {
 public:
     virtual void put(const Message& message, const Delivery& delivery) = 0;
 
+    // No more, although there is room for more messages.
+    virtual bool is_full() const { return false; }
+
 protected:
     ~MessageSink() = default;
 };

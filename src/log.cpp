@@ -7,6 +7,7 @@
 #include "pg/sequence.hpp"
 #include "pg/spi.hpp"
 #include "pg/table.hpp"
+#include "pg/values.hpp"
 #include "pg/wake.hpp"
 
 #include <cstring>
@@ -92,6 +93,14 @@ void append_by_statement(const Event& event)
     insert.execute(parameters.values, parameters.nulls);
 }
 
+TypeSet types_of(const Event* events, int count)
+{
+    TypeSet types;
+    for (int i = 0; i < count; ++i)
+        types.add(pg::to_view(events[i].event_type));
+    return types;
+}
+
 struct Place {
     Relation log;
     Relation partition;
@@ -150,7 +159,7 @@ void append_to_log(const Event* events, int count)
         });
     table_close(place.partition, NoLock);
     table_close(place.log, NoLock);
-    pg::wake_at_commit();
+    pg::bring_at_commit(types_of(events, count));
 }
 
 } // namespace outbox

@@ -196,6 +196,7 @@ OUTBOX_SQL_FUNCTION(outbox_wake)
 {
     return outbox::pg::entry([&] {
         outbox::pg::wake_at_commit();
+        outbox::pg::call_relay_at_commit(outbox::pg::task_sinks);
         PG_RETURN_VOID();
     });
 }

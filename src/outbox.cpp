@@ -1,9 +1,14 @@
 #include "pg/prelude.hpp"
 
+#include "board.hpp"
+#include "launcher.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guc.hpp"
 #include "pg/library.hpp"
+#include "pg/shared.hpp"
 #include "pg/wake.hpp"
+#include "step_aside.hpp"
+#include "test_sink.hpp"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -18,4 +23,12 @@ void _PG_init()
     outbox::settings::define();
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
+    if (!outbox::pg::preloaded)
+        return;
+    outbox::pg::set_up_posts();
+    outbox::set_up_board();
+    outbox::set_up_sink_tests();
+    outbox::pg::set_up_shared();
+    outbox::watch_commands();
+    outbox::register_launcher();
 }

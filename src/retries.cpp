@@ -203,44 +203,53 @@ std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
     return partitions.view();
 }
 
+// Is the message r in one of these batches that is not settled?
+#define IS_IN_HAND(tokens)                                                                         \
+    "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM @schema@.outbox_leases l"       \
+    " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"       \
+    " WHERE l.token = ANY (" tokens ") AND b.from_retries AND l.acked_at IS NULL"                  \
+    " AND l.superseded_by IS NULL) @> r.id, false)"
+
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
     static constinit pg::Statement find{
         "SELECT id FROM (SELECT r.id FROM @schema@.outbox_retries r WHERE r.consumer_id = $1"
-        " AND r.available_at <= $2 AND NOT coalesce((SELECT range_agg(coalesce(l.remaining, b.ids))"
-        " FROM @schema@.outbox_leases l JOIN @schema@.outbox_batches b"
-        " ON b.consumer_id = l.consumer_id AND b.token = l.token"
-        " WHERE l.token = ANY ($3) AND b.from_retries AND l.acked_at IS NULL"
-        " AND l.superseded_by IS NULL) @> r.id, false)"
-        " ORDER BY r.available_at, r.id LIMIT $4) due ORDER BY id",
+        " AND r.available_at <= $2 AND NOT " IS_IN_HAND("$3")
+
+            " ORDER BY r.available_at, r.id LIMIT $4) due ORDER BY id",
         {INT4OID, TIMESTAMPTZOID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now),
                             pg::to_bigint_array(open_tokens), Int32GetDatum(limit)};
     return selected_ids(find.execute_now(values));
 }
 
-IdRanges due_chains(int32 consumer, int32 partition, TimestampTz now, int limit)
+IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open_tokens,
+                    TimestampTz now, int limit)
 {
     // Of an aggregate only the first is ever due, unless it came back from the dead letters.
     static constinit pg::Statement find{
-        "WITH due AS MATERIALIZED (SELECT id, aggregate_type, aggregate_id, redriven"
-        " FROM @schema@.outbox_retries WHERE consumer_id = $1 AND available_at <= $3"
-        " AND partition = $2 ORDER BY available_at, id LIMIT $4)"
-        " SELECT id FROM (SELECT id FROM due WHERE redriven UNION ALL"
-        " SELECT chain.id FROM due CROSS JOIN LATERAL (SELECT r.id FROM @schema@.outbox_retries r"
-        " WHERE r.consumer_id = $1 AND r.aggregate_type = due.aggregate_type"
-        " AND r.aggregate_id = due.aggregate_id AND NOT r.redriven ORDER BY r.id LIMIT $4) chain"
-        " WHERE NOT due.redriven) ids ORDER BY id LIMIT $4",
-        {INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID}};
+        "WITH due AS MATERIALIZED (SELECT r.id, aggregate_type, aggregate_id, redriven"
+        " FROM @schema@.outbox_retries r WHERE consumer_id = $1 AND available_at <= $3"
+        " AND partition = $2 AND NOT " IS_IN_HAND(
+            "$5") " ORDER BY available_at, r.id LIMIT $4)"
+                  " SELECT id FROM (SELECT id FROM due WHERE redriven UNION ALL"
+                  " SELECT chain.id FROM due CROSS JOIN LATERAL (SELECT r.id FROM "
+                  "@schema@.outbox_retries r"
+                  " WHERE r.consumer_id = $1 AND r.aggregate_type = due.aggregate_type"
+                  " AND r.aggregate_id = due.aggregate_id AND NOT r.redriven ORDER BY r.id LIMIT "
+                  "$4) chain"
+                  " WHERE NOT due.redriven) ids ORDER BY id LIMIT $4",
+        {INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition),
-                            TimestampTzGetDatum(now), Int32GetDatum(limit)};
+                            TimestampTzGetDatum(now), Int32GetDatum(limit),
+                            pg::to_bigint_array(open_tokens)};
     return selected_ids(find.execute_now(values));
 }
 
 RetryScan::RetryScan(int32 consumer, IdRanges ids)
 {
     static constinit pg::Statement find{"SELECT " MESSAGE_COLUMNS
-                                        ", attempts FROM @schema@.outbox_retries"
+                                        ", attempts, redriven FROM @schema@.outbox_retries"
                                         " WHERE consumer_id = $1 AND id = ANY ($2) ORDER BY id",
                                         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};

@@ -46,7 +46,9 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
                      int limit);
 
 // What is due in a partition of an ordered consumer, each with what waits behind it.
-IdRanges due_chains(int32 consumer, int32 partition, TimestampTz now, int limit);
+// Those whose first is in an open batch are in hand.
+IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open_tokens,
+                    TimestampTz now, int limit);
 
 // Messages with these ids, in their order, and how often each has failed.
 class RetryScan {

@@ -4,6 +4,7 @@
 #include "pg/guard.hpp"
 #include "pg/guc.hpp"
 #include "pg/spi.hpp"
+#include "pg/wake.hpp"
 
 namespace outbox {
 
@@ -84,6 +85,7 @@ void schedule(const Event& event)
         parameters.nulls[9] = ' ';
         insert.execute(parameters.values, parameters.nulls);
     });
+    pg::call_relay_at_commit(pg::task_schedule);
 }
 
 int release_due(int limit)
@@ -105,6 +107,17 @@ int release_due(int limit)
             append_selected(released);
     });
     return released;
+}
+
+int64 milliseconds_to_next_due()
+{
+    static constinit pg::Statement find{"SELECT min(available_at) FROM @schema@.outbox_scheduled"};
+    find.execute_now(nullptr);
+    const auto next = pg::Row(0).find(1);
+    if (!next)
+        return PG_INT64_MAX;
+    // Rounded up: not a moment too early.
+    return Max((DatumGetTimestampTz(*next) - GetCurrentTimestamp() + 999) / 1000, 0);
 }
 
 } // namespace outbox

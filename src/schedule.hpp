@@ -11,4 +11,7 @@ void schedule(const Event& event);
 // Moves up to `limit` due events into the log, the longest due first. Returns how many.
 int release_due(int limit);
 
+// Until the next event is due: 0 if one is. Call inside pg::as_owner().
+int64 milliseconds_to_next_due();
+
 } // namespace outbox

@@ -124,11 +124,13 @@ void drop(Datum name, bool with_dead_letters)
     static constinit pg::Statement removals[] = {
         pg::Statement{"DELETE FROM @schema@.outbox_batches WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_sinks WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
     };
     for (pg::Statement& removal : removals)
         removal.execute_now(values);
     forget_retries(consumer);
+    pg::call_relay_at_commit(pg::task_sinks);
 }
 
 } // namespace

@@ -1,5 +1,6 @@
 #include "settle.hpp"
 
+#include "hand_out.hpp"
 #include "pg/errors.hpp"
 #include "pg/spi.hpp"
 #include "pg/values.hpp"
@@ -182,6 +183,7 @@ public:
     void visit(const Message& message, int failures, bool keeps_order);
     void finish();
     int dead() const { return dead_; }
+    IdRanges parked() const { return parked_.view(); }
 
 private:
     bool waits(const Message& message) const;
@@ -320,7 +322,30 @@ Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
         });
     }
     failing.finish();
-    return {static_cast<int>(count_ids(failed)), failing.dead()};
+    return {static_cast<int>(count_ids(failed)), failing.dead(), failing.parked()};
+}
+
+IdRanges park_behind(int64 token, std::span<const int64> ids)
+{
+    const Held held = hold(token);
+    const Batch& batch = held.batch;
+    // A chain of retries is in one batch, with all that waits behind its first message.
+    if (batch.from_retries)
+        return {};
+    const Consumer consumer = read_consumer(held.consumer_name).consumer;
+    pg::Growing<IdRange> parked;
+    visit_messages(common(batch.ids, checked(held, ids)), [&](const Message& message) {
+        if (must_wait(consumer, batch.partition, message, batch.attempts - 1))
+            append_to(parked, message.id());
+        return true;
+    });
+    if (parked.empty())
+        return {};
+    const IdRanges rest = without(batch.ids, parked.view());
+    take_out(token, rest, parked.view());
+    if (rest.empty())
+        settle_lease(token, GetCurrentTimestamp());
+    return parked.view();
 }
 
 TimestampTz heartbeat(int64 token, std::optional<int64> lease)

@@ -18,10 +18,15 @@ int ack(int64 token, const std::span<const int64>* ids);
 
 struct Failed {
     int count;
-    int dead; // of these; the others wait for another attempt
+    int dead;        // of these; the others wait for another attempt
+    IdRanges parked; // what waits behind them from now on, and is no longer in the batch
 };
 
 Failed fail(int64 token, std::span<const int64> ids, const Failure& failure);
+
+// For a worker that has several batches of an ordered consumer: some of these messages wait behind
+// one that has failed in another batch. They leave this one; returns which.
+IdRanges park_behind(int64 token, std::span<const int64> ids);
 
 // Returns until when the batch now belongs to the worker. `lease` is in microseconds; without it,
 // as long as the claim said.

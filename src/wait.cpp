@@ -3,6 +3,7 @@
 #include "look.hpp"
 
 #include "pg/guard.hpp"
+#include "pg/procedure.hpp"
 #include "pg/spi.hpp"
 #include "pg/values.hpp"
 #include "pg/wake.hpp"
@@ -10,17 +11,6 @@
 namespace outbox {
 
 namespace {
-
-// A function would run inside its statement's snapshot, a procedure in a transaction block inside
-// the block's transaction: neither could sleep without holding vacuum back.
-void check_can_wait(FunctionCallInfo fcinfo)
-{
-    const bool called = fcinfo->context != nullptr && IsA(fcinfo->context, CallContext);
-    if (!called || reinterpret_cast<CallContext*>(fcinfo->context)->atomic)
-        ereport(ERROR, (errcode(ERRCODE_ACTIVE_SQL_TRANSACTION),
-                        errmsg("outbox_wait() cannot run inside a transaction block"),
-                        errhint("CALL it on its own, then claim.")));
-}
 
 int64 timeout_argument(FunctionCallInfo fcinfo)
 {
@@ -69,7 +59,7 @@ OUTBOX_SQL_FUNCTION(outbox_wait)
 {
     return outbox::pg::entry([&] {
         using namespace outbox;
-        check_can_wait(fcinfo);
+        pg::check_can_end_transaction(fcinfo, "outbox_wait()", "CALL it on its own, then claim.");
         const int64 timeout = timeout_argument(fcinfo);
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));

@@ -16,6 +16,8 @@ struct RetryPolicy {
     std::int64_t backoff_max;  // microseconds
     double backoff_jitter;     // the part of a pause that chance may take away, 0 to 1
 
+    friend bool operator==(const RetryPolicy&, const RetryPolicy&) = default;
+
     // In microseconds, after `attempts` have failed. `chance` is in [0, 1).
     std::int64_t pause(int attempts, double chance) const noexcept
     {

@@ -19,6 +19,14 @@ int immediate_retries;
 int backoff_base;
 int backoff_max;
 double backoff_jitter;
+bool relay;
+char* databases;
+int relay_memory;
+int relay_interval;
+bool notify;
+char* secrets_file;
+char* http_allowed_hosts;
+bool http_deny_private;
 
 namespace {
 
@@ -92,6 +100,45 @@ void define_for_consumers()
                              1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
+// The background workers. None of this is a session's to change.
+void define_for_relay()
+{
+    constexpr int second = 1000;
+    constexpr int hour = 60 * 60 * second;
+
+    DefineCustomBoolVariable("outbox.relay", "Whether background workers serve the databases.",
+                             "Without them nothing goes to sinks, and scheduled events wait.",
+                             &relay, true, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.databases", "The databases that background workers serve.",
+                               "A list of names; empty: all that have the extension.", &databases,
+                               "", PGC_SIGHUP, GUC_LIST_INPUT, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.relay_memory", "How much memory the events take that a worker has in hand.",
+        "All sinks of a database have an equal share of it.", &relay_memory, 64 * 1024, 1024,
+        MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.relay_interval", "How often a worker looks around without being called.",
+        "Commits call it, so this is for what nobody could tell it.", &relay_interval, 5 * second,
+        100, 24 * hour, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "outbox.notify",
+        "Whether a worker sends NOTIFY for consumers that have something to claim.",
+        "The channel is outbox_ and the name of the consumer.", &notify, false, PGC_SIGHUP, 0,
+        nullptr, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.secrets_file", "The file with the secrets that sinks refer to.",
+        "Lines of the form name = value. It must be the server's, mode 0600.", &secrets_file, "",
+        PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.http_allowed_hosts",
+                               "The hosts that HTTP sinks may talk to.",
+                               "A list with wildcards such as *.example.org; empty: all.",
+                               &http_allowed_hosts, "", PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable("outbox.http_deny_private",
+                             "Whether HTTP sinks must not talk to loopback and private addresses.",
+                             "Judged by the address that a name resolves to.", &http_deny_private,
+                             false, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+}
+
 } // namespace
 
 std::optional<std::int64_t> tenant_id() noexcept
@@ -127,6 +174,7 @@ void define()
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     define_for_consumers();
+    define_for_relay();
     pg::define_pauses();
     MarkGUCPrefixReserved("outbox");
 }

@@ -21,6 +21,16 @@ extern int backoff_base; // milliseconds
 extern int backoff_max;  // milliseconds
 extern double backoff_jitter;
 
+// The relay.
+extern bool relay;
+extern char* databases;
+extern int relay_memory;   // kilobytes
+extern int relay_interval; // milliseconds
+extern bool notify;
+extern char* secrets_file;
+extern char* http_allowed_hosts;
+extern bool http_deny_private;
+
 // What outbox.tenant_id says; nothing when it is not set.
 std::optional<std::int64_t> tenant_id() noexcept;
 

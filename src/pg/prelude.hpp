@@ -11,11 +11,13 @@ extern "C" {
 #include "access/relscan.h"
 #include "access/table.h"
 #include "access/tableam.h"
+#include "access/transam.h"
 #include "access/xact.h"
 #include "catalog/index.h"
 #include "catalog/indexing.h"
 #include "catalog/namespace.h"
 #include "catalog/pg_am.h"
+#include "catalog/pg_database.h"
 #include "catalog/pg_extension.h"
 #include "catalog/pg_proc.h"
 #include "catalog/pg_sequence.h"
@@ -35,9 +37,11 @@ extern "C" {
 #include "partitioning/partbounds.h"
 #include "partitioning/partdesc.h"
 #include "storage/bufmgr.h"
+#include "storage/latch.h"
 #include "storage/lmgr.h"
 #include "storage/lock.h"
 #include "tcop/utility.h"
+#include "utils/acl.h"
 #include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -54,6 +58,7 @@ extern "C" {
 #include "utils/syscache.h"
 #include "utils/timestamp.h"
 #include "utils/uuid.h"
+#include "utils/wait_event.h"
 #include "utils/xid8.h"
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
@@ -103,6 +108,44 @@ inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot s
     return index_beginscan(table, index, snapshot, nullptr, keys, 0);
 #else
     return index_beginscan(table, index, snapshot, keys, 0);
+#endif
+}
+
+// The oldest transaction whose status is still in the commit log. Needs XactTruncationLock.
+inline TransactionId oldest_logged_xid()
+{
+#if PG_VERSION_NUM >= 170000
+    return TransamVariables->oldestClogXid;
+#else
+    return ShmemVariableCache->oldestClogXid;
+#endif
+}
+
+inline WaitEventSet* create_wait_event_set(int count)
+{
+#if PG_VERSION_NUM >= 170000
+    return CreateWaitEventSet(nullptr, count);
+#else
+    return CreateWaitEventSet(TopMemoryContext, count);
+#endif
+}
+
+// The name that pg_stat_activity shows for a wait, where the server lets us choose one.
+inline uint32 wait_event_named([[maybe_unused]] const char* name)
+{
+#if PG_VERSION_NUM >= 170000
+    return WaitEventExtensionNew(name);
+#else
+    return PG_WAIT_EXTENSION;
+#endif
+}
+
+inline bool owns_database(Oid database)
+{
+#if PG_VERSION_NUM >= 160000
+    return object_ownercheck(DatabaseRelationId, database, GetUserId());
+#else
+    return pg_database_ownercheck(database, GetUserId());
 #endif
 }
 

@@ -1,13 +1,10 @@
 #include "pg/wake.hpp"
 
-#include "pg/library.hpp"
+#include "pg/shared.hpp"
 
 extern "C" {
 #include "storage/condition_variable.h"
-#include "storage/ipc.h"
 #include "storage/latch.h"
-#include "storage/lwlock.h"
-#include "storage/shmem.h"
 #include "utils/wait_event.h"
 }
 
@@ -23,50 +20,75 @@ struct Shared {
 };
 
 Shared* shared = nullptr;
-bool pending = false;
-shmem_request_hook_type next_request_hook = nullptr;
-shmem_startup_hook_type next_startup_hook = nullptr;
+
+// What this transaction has for others.
+struct Pending {
+    bool for_waiters;
+    bool for_launcher;
+    uint32 tasks;
+    TypeSet types;
+};
+Pending pending = {};
 
 ConditionVariable* our_place()
 {
     return &shared->committed[MyDatabaseId % places];
 }
 
-void request_memory()
+void initialize(void* memory)
 {
-    if (next_request_hook != nullptr)
-        next_request_hook();
-    RequestAddinShmemSpace(MAXALIGN(sizeof(Shared)));
-}
-
-void start_memory()
-{
-    if (next_startup_hook != nullptr)
-        next_startup_hook();
-    bool found;
-    LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-    shared = static_cast<Shared*>(ShmemInitStruct("outbox", sizeof(Shared), &found));
-    if (!found)
-        for (ConditionVariable& place : shared->committed)
-            ConditionVariableInit(&place);
-    LWLockRelease(AddinShmemInitLock);
+    for (ConditionVariable& place : static_cast<Shared*>(memory)->committed)
+        ConditionVariableInit(&place);
 }
 
 // Runs when the commit cannot fail any more, so this must not fail: it takes a spinlock and sets
-// latches. A prepared transaction wakes nobody; those who wait look again after a while.
+// latches. Who commits a prepared transaction wakes for it (wake_now).
 void at_end(XactEvent event, void*)
 {
-    if (pending && event == XACT_EVENT_COMMIT && shared != nullptr)
+    const bool ends =
+        event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE;
+    if (!ends)
+        return;
+    if (event == XACT_EVENT_COMMIT && shared != nullptr && pending.for_waiters) {
         ConditionVariableBroadcast(our_place());
-    if (event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE)
-        pending = false;
+        call_relay(pending.types, pending.tasks);
+    }
+    if (event == XACT_EVENT_COMMIT && pending.for_launcher)
+        call_launcher(MyDatabaseId);
+    release_holds();
+    pending = {};
 }
 
 } // namespace
 
+void bring_at_commit(const TypeSet& types)
+{
+    pending.for_waiters = true;
+    pending.types.add(types);
+}
+
 void wake_at_commit()
 {
-    pending = true;
+    bring_at_commit(TypeSet::all());
+}
+
+void call_relay_at_commit(Task task)
+{
+    pending.for_waiters = true;
+    pending.tasks |= task;
+}
+
+void call_launcher_at_commit()
+{
+    pending.for_launcher = true;
+}
+
+void wake_now()
+{
+    if (shared == nullptr)
+        return;
+    ConditionVariableBroadcast(our_place());
+    call_relay(TypeSet::all(), task_sinks | task_schedule);
 }
 
 void prepare_to_wait()
@@ -96,12 +118,7 @@ void stop_waiting()
 void set_up_wake()
 {
     RegisterXactCallback(at_end, nullptr);
-    if (!preloaded)
-        return;
-    next_request_hook = shmem_request_hook;
-    shmem_request_hook = request_memory;
-    next_startup_hook = shmem_startup_hook;
-    shmem_startup_hook = start_memory;
+    want_shared("outbox wake", sizeof(Shared), reinterpret_cast<void**>(&shared), initialize);
 }
 
 } // namespace outbox::pg

@@ -72,7 +72,8 @@ for my $preload (0, 1)
 		SELECT id > (SELECT max(id) FROM outbox_messages WHERE aggregate_id <> 'after')
 		  FROM outbox_messages WHERE aggregate_id = 'after'}),
 		't', "$name: ids go on");
-	is($node->safe_psql('target', 'SELECT outbox_setup()'), 9, "$name: partitions are still managed");
+	# pg_partman rounds the time of day: there are seven or eight ahead.
+	like($node->safe_psql('target', 'SELECT outbox_setup()'), qr/^(9|10)$/, "$name: partitions are still managed");
 	is( $node->safe_psql('target', q{
 		SELECT outbox_ack(token) FROM outbox_leases WHERE acked_at IS NULL;
 		SELECT outbox_redrive('reader');

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace outbox {
+
+// A set of event types, by hash: what a transaction brings, what a sink wants. It may say yes when
+// the answer is no, never the other way round.
+struct TypeSet {
+    static constexpr std::size_t word_count = 4;
+    std::uint64_t words[word_count] = {};
+
+    static constexpr TypeSet all() noexcept
+    {
+        TypeSet set;
+        for (std::uint64_t& word : set.words)
+            word = ~std::uint64_t{0};
+        return set;
+    }
+
+    constexpr void add(std::string_view event_type) noexcept
+    {
+        // FNV-1a
+        std::uint64_t hash = 14695981039346656037u;
+        for (const char c : event_type)
+            hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+        hash ^= hash >> 32;
+        words[hash / 64 % word_count] |= std::uint64_t{1} << (hash % 64);
+    }
+
+    constexpr void add(const TypeSet& other) noexcept
+    {
+        for (std::size_t i = 0; i < word_count; ++i)
+            words[i] |= other.words[i];
+    }
+
+    constexpr bool meets(const TypeSet& other) const noexcept
+    {
+        for (std::size_t i = 0; i < word_count; ++i)
+            if ((words[i] & other.words[i]) != 0)
+                return true;
+        return false;
+    }
+};
+
+} // namespace outbox

@@ -1,0 +1,124 @@
+#include "outgoing.hpp"
+
+#include "pg/durability.hpp"
+#include "pg/values.hpp"
+
+namespace outbox {
+
+namespace {
+
+constexpr int64 microseconds_to_2000 =
+    static_cast<int64>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+
+std::string_view in_utf8(std::string_view text)
+{
+    const int length = static_cast<int>(text.size());
+    const char* converted = pg_server_to_any(const_cast<char*>(text.data()), length, PG_UTF8);
+    return converted == text.data() ? text : std::string_view(converted);
+}
+
+std::string_view in_utf8(Datum text)
+{
+    return in_utf8(pg::to_view(text));
+}
+
+std::string_view to_text(const Jsonb* json)
+{
+    auto* container = const_cast<JsonbContainer*>(&json->root);
+    return in_utf8(std::string_view(JsonbToCString(nullptr, container, VARSIZE(json))));
+}
+
+// A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.
+std::optional<std::string_view> find_text(Jsonb* metadata, std::string_view key)
+{
+    JsonbValue found;
+    if (!JB_ROOT_IS_OBJECT(metadata) ||
+        getKeyJsonValueFromContainer(&metadata->root, key.data(), static_cast<int>(key.size()),
+                                     &found) == nullptr ||
+        found.type == jbvNull)
+        return std::nullopt;
+    if (found.type == jbvString)
+        return in_utf8(
+            std::string_view(found.val.string.val, static_cast<std::size_t>(found.val.string.len)));
+    return to_text(JsonbValueToJsonb(&found));
+}
+
+// A message as text, in memory of the server. Nothing here has a destructor: making it can fail the
+// server's way, copying it can fail C++'s way, and so these are two steps.
+struct Fields {
+    std::string_view tracking_id;
+    std::string_view aggregate_type;
+    std::string_view aggregate_id;
+    std::string_view event_type;
+    std::string_view payload;
+    std::string_view trace_id;
+    std::string_view traceparent;
+    pg::Growing<std::optional<std::string_view>> attributes; // as many as keys were asked for
+};
+
+Fields fields_of(const Message& message, const std::vector<std::string>& keys)
+{
+    const Datum* values = message.values;
+    Fields fields;
+    fields.tracking_id = DatumGetCString(DirectFunctionCall1(uuid_out, values[col_tracking_id]));
+    fields.aggregate_type = in_utf8(values[col_aggregate_type]);
+    fields.aggregate_id = in_utf8(values[col_aggregate_id]);
+    fields.event_type = in_utf8(values[col_event_type]);
+    fields.payload = to_text(DatumGetJsonbP(values[col_payload]));
+    if (!message.nulls[col_trace_id])
+        fields.trace_id = in_utf8(values[col_trace_id]);
+    Jsonb* metadata = DatumGetJsonbP(values[col_metadata]);
+    fields.traceparent = find_text(metadata, "traceparent").value_or(std::string_view{});
+    for (const std::string& key : keys)
+        fields.attributes.push(find_text(metadata, key));
+    return fields;
+}
+
+sink::Event copy_of(const Fields& fields, const Message& message, const Delivery& delivery,
+                    const std::vector<std::string>& keys)
+{
+    sink::Event event;
+    event.id = message.id();
+    event.token = delivery.token;
+    event.attempts = delivery.attempts;
+    event.tenant_id = DatumGetInt64(message.values[col_tenant_id]);
+    event.event_version = DatumGetInt16(message.values[col_event_version]);
+    event.occurred_at = DatumGetTimestampTz(message.values[col_occurred_at]) + microseconds_to_2000;
+    event.tracking_id = fields.tracking_id;
+    event.aggregate_type = fields.aggregate_type;
+    event.aggregate_id = fields.aggregate_id;
+    event.event_type = fields.event_type;
+    event.payload = fields.payload;
+    event.trace_id = fields.trace_id;
+    event.traceparent = fields.traceparent;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        if (const auto& value = fields.attributes[i])
+            event.attributes.emplace_back(keys[i], std::string(*value));
+    return event;
+}
+
+} // namespace
+
+void Outgoing::start()
+{
+    events_.clear();
+    bytes_ = 0;
+    scratch_ =
+        AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
+}
+
+void Outgoing::put(const Message& message, const Delivery& delivery)
+{
+    const MemoryContext before = MemoryContextSwitchTo(scratch_);
+    const Fields fields = fields_of(message, metadata_);
+    MemoryContextSwitchTo(before);
+    if (const Xid xid = message.xid(); xid != last_xid_) {
+        last_xid_ = xid;
+        flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
+    }
+    events_.push_back(copy_of(fields, message, delivery, metadata_));
+    bytes_ += events_.back().size();
+    MemoryContextReset(scratch_);
+}
+
+} // namespace outbox

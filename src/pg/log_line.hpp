@@ -1,0 +1,13 @@
+// The server's log, for code that has destructors.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+#include <string>
+
+namespace outbox::pg {
+
+// LOG or WARNING.
+void log_line(int level, const std::string& message, const std::string& hint = {});
+
+} // namespace outbox::pg

@@ -1,0 +1,85 @@
+// Who relays which database: a post per served database, in shared memory, seen by the launcher,
+// the worker, those who have something for the worker, and those who want it away for a while.
+//
+//   free ──launcher: assign──► assigned ──worker: take──► taken ──worker: leave──► assigned, or
+//   free
+//
+// Everything here is atomics: a commit callback reads it, and nothing there may fail.
+#pragma once
+
+#include "core/type_set.hpp"
+#include "pg/prelude.hpp"
+
+namespace outbox::pg {
+
+// What a worker finds to do, beside events.
+enum Task : uint32 {
+    task_sinks = 1,    // sinks have changed
+    task_schedule = 2, // something was scheduled
+    task_test = 4,     // somebody wants a sink tested
+};
+
+// Why a post is without a worker.
+enum class Vacancy : uint32 { none, no_extension, no_worker_slot, stepped_aside };
+
+inline constexpr int max_posts = 128;
+
+// ---- the launcher
+
+// The post of a database, assigned if need be; -1 if there are no more posts.
+int assign_post(Oid database);
+void free_post(int post);
+Vacancy vacancy_of(int post);
+void set_vacancy(int post, Vacancy vacancy);
+bool is_taken(int post);
+
+void become_launcher();
+bool is_launcher_there();
+
+// Databases that somebody has news of since the last call: one, several (then InvalidOid and
+// `several`), or none.
+struct News {
+    Oid database;
+    bool several;
+};
+News take_news();
+
+// ---- the worker
+
+Oid database_of_post(int post);
+bool take_post(int post); // false if another has it
+void leave_post(int post);
+
+// What is wanted: only transactions that bring some of it wake the worker.
+void set_interest(int post, const TypeSet& types);
+
+// What has come since the last call.
+struct Calls {
+    TypeSet types;
+    uint32 tasks;
+};
+Calls take_calls(int post);
+
+// Does somebody want the worker of this database away?
+bool is_held(Oid database);
+
+// ---- everybody else
+
+// Wakes this database's worker. Cannot fail.
+void call_relay(const TypeSet& types, uint32 tasks) noexcept;
+
+// The process that relays this database; 0 if there is none.
+int relay_pid(Oid database);
+Vacancy vacancy_of_database(Oid database);
+
+// From now until the end of the transaction no worker connects to this database, and one that is
+// connected leaves. Waits until it has, for a few seconds.
+void hold_relay(Oid database);
+void release_holds() noexcept;
+
+// The launcher should look at this database.
+void call_launcher(Oid database) noexcept;
+
+void set_up_posts();
+
+} // namespace outbox::pg

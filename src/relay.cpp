@@ -1,0 +1,456 @@
+#include "relay.hpp"
+
+#include "core/error.hpp"
+#include "pg/guc.hpp"
+#include "pg/log_line.hpp"
+#include "pg/posts.hpp"
+#include "pg/transaction.hpp"
+#include "route.hpp"
+#include "schedule.hpp"
+#include "test_sink.hpp"
+
+extern "C" {
+#include "commands/dbcommands.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/varlena.h"
+}
+
+#include <curl/curl.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+using sink::Clock;
+using sink::TimePoint;
+using std::chrono::milliseconds;
+
+// How long requests on the way may take to arrive when the worker is asked to leave.
+constexpr milliseconds farewell{100};
+
+// How many scheduled events one transaction moves into the log.
+constexpr int due_at_once = 1000;
+
+class Relay {
+public:
+    explicit Relay(int post) : post_(post) {}
+
+    void run();
+
+private:
+    bool is_to_leave() const;
+    void hear_calls();
+
+    void reload();
+    void adjust_routes(std::vector<SinkDefinition>& wanted);
+    void open_route(const SinkDefinition& definition);
+    void close_route(std::size_t index);
+    void pause(const SinkDefinition& definition, const std::string& reason);
+    void pause_ended();
+    std::unique_ptr<sink::Sink> make_sink(const SinkDefinition& definition) const;
+    sink::Surroundings surroundings() const;
+    std::size_t share() const;
+
+    void release_scheduled();
+    void test_sink();
+    void begin_test(int32 consumer);
+
+    TimePoint next_turn() const;
+    void wait();
+    void make_wait_set();
+    void forget_wait_set();
+    void read_configuration();
+
+    void fall_silent();
+    void leave();
+
+    int post_;
+    std::string database_;
+    std::vector<std::unique_ptr<Route>> routes_;
+    bool sinks_changed_ = true;
+    TimePoint next_reload_{};
+    TimePoint next_scheduled_{};
+    bool extension_is_gone_ = false;
+    bool is_asked_ = false; // to test a sink
+    std::unique_ptr<SinkTest> test_;
+    WaitEventSet* wait_set_ = nullptr;
+    uint32 wait_event_ = 0;
+};
+
+void Relay::run()
+{
+    clear_board();
+    while (!is_to_leave()) {
+        hear_calls();
+        if (sinks_changed_)
+            reload();
+        if (extension_is_gone_)
+            break;
+        release_scheduled();
+        test_sink();
+        for (const auto& route : routes_)
+            route->turn(share());
+        pause_ended();
+        wait();
+    }
+    leave();
+}
+
+bool Relay::is_to_leave() const
+{
+    return ShutdownRequestPending || extension_is_gone_ || pg::is_held(MyDatabaseId) ||
+           !is_served(database_.empty() ? nullptr : database_.c_str());
+}
+
+void Relay::hear_calls()
+{
+    const pg::Calls calls = pg::take_calls(post_);
+    for (const auto& route : routes_)
+        if (route->definition().types.meets(calls.types))
+            route->look();
+    if ((calls.tasks & pg::task_schedule) != 0)
+        next_scheduled_ = {};
+    is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
+    if ((calls.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
+        sinks_changed_ = true;
+}
+
+// ---- sinks
+
+// What the sinks of the database have in common, as the settings say now.
+sink::Surroundings Relay::surroundings() const
+{
+    sink::Surroundings around;
+    around.source = *settings::source != '\0' ? settings::source : "/" + database_;
+    around.allowed_hosts = sink::AllowedHosts(settings::http_allowed_hosts);
+    around.deny_private = settings::http_deny_private;
+    return around;
+}
+
+std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) const
+{
+    return sink::make_sink(
+        definition.kind, definition.config,
+        [] { return sink::Secrets::load(settings::secrets_file); }, surroundings());
+}
+
+void Relay::reload()
+{
+    std::vector<SinkDefinition> wanted;
+    const char* name = nullptr;
+    const auto rollback = pg::in_transaction("relay: which sinks are there?", [&] {
+        load_sinks(wanted);
+        name = MemoryContextStrdup(TopMemoryContext, get_database_name(MyDatabaseId));
+    });
+    next_reload_ = Clock::now() + milliseconds(settings::relay_interval);
+    sinks_changed_ = false;
+    if (rollback) {
+        extension_is_gone_ = rollback->sqlstate == ERRCODE_UNDEFINED_OBJECT;
+        if (!extension_is_gone_)
+            pg::log_line(WARNING, "the sinks cannot be read: " + rollback->message);
+        return;
+    }
+    database_ = name;
+    pfree(const_cast<char*>(name));
+    adjust_routes(wanted);
+}
+
+void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
+{
+    // Before anybody looks: what is committed from now on wakes this worker.
+    TypeSet types;
+    for (const SinkDefinition& definition : wanted)
+        types.add(definition.types);
+    pg::set_interest(post_, types);
+
+    for (std::size_t i = routes_.size(); i-- > 0;) {
+        const auto same = std::ranges::find_if(wanted, [&](const SinkDefinition& definition) {
+            return definition.makes_same_route(routes_[i]->definition());
+        });
+        if (same == wanted.end()) {
+            close_route(i);
+        } else {
+            routes_[i]->set_types(same->types);
+            wanted.erase(same);
+        }
+    }
+    for (const SinkDefinition& definition : wanted)
+        open_route(definition);
+    for (const auto& route : routes_)
+        route->look_for_retries();
+}
+
+void Relay::open_route(const SinkDefinition& definition)
+{
+    std::string problem;
+    try {
+        routes_.push_back(std::make_unique<Route>(definition, make_sink(definition)));
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    forget_wait_set();
+    if (!problem.empty())
+        pause(definition, problem);
+}
+
+void Relay::close_route(std::size_t index)
+{
+    forget_wait_set();
+    routes_[index]->close();
+    routes_.erase(routes_.begin() + static_cast<std::ptrdiff_t>(index));
+}
+
+// A sink that cannot work is paused, and stays so until somebody who has mended it resumes it.
+void Relay::pause(const SinkDefinition& definition, const std::string& reason)
+{
+    pg::log_line(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
+                 "Mend it, then call outbox_resume().");
+    const auto rollback = pg::in_transaction("relay: pauses a sink",
+                                             [&] { pause_sink(definition.consumer, reason); });
+    if (rollback)
+        pg::log_line(WARNING, "sink \"" + definition.name + "\": " + rollback->message);
+}
+
+void Relay::pause_ended()
+{
+    for (std::size_t i = routes_.size(); i-- > 0;) {
+        if (!routes_[i]->end())
+            continue;
+        const SinkDefinition definition = routes_[i]->definition();
+        const std::string reason = *routes_[i]->end();
+        close_route(i);
+        pause(definition, reason);
+    }
+}
+
+std::size_t Relay::share() const
+{
+    constexpr std::size_t kilobyte = 1024;
+    return static_cast<std::size_t>(settings::relay_memory) * kilobyte /
+           std::max<std::size_t>(routes_.size(), 1);
+}
+
+// ---- scheduled events
+
+void Relay::release_scheduled()
+{
+    const TimePoint now = Clock::now();
+    if (now < next_scheduled_)
+        return;
+    int released = 0;
+    int64 next = 0;
+    const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
+        released = release_due(due_at_once);
+        next = milliseconds_to_next_due();
+    });
+    const int64 interval = settings::relay_interval;
+    next_scheduled_ = now + milliseconds(std::clamp<int64>(next, 0, interval));
+    if (rollback) {
+        next_scheduled_ = now + milliseconds(interval);
+        pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
+    }
+    if (released > 0)
+        for (const auto& route : routes_)
+            route->look();
+}
+
+// ---- outbox_test_sink()
+
+void Relay::test_sink()
+{
+    if (test_) {
+        if (!test_->work())
+            return;
+        forget_wait_set();
+        test_.reset();
+    }
+    if (is_asked_) {
+        is_asked_ = false;
+        if (const auto consumer = SinkTest::question())
+            begin_test(*consumer);
+    }
+}
+
+// With a sink of its own: also one that is paused or in trouble can be tested.
+void Relay::begin_test(int32 consumer)
+{
+    std::vector<SinkDefinition> sinks;
+    const auto rollback =
+        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, consumer); });
+    std::string problem = rollback ? rollback->message : sinks.empty() ? "the sink is gone" : "";
+    try {
+        if (problem.empty())
+            test_ = std::make_unique<SinkTest>(consumer, make_sink(sinks.front()));
+    } catch (const std::exception& error) {
+        problem = error.what();
+    }
+    forget_wait_set();
+    if (!problem.empty())
+        SinkTest::answer(consumer, false, problem);
+}
+
+// ---- waiting
+
+TimePoint Relay::next_turn() const
+{
+    TimePoint next = std::min(next_reload_, next_scheduled_);
+    for (const auto& route : routes_)
+        next = std::min(next, route->next_turn());
+    if (test_)
+        next = std::min(next, test_->next_work().value_or(next));
+    return next;
+}
+
+void Relay::make_wait_set()
+{
+    pg::call([&] {
+        wait_set_ = pg::create_wait_event_set(static_cast<int>(routes_.size()) + 3);
+        AddWaitEventToSet(wait_set_, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, nullptr);
+        AddWaitEventToSet(wait_set_, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, nullptr, nullptr);
+        for (const auto& route : routes_)
+            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, route->descriptor(), nullptr, nullptr);
+        if (test_)
+            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, test_->descriptor(), nullptr, nullptr);
+        if (wait_event_ == 0)
+            wait_event_ = pg::wait_event_named("OutboxRelay");
+    });
+}
+
+void Relay::forget_wait_set()
+{
+    if (wait_set_ != nullptr)
+        FreeWaitEventSet(std::exchange(wait_set_, nullptr));
+}
+
+void Relay::wait()
+{
+    if (wait_set_ == nullptr)
+        make_wait_set();
+    const auto left = std::chrono::ceil<milliseconds>(next_turn() - Clock::now());
+    const long timeout = std::clamp<long>(left.count(), 0, settings::relay_interval);
+    pg::call([&] {
+        WaitEvent event;
+        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_event_);
+        ResetLatch(MyLatch);
+        CHECK_FOR_INTERRUPTS();
+        (void)pgstat_report_stat(false);
+    });
+    if (ConfigReloadPending)
+        read_configuration();
+}
+
+// Secrets may have changed, too: all routes are opened anew.
+void Relay::read_configuration()
+{
+    ConfigReloadPending = false;
+    pg::call([] { ProcessConfigFile(PGC_SIGHUP); });
+    fall_silent();
+    while (!routes_.empty())
+        close_route(routes_.size() - 1);
+    sinks_changed_ = true;
+    next_scheduled_ = {};
+}
+
+// ---- the end
+
+// Lets what is on the way arrive, if that does not take long.
+void Relay::fall_silent()
+{
+    const TimePoint end = Clock::now() + farewell;
+    for (const auto& route : routes_)
+        route->finish();
+    const auto is_quiet = [](const auto& route) { return route->is_quiet(); };
+    while (!std::ranges::all_of(routes_, is_quiet) && Clock::now() < end) {
+        pg_usleep(1000);
+        for (const auto& route : routes_)
+            route->listen();
+    }
+}
+
+void Relay::leave()
+{
+    fall_silent();
+    while (!routes_.empty())
+        close_route(routes_.size() - 1);
+    clear_board();
+    if (extension_is_gone_)
+        pg::set_vacancy(post_, pg::Vacancy::no_extension);
+    else if (pg::is_held(MyDatabaseId))
+        pg::set_vacancy(post_, pg::Vacancy::stepped_aside);
+}
+
+// What the relay's transactions count on, whatever the database's defaults are.
+void choose_settings()
+{
+    const auto choose = [](const char* name, const char* value) {
+        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+    };
+    // What is published must be durable. Anything stronger is the DBA's choice.
+    if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+        choose("synchronous_commit", "on");
+    // One sink that somebody has locked must not hold up the others for long.
+    choose("lock_timeout", "500ms");
+    choose("statement_timeout", "0");
+    choose("default_transaction_read_only", "off");
+    choose("default_transaction_isolation", "read committed");
+}
+
+} // namespace
+
+bool is_served(const char* database)
+{
+    if (!settings::relay)
+        return false;
+    if (database == nullptr || *settings::databases == '\0')
+        return true;
+    List* names = nullptr;
+    char* list = pstrdup(settings::databases);
+    bool found = false;
+    if (SplitIdentifierString(list, ',', &names)) {
+        ListCell* cell;
+        foreach (cell, names)
+            found = found || std::strcmp(static_cast<const char*>(lfirst(cell)), database) == 0;
+    }
+    list_free(names);
+    pfree(list);
+    return found;
+}
+
+} // namespace outbox
+
+#pragma GCC visibility push(default)
+extern "C" {
+PGDLLEXPORT void outbox_relay_main(Datum post);
+}
+#pragma GCC visibility pop
+
+void outbox_relay_main(Datum post)
+{
+    using namespace outbox;
+    const int number = DatumGetInt32(post);
+    pqsignal(SIGHUP, SignalHandlerForConfigReload);
+    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+    BackgroundWorkerUnblockSignals();
+    BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
+    if (!pg::take_post(number))
+        proc_exit(0);
+    choose_settings();
+    // Large events go back to the system at once, not into a heap that only grows.
+    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    MemoryContextSwitchTo(
+        AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
+    pg::entry([&] {
+        // Lives as long as the process: nothing is to run when an error ends it.
+        auto* relay = new Relay(number);
+        relay->run();
+    });
+    proc_exit(0);
+}

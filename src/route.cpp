@@ -1,0 +1,408 @@
+#include "route.hpp"
+
+#include "claim.hpp"
+#include "pg/durability.hpp"
+#include "pg/errors.hpp"
+#include "pg/guc.hpp"
+#include "pg/log_line.hpp"
+#include "pg/text.hpp"
+#include "pg/transaction.hpp"
+#include "settle.hpp"
+
+extern "C" {
+#include "common/pg_prng.h"
+}
+
+#include <algorithm>
+
+namespace outbox {
+
+namespace {
+
+using sink::TimePoint;
+using std::chrono::milliseconds;
+
+// What has been delivered is written down together with the next claim, or when there is so much of
+// it, or after so long. A crash repeats what is not written down.
+constexpr std::size_t enough_to_settle = 64;
+constexpr milliseconds longest_unsettled{20};
+
+// So long after a transaction its commit is flushed, if nobody else has done so: behind what is
+// sent, not in front of it.
+constexpr milliseconds longest_unflushed{5};
+
+// After a transaction that failed.
+constexpr milliseconds pause_after_error{1000};
+
+// How often the board is written while only numbers change.
+constexpr milliseconds between_shows{100};
+
+milliseconds lease_length()
+{
+    return milliseconds(settings::lease);
+}
+
+TimestampTz to_timestamp(TimePoint time, TimePoint now)
+{
+    using std::chrono::duration_cast;
+    return GetCurrentTimestamp() + duration_cast<std::chrono::microseconds>(time - now).count();
+}
+
+// In the server's frames: no destructors here.
+TimestampTz next_retry_of(int32 consumer)
+{
+    static constinit pg::Statement find{
+        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        " AND available_at > $2",
+        {INT4OID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(GetCurrentTimestamp())};
+    find.execute_now(values);
+    const auto time = pg::Row(0).find(1);
+    return time ? DatumGetTimestampTz(*time) : DT_NOEND;
+}
+
+void note_parked(std::vector<sink::Handle>& parked, int64 token, IdRanges ids)
+{
+    for (const IdRange& range : ids)
+        for (Id id = range.from; id < range.upto; ++id)
+            parked.push_back({token, id});
+}
+
+} // namespace
+
+Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
+    : definition_(std::move(definition)), activity_("relay to sink " + definition_.name),
+      courier_(std::move(sink), definition_.ordered, definition_.policy,
+               [] { return pg_prng_double(&pg_global_prng_state); }),
+      metadata_(courier_.metadata())
+{}
+
+void Route::turn(std::size_t memory)
+{
+    const TimePoint now = sink::Clock::now();
+    courier_.work(now);
+    if (now >= next_look_)
+        look_for_retries();
+    if (is_to_hand_back(now))
+        hand_back();
+    memory_ = memory;
+    const bool claims = is_to_claim(now, memory);
+    if (now >= retry_at_ && (claims || is_to_settle(now) || is_to_renew(now))) {
+        transact(now, claims, memory);
+        courier_.work(sink::Clock::now());
+    }
+    if (now >= flush_by_) {
+        flush_by_ = never;
+        pg::call([] { pg::flush_upto(pg::last_commit()); });
+    }
+    if (!courier_.settled().empty() && settle_by_ == never)
+        settle_by_ = now + longest_unsettled;
+    tell(now);
+}
+
+// ---- what is to be done
+
+bool Route::is_to_settle(TimePoint now) const
+{
+    const auto& settled = courier_.settled();
+    const auto was_rejected = [](const sink::Settlement& one) { return !one.delivered; };
+    return !settled.empty() && (settled.size() >= enough_to_settle || courier_.in_hand() == 0 ||
+                                now >= settle_by_ || std::ranges::any_of(settled, was_rejected));
+}
+
+// Half of the memory, because a request on its way has a copy of its event.
+bool Route::is_to_claim(TimePoint now, std::size_t memory) const
+{
+    return may_find_something_ && courier_.wants_more(now) && courier_.bytes() < memory / 2;
+}
+
+bool Route::is_to_renew(TimePoint now) const
+{
+    return std::ranges::any_of(batches_,
+                               [&](const auto& one) { return one.second.renew_at <= now; });
+}
+
+// During a long pause others could use the memory, and nobody should have to keep leases alive.
+bool Route::is_to_hand_back(TimePoint now) const
+{
+    return courier_.is_backing_off(now) && courier_.on_the_way() == 0 && !batches_.empty() &&
+           courier_.resume_at() - now > lease_length() / 3;
+}
+
+Route::Plan Route::make_plan(TimePoint now, bool claims) const
+{
+    Plan plan;
+    for (const sink::Settlement& one : courier_.settled()) {
+        ++plan.settled;
+        if (one.delivered) {
+            plan.delivered[one.handle.token].push_back(one.handle.id);
+            continue;
+        }
+        Rejection rejection;
+        rejection.settlement = one;
+        if (definition_.ordered)
+            for (const Handle& handle : courier_.behind(one))
+                rejection.behind[handle.token].push_back(handle.id);
+        plan.rejections.push_back(std::move(rejection));
+    }
+    for (const auto& [token, batch] : batches_) {
+        plan.in_hand.push_back(token);
+        // A batch that ends in this transaction is not renewed; who rejects may end any.
+        const auto delivered = plan.delivered.find(token);
+        const bool ends =
+            delivered != plan.delivered.end() && delivered->second.size() == batch.left;
+        if (batch.renew_at <= now && !ends && plan.rejections.empty())
+            plan.renewals.push_back(token);
+    }
+    plan.wanted = claims ? courier_.wanted() : 0;
+    plan.looks_for_retries = claims && (looks_for_retries_ || !plan.rejections.empty());
+    return plan;
+}
+
+// ---- the transaction
+
+void Route::transact(TimePoint now, bool claims, std::size_t memory)
+{
+    Plan plan = make_plan(now, claims);
+    // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
+    // events in it are durable before they leave. It need not wait for a flush of its own.
+    const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
+    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_.bytes()), metadata_);
+    int claimed = 0;
+    const auto rollback = pg::in_transaction(
+        activity_.c_str(),
+        [&] {
+            settle(plan);
+            if (plan.wanted > 0)
+                claimed = claim_next(plan, outgoing);
+            if (plan.looks_for_retries)
+                plan.next_retry = next_retry_of(definition_.consumer);
+        },
+        commit);
+    if (rollback) {
+        recover(*rollback, now);
+        return;
+    }
+    flush_by_ = now + longest_unflushed;
+    pg::call([&] { pg::flush_upto(outgoing.flush_needed()); });
+    believe(plan, now);
+    take(outgoing, now);
+    if (claims)
+        may_find_something_ = claimed > 0;
+    if (plan.looks_for_retries) {
+        const int64 interval = settings::relay_interval;
+        const int64 due = plan.next_retry == DT_NOEND
+                              ? interval
+                              : (plan.next_retry - GetCurrentTimestamp()) / 1000 + 1;
+        next_look_ = now + milliseconds(std::clamp<int64>(due, 1, interval));
+        looks_for_retries_ = false;
+    }
+}
+
+void Route::settle(Plan& plan) const
+{
+    for (const auto& [token, ids] : plan.delivered) {
+        const std::span<const int64> some = ids;
+        const bool all = batches_.at(token).left == ids.size();
+        ack(token, all ? nullptr : &some);
+    }
+    for (Rejection& rejection : plan.rejections)
+        reject(rejection);
+    for (const int64 token : plan.renewals)
+        heartbeat(token, std::nullopt);
+}
+
+void Route::reject(Rejection& rejection)
+{
+    const Handle handle = rejection.settlement.handle;
+    const Failure failure = {pg::text_from_utf8(rejection.settlement.reason), std::nullopt, false};
+    const Failed failed = fail(handle.token, {&handle.id, 1}, failure);
+    note_parked(rejection.parked, handle.token, failed.parked);
+    for (const auto& [token, ids] : rejection.behind)
+        if (token != handle.token)
+            note_parked(rejection.parked, token, park_behind(token, ids));
+}
+
+int Route::claim_next(const Plan& plan, Outgoing& outgoing) const
+{
+    constexpr int64 microseconds = 1000;
+    outgoing.start();
+    const ClaimRequest request = {
+        PointerGetDatum(cstring_to_text(definition_.name.c_str())),
+        static_cast<int>(plan.wanted),
+        settings::lease * microseconds,
+        PointerGetDatum(cstring_to_text(psprintf("outbox relay (pid %d)", MyProcPid))),
+        false,
+        plan.in_hand};
+    return claim(request, outgoing);
+}
+
+// ---- and afterwards
+
+void Route::count_down(int64 token, std::size_t count)
+{
+    const auto found = batches_.find(token);
+    if (found == batches_.end())
+        return;
+    found->second.left -= std::min(found->second.left, count);
+    if (found->second.left == 0)
+        batches_.erase(found);
+}
+
+void Route::believe(const Plan& plan, TimePoint now)
+{
+    courier_.forget_settled(plan.settled);
+    settle_by_ = never;
+    for (const auto& [token, ids] : plan.delivered)
+        count_down(token, ids.size());
+    for (const Rejection& rejection : plan.rejections) {
+        count_down(rejection.settlement.handle.token, 1);
+        std::vector<int64> ids;
+        for (const Handle& handle : rejection.parked) {
+            count_down(handle.token, 1);
+            ids.push_back(handle.id);
+        }
+        courier_.go_on_behind(rejection.settlement, ids);
+    }
+    if (!plan.rejections.empty())
+        look_for_retries();
+    for (const int64 token : plan.renewals)
+        if (const auto found = batches_.find(token); found != batches_.end())
+            found->second.renew_at = now + lease_length() / 3;
+}
+
+void Route::take(Outgoing& outgoing, TimePoint now)
+{
+    for (sink::Event& event : outgoing.events()) {
+        Batch& batch =
+            batches_.try_emplace(event.token, Batch{0, now + lease_length() / 3}).first->second;
+        ++batch.left;
+        courier_.add(std::move(event));
+    }
+    outgoing.events().clear();
+}
+
+void Route::recover(const pg::Rollback& rollback, TimePoint now)
+{
+    const int sqlstate = rollback.sqlstate;
+    if (sqlstate == pg::lease_lost || sqlstate == pg::token_unknown ||
+        sqlstate == pg::id_not_in_batch) {
+        drop_lost_batches();
+        return;
+    }
+    retry_at_ = now + pause_after_error;
+    pg::log_line(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
+}
+
+// Somebody has moved or dropped the consumer under our hands.
+void Route::drop_lost_batches()
+{
+    std::vector<int64> tokens;
+    for (const auto& [token, batch] : batches_)
+        tokens.push_back(token);
+    std::vector<int64> open;
+    open.reserve(tokens.size());
+    // If this fails, all count as lost: the next claim takes over what is left.
+    if (pg::in_transaction(activity_.c_str(), [&] {
+            for (const Lease& lease : open_leases(tokens))
+                open.push_back(lease.token);
+        }))
+        open.clear();
+    for (const int64 token : tokens)
+        if (std::ranges::find(open, token) == open.end()) {
+            courier_.drop_batch(token);
+            batches_.erase(token);
+        }
+    look_for_retries();
+    pg::log_line(LOG,
+                 "sink \"" + definition_.name + "\" was moved: what it had in hand is dropped");
+}
+
+void Route::hand_back()
+{
+    Plan plan = make_plan(sink::Clock::now(), false);
+    plan.renewals.clear();
+    const auto rollback = pg::in_transaction(activity_.c_str(), [&] {
+        settle(plan);
+        for (const Lease& lease : open_leases(plan.in_hand))
+            release(lease.token);
+    });
+    // What is not handed back is taken over by the next claim all the same.
+    if (rollback)
+        pg::log_line(LOG,
+                     "sink \"" + definition_.name + "\" hands nothing back: " + rollback->message);
+    courier_.abandon();
+    batches_.clear();
+    settle_by_ = never;
+    look_for_retries();
+}
+
+void Route::close()
+{
+    if (!batches_.empty())
+        hand_back();
+    take_off_board(definition_.consumer);
+}
+
+// ---- when, and what operators see
+
+TimePoint Route::next_turn() const
+{
+    const TimePoint now = sink::Clock::now();
+    TimePoint next = show_at_;
+    if (const auto work = courier_.next_work())
+        next = std::min(next, *work);
+    if (now < retry_at_)
+        return std::min(next, retry_at_);
+    if (is_to_settle(now) || is_to_claim(now, memory_))
+        return now;
+    next = std::min({next, next_look_, settle_by_, flush_by_});
+    if (courier_.is_backing_off(now))
+        next = std::min(next, courier_.resume_at());
+    for (const auto& [token, batch] : batches_)
+        next = std::min(next, batch.renew_at);
+    return next;
+}
+
+void Route::tell(TimePoint now)
+{
+    const bool in_trouble = courier_.troubles() > 0;
+    if (in_trouble != in_trouble_)
+        pg::log_line(in_trouble ? WARNING : LOG,
+                     "sink \"" + definition_.name + "\" " +
+                         (in_trouble ? "is in trouble: " + courier_.last_trouble() : "is back"),
+                     in_trouble ? "Its events wait; it is tried again with growing pauses." : "");
+    SinkState state = {};
+    state.consumer = definition_.consumer;
+    state.in_hand = static_cast<int32>(courier_.in_hand());
+    state.on_the_way = static_cast<int32>(courier_.on_the_way());
+    state.troubles = courier_.troubles();
+    state.delivered = static_cast<int64>(courier_.delivered());
+    state.rejected = static_cast<int64>(courier_.rejected());
+    const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
+                         state.troubles == shown_.troubles && state.delivered == shown_.delivered &&
+                         state.rejected == shown_.rejected;
+    const bool is_urgent = state.troubles != shown_.troubles || in_trouble != in_trouble_;
+    in_trouble_ = in_trouble;
+    if (is_same) {
+        show_at_ = never;
+        return;
+    }
+    if (!is_urgent && show_at_ == never)
+        show_at_ = now + between_shows;
+    if (!is_urgent && now < show_at_)
+        return;
+    state.resume_at = courier_.is_backing_off(now) ? to_timestamp(courier_.resume_at(), now) : 0;
+    state.last_error_at = shown_.last_error_at;
+    if (state.troubles > shown_.troubles)
+        state.last_error_at = GetCurrentTimestamp();
+    const std::string& error = courier_.last_trouble();
+    error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
+                                     PG_UTF8, error.data(), static_cast<int>(error.size()),
+                                     SinkState::max_error - 1)));
+    show_on_board(state);
+    shown_ = state;
+    show_at_ = never;
+}
+
+} // namespace outbox

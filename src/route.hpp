@@ -1,0 +1,112 @@
+// A route: one sink of the relay, from the log to the receiver. Claims and settles in short
+// transactions; in between, its courier sends and listens, with no transaction open.
+#pragma once
+
+#include "board.hpp"
+#include "outgoing.hpp"
+#include "pg/transaction.hpp"
+#include "sink/courier.hpp"
+#include "sinks.hpp"
+
+#include <map>
+
+namespace outbox {
+
+class Route {
+public:
+    Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink);
+
+    const SinkDefinition& definition() const { return definition_; }
+    void set_types(const TypeSet& types) { definition_.types = types; }
+    const char* name() const { return definition_.name.c_str(); }
+    int descriptor() const { return courier_.descriptor(); }
+
+    // There may be something new in the log, or something that was due.
+    void look() { may_find_something_ = true; }
+    void look_for_retries() { may_find_something_ = looks_for_retries_ = true; }
+
+    // One round: hears what has come of requests, writes it down, claims what comes next, sends it.
+    // `memory` is how many bytes of events it may have in hand.
+    void turn(std::size_t memory);
+
+    // When turn() is to be called even if nothing happens.
+    sink::TimePoint next_turn() const;
+
+    // Writes down what is known, and hands back the rest. Whatever is on the way is forgotten.
+    void close();
+
+    // Why the sink is to be paused, if it is.
+    const std::optional<std::string>& end() const { return courier_.gone(); }
+
+    // No more requests: what is on the way may still arrive.
+    void finish() { courier_.finish(); }
+    bool is_quiet() const { return courier_.on_the_way() == 0; }
+    void listen() { courier_.work(sink::Clock::now()); }
+
+private:
+    // A batch in hand.
+    struct Batch {
+        std::size_t left; // events that are not settled in the tables
+        sink::TimePoint renew_at;
+    };
+
+    // A message of a batch.
+    using Handle = sink::Handle;
+
+    struct Rejection {
+        sink::Settlement settlement;
+        std::map<int64, std::vector<int64>> behind; // by batch
+        std::vector<Handle> parked;                 // of these
+    };
+
+    // What a transaction is to do, and has done. Made before it begins and believed when it is
+    // committed: while it runs, nothing with a destructor is made.
+    struct Plan {
+        std::size_t settled = 0; // how many of courier_.settled() it is about
+        std::map<int64, std::vector<int64>> delivered;
+        std::vector<Rejection> rejections;
+        std::vector<int64> renewals;
+        std::vector<int64> in_hand;
+        std::size_t wanted = 0; // events; 0: it does not claim
+        bool looks_for_retries = false;
+        TimestampTz next_retry = 0;
+    };
+
+    Plan make_plan(sink::TimePoint now, bool claims) const;
+    bool is_to_settle(sink::TimePoint now) const;
+    bool is_to_claim(sink::TimePoint now, std::size_t memory) const;
+    bool is_to_renew(sink::TimePoint now) const;
+    bool is_to_hand_back(sink::TimePoint now) const;
+
+    void transact(sink::TimePoint now, bool claims, std::size_t memory);
+    void settle(Plan& plan) const;
+    static void reject(Rejection& rejection);
+    int claim_next(const Plan& plan, Outgoing& outgoing) const;
+    void believe(const Plan& plan, sink::TimePoint now);
+    void take(Outgoing& outgoing, sink::TimePoint now);
+    void count_down(int64 token, std::size_t count);
+    void recover(const pg::Rollback& rollback, sink::TimePoint now);
+    void drop_lost_batches();
+    void hand_back();
+    void tell(sink::TimePoint now);
+
+    SinkDefinition definition_;
+    std::string activity_;
+    sink::Courier courier_;
+    std::vector<std::string> metadata_;
+    std::map<int64, Batch> batches_;
+    std::size_t memory_ = 0;
+    bool may_find_something_ = true;
+    bool looks_for_retries_ = true;
+    sink::TimePoint next_look_{};
+    sink::TimePoint settle_by_ = never; // something waits to be written down
+    sink::TimePoint flush_by_ = never;  // the last commit
+    sink::TimePoint retry_at_{};        // after a failed transaction
+    bool in_trouble_ = false;
+    SinkState shown_ = {};
+    sink::TimePoint show_at_ = never;
+
+    static constexpr sink::TimePoint never = sink::TimePoint::max();
+};
+
+} // namespace outbox

@@ -1,0 +1,172 @@
+#include "sink/cloudevents.hpp"
+
+#include "core/error.hpp"
+#include "sink/encoding.hpp"
+#include "sink/traceparent.hpp"
+
+#include <openssl/evp.h>
+
+#include <array>
+#include <optional>
+
+namespace outbox::sink {
+
+namespace {
+
+struct Attribute {
+    std::string_view name;
+    std::string value;
+    bool is_integer = false;
+};
+
+// In the order in which they go out. CloudEvents has no empty values: such an attribute is absent.
+std::vector<Attribute> attributes_of(const Event& event, std::string_view source)
+{
+    std::vector<Attribute> attributes = {
+        {"specversion", "1.0"},
+        {"id", event.tracking_id},
+        {"type", event.event_type},
+        {"source", std::string(source)},
+        {"subject", event.aggregate_type + '/' + event.aggregate_id},
+        {"time", format_time(event.occurred_at)},
+        {"partitionkey", event.aggregate_id},
+        {"sequence", format_sequence(event.id)},
+        {"tenantid", std::to_string(event.tenant_id)},
+        {"eventversion", std::to_string(event.event_version), true},
+    };
+    for (const auto& [name, value] : event.attributes)
+        attributes.push_back({name, value});
+    std::erase_if(attributes, [](const Attribute& attribute) { return attribute.value.empty(); });
+    return attributes;
+}
+
+std::optional<std::string> traceparent_of(const Event& event)
+{
+    return traceparent_from(event.traceparent, event.trace_id, event.tracking_id);
+}
+
+void append_member(std::string& out, std::string_view name, std::string_view value)
+{
+    append_json_string(out, name);
+    out += ':';
+    append_json_string(out, value);
+    out += ',';
+}
+
+void append_structured(std::string& out, const Event& event, std::string_view source)
+{
+    out += '{';
+    for (const Attribute& attribute : attributes_of(event, source)) {
+        if (!attribute.is_integer) {
+            append_member(out, attribute.name, attribute.value);
+            continue;
+        }
+        append_json_string(out, attribute.name);
+        out += ':' + attribute.value + ',';
+    }
+    if (const auto traceparent = traceparent_of(event))
+        append_member(out, "traceparent", *traceparent);
+    out += R"("datacontenttype":"application/json","data":)";
+    // The payload is JSON already: parsing it could only change it.
+    out += event.payload;
+    out += '}';
+}
+
+std::size_t total_size(std::span<const Event* const> events)
+{
+    std::size_t bytes = 2;
+    for (const Event* event : events)
+        bytes += event->size() + 512;
+    return bytes;
+}
+
+std::string batch_body(std::span<const Event* const> events, std::string_view source)
+{
+    std::string body;
+    body.reserve(total_size(events));
+    for (const Event* event : events) {
+        body += body.empty() ? '[' : ',';
+        append_structured(body, *event, source);
+    }
+    return body += ']';
+}
+
+// A UUID of version 8 made of the events' ids: the same events have the same on every attempt.
+std::string batch_id(std::span<const Event* const> events)
+{
+    std::string ids;
+    for (const Event* event : events)
+        ids += event->tracking_id + '\n';
+    std::array<unsigned char, EVP_MAX_MD_SIZE> hash;
+    if (!EVP_Digest(ids.data(), ids.size(), hash.data(), nullptr, EVP_sha256(), nullptr))
+        throw Error("XX000", "could not compute SHA-256");
+    hash[6] = static_cast<unsigned char>(0x80 | (hash[6] & 0x0F));
+    hash[8] = static_cast<unsigned char>(0x80 | (hash[8] & 0x3F));
+
+    std::string uuid;
+    for (std::size_t i = 0; i < 16; ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            uuid += '-';
+        uuid += "0123456789abcdef"[hash[i] >> 4];
+        uuid += "0123456789abcdef"[hash[i] & 0x0F];
+    }
+    return uuid;
+}
+
+void add_header(Rendered& request, std::string_view name, std::string_view value)
+{
+    request.headers.push_back(std::string(name).append(": ").append(value));
+}
+
+void add_binary_headers(Rendered& request, const Event& event, std::string_view source)
+{
+    for (const Attribute& attribute : attributes_of(event, source))
+        add_header(request, "ce-" + std::string(attribute.name), percent_encode(attribute.value));
+}
+
+std::string_view content_type(Format format)
+{
+    switch (format) {
+    case Format::structured:
+        return "application/cloudevents+json";
+    case Format::batch:
+        return "application/cloudevents-batch+json";
+    case Format::binary:
+    case Format::raw:
+        break;
+    }
+    return "application/json";
+}
+
+} // namespace
+
+Rendered render(std::span<const Event* const> events, Format format, std::string_view source)
+{
+    if (events.empty() || (events.size() > 1 && format != Format::batch))
+        throw Error("XX000", "cannot put " + std::to_string(events.size()) +
+                                 " events into a request of this format");
+    const Event& first = *events.front();
+    Rendered request;
+    add_header(request, "Content-Type", content_type(format));
+    if (format == Format::batch) {
+        request.id = batch_id(events);
+        request.body = batch_body(events, source);
+    } else {
+        request.id = first.tracking_id;
+        if (format == Format::structured)
+            append_structured(request.body, first, source);
+        else
+            request.body = first.payload;
+    }
+    if (format == Format::binary)
+        add_binary_headers(request, first, source);
+    // A batch has as many traces as events: they are in its body.
+    if (format != Format::batch)
+        if (const auto traceparent = traceparent_of(first))
+            add_header(request, "traceparent", *traceparent);
+    add_header(request, "webhook-id", request.id);
+    add_header(request, "Idempotency-Key", '"' + request.id + '"');
+    return request;
+}
+
+} // namespace outbox::sink

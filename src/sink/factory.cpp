@@ -1,0 +1,46 @@
+#include "sink/factory.hpp"
+
+#include "core/error.hpp"
+#include "sink/http.hpp"
+
+namespace outbox::sink {
+
+namespace {
+
+HttpConfig parse(std::string_view kind, std::string_view config)
+{
+    if (kind != "http")
+        throw Error("22023", "there are no sinks of kind \"" + std::string(kind) + "\"", {},
+                    "The kind is http.");
+    return parse_http_config(Config::parse(config));
+}
+
+void check_host(const std::string& url, const AllowedHosts& allowed)
+{
+    const Endpoint endpoint = endpoint_of(url);
+    if (!allowed.allows(endpoint.host, endpoint.port))
+        throw Error("42501", "outbox.http_allowed_hosts does not allow this url's host", {},
+                    "The host must be in that list, which is set in the server's configuration.");
+}
+
+} // namespace
+
+void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
+{
+    const HttpConfig parsed = parse(kind, config);
+    if (!has_secret_reference(parsed.url))
+        check_host(parsed.url, allowed_hosts);
+}
+
+std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
+                                const std::function<Secrets()>& load_secrets,
+                                const Surroundings& surroundings)
+{
+    HttpConfig parsed = parse(kind, config);
+    Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
+    parsed = resolve(std::move(parsed), secrets);
+    check_host(parsed.url, surroundings.allowed_hosts);
+    return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
+}
+
+} // namespace outbox::sink

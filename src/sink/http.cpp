@@ -1,0 +1,325 @@
+#include "sink/http.hpp"
+
+#include "core/error.hpp"
+#include "sink/cloudevents.hpp"
+#include "sink/http_outcome.hpp"
+#include "sink/printable.hpp"
+#include "sink/signals.hpp"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <ctime>
+
+namespace outbox::sink {
+
+namespace {
+
+// What is read of an answer, and what is kept of it for people to read.
+constexpr std::size_t max_answer = 64 * 1024;
+constexpr std::size_t kept_answer = 512;
+
+[[noreturn]] void fail(const char* what)
+{
+    throw Error("58000", std::string(what) + " failed");
+}
+
+void append(curl_slist*& list, const std::string& header)
+{
+    curl_slist* longer = curl_slist_append(list, header.c_str());
+    if (longer == nullptr)
+        throw std::bad_alloc();
+    list = longer;
+}
+
+template <typename Value>
+void set(CURL* easy, CURLoption option, Value value)
+{
+    const CURLcode result = curl_easy_setopt(easy, option, value);
+    if (result != CURLE_OK)
+        throw Error("58000",
+                    std::string("libcurl refuses an option: ") + curl_easy_strerror(result));
+}
+
+void set_unless_empty(CURL* easy, CURLoption option, const std::string& value)
+{
+    if (!value.empty())
+        set(easy, option, value.c_str());
+}
+
+} // namespace
+
+HttpSink::Transfer::~Transfer()
+{
+    curl_slist_free_all(headers);
+    curl_easy_cleanup(easy);
+}
+
+HttpSink::HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings)
+    : config_(std::move(config)), secrets_(std::move(secrets)),
+      surroundings_(std::move(surroundings))
+{
+    for (const std::string& secret : {config_.secret, config_.previous_secret})
+        if (!secret.empty())
+            signing_.push_back(WebhookSecret::parse(secret));
+    epoll_ = epoll_create1(EPOLL_CLOEXEC);
+    if (epoll_ < 0)
+        fail("epoll_create1()");
+    multi_ = curl_multi_init();
+    if (multi_ == nullptr) {
+        close(epoll_);
+        fail("curl_multi_init()");
+    }
+    curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, on_socket);
+    curl_multi_setopt(multi_, CURLMOPT_SOCKETDATA, this);
+    curl_multi_setopt(multi_, CURLMOPT_TIMERFUNCTION, on_timer);
+    curl_multi_setopt(multi_, CURLMOPT_TIMERDATA, this);
+    curl_multi_setopt(multi_, CURLMOPT_MAXCONNECTS, static_cast<long>(config_.concurrency));
+}
+
+HttpSink::~HttpSink()
+{
+    abandon();
+    const SignalsBlocked blocked;
+    idle_.clear();
+    curl_multi_cleanup(multi_);
+    close(epoll_);
+}
+
+std::size_t HttpSink::parcel_size() const
+{
+    return config_.format == Format::batch ? static_cast<std::size_t>(config_.batch) : 1;
+}
+
+// ---- requests
+
+// Connections and TLS sessions belong to the multi handle, the rest of the set-up to the transfer:
+// both are used again and again.
+void HttpSink::set_up(Transfer& transfer) const
+{
+    CURL* easy = transfer.easy;
+    set(easy, CURLOPT_URL, config_.url.c_str());
+    set(easy, CURLOPT_CUSTOMREQUEST, config_.method.c_str());
+    set(easy, CURLOPT_POST, 1L);
+    set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    set(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    set(easy, CURLOPT_NOSIGNAL, 1L);
+    set(easy, CURLOPT_QUICK_EXIT, 1L);
+    set(easy, CURLOPT_NOPROGRESS, 1L);
+    // With TLS it is soon known whether one connection can carry many requests. Without, a request
+    // that hangs would keep the next one waiting for that.
+    set(easy, CURLOPT_PIPEWAIT, config_.url.starts_with("https:") ? 1L : 0L);
+    set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
+    set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
+    set(easy, CURLOPT_WRITEFUNCTION, on_answer);
+    set(easy, CURLOPT_WRITEDATA, &transfer);
+    set(easy, CURLOPT_ERRORBUFFER, transfer.error);
+    set(easy, CURLOPT_PRIVATE, &transfer);
+    // An empty proxy: the server's environment has no say.
+    set(easy, CURLOPT_PROXY, config_.proxy.c_str());
+    set_unless_empty(easy, CURLOPT_CAINFO, config_.ca_file);
+    set_unless_empty(easy, CURLOPT_SSLCERT, config_.client_cert);
+    set_unless_empty(easy, CURLOPT_SSLKEY, config_.client_key);
+    if (surroundings_.deny_private) {
+        set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+        set(easy, CURLOPT_OPENSOCKETDATA, &transfer);
+    }
+}
+
+std::unique_ptr<HttpSink::Transfer> HttpSink::take_transfer()
+{
+    if (!idle_.empty()) {
+        auto transfer = std::move(idle_.back());
+        idle_.pop_back();
+        return transfer;
+    }
+    auto transfer = std::make_unique<Transfer>();
+    transfer->sink = this;
+    transfer->easy = curl_easy_init();
+    if (transfer->easy == nullptr)
+        throw std::bad_alloc();
+    set_up(*transfer);
+    return transfer;
+}
+
+// The time is that of the attempt, the id that of the event: Standard Webhooks.
+void HttpSink::sign(Transfer& transfer, const std::string& id) const
+{
+    if (signing_.empty())
+        return;
+    const std::int64_t now = std::time(nullptr);
+    std::string signatures;
+    for (const WebhookSecret& secret : signing_)
+        signatures += (signatures.empty() ? "" : " ") + secret.sign(id, now, transfer.body);
+    append(transfer.headers, "webhook-timestamp: " + std::to_string(now));
+    append(transfer.headers, "webhook-signature: " + signatures);
+}
+
+void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
+{
+    const SignalsBlocked blocked;
+    std::unique_ptr<Transfer> transfer = take_transfer();
+    Rendered rendered = render(events, config_.format, surroundings_.source);
+    transfer->parcel = parcel;
+    transfer->body = std::move(rendered.body);
+    transfer->answer.clear();
+    transfer->answered = 0;
+    transfer->answer_cut = transfer->denied = false;
+    transfer->error[0] = '\0';
+    curl_slist_free_all(std::exchange(transfer->headers, nullptr));
+    // Without this line libcurl asks for leave before it sends a large body.
+    append(transfer->headers, "Expect:");
+    for (const std::string& header : rendered.headers)
+        append(transfer->headers, header);
+    for (const auto& [name, value] : config_.headers)
+        append(transfer->headers, value.empty() ? name + ";" : name + ": " + value);
+    sign(*transfer, rendered.id);
+
+    CURL* easy = transfer->easy;
+    set(easy, CURLOPT_HTTPHEADER, transfer->headers);
+    set(easy, CURLOPT_POSTFIELDS, transfer->body.data());
+    set(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
+    if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
+        fail("curl_multi_add_handle()");
+    on_the_way_.emplace(easy, std::move(transfer));
+}
+
+// ---- libcurl's wishes
+
+int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void* known)
+{
+    auto& sink = *static_cast<HttpSink*>(self);
+    if (what == CURL_POLL_REMOVE) {
+        // libcurl may have closed it already.
+        (void)epoll_ctl(sink.epoll_, EPOLL_CTL_DEL, socket, nullptr);
+        curl_multi_assign(sink.multi_, socket, nullptr);
+        return 0;
+    }
+    epoll_event event = {};
+    event.data.fd = socket;
+    event.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
+    if (known == nullptr || epoll_ctl(sink.epoll_, EPOLL_CTL_MOD, socket, &event) != 0) {
+        if (epoll_ctl(sink.epoll_, EPOLL_CTL_ADD, socket, &event) != 0)
+            return -1;
+        curl_multi_assign(sink.multi_, socket, self);
+    }
+    return 0;
+}
+
+int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
+{
+    auto& timer = static_cast<HttpSink*>(self)->timer_;
+    if (milliseconds < 0)
+        timer.reset();
+    else
+        timer = Clock::now() + std::chrono::milliseconds(milliseconds);
+    return 0;
+}
+
+std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count, void* user)
+{
+    auto& transfer = *static_cast<Transfer*>(user);
+    const std::size_t bytes = size * count;
+    transfer.answer.append(
+        data, std::min(bytes, kept_answer - std::min(transfer.answer.size(), kept_answer)));
+    transfer.answered += bytes;
+    if (transfer.answered > max_answer) {
+        transfer.answer_cut = true;
+        return 0; // enough: the status has said what there is to know
+    }
+    return bytes;
+}
+
+// The last word on where a connection goes, when all names are resolved.
+curl_socket_t HttpSink::on_open(void* user, curlsocktype, curl_sockaddr* address)
+{
+    auto& transfer = *static_cast<Transfer*>(user);
+    if (is_private_address(&address->addr, address->addrlen)) {
+        transfer.denied = true;
+        return CURL_SOCKET_BAD;
+    }
+    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+}
+
+// ---- outcomes
+
+void HttpSink::work(std::vector<Outcome>& outcomes)
+{
+    const SignalsBlocked blocked;
+    constexpr int most = 64;
+    epoll_event events[most];
+    int running = 0;
+    for (int found = most; found == most;) {
+        found = epoll_wait(epoll_, events, most, 0);
+        for (int i = 0; i < found; ++i) {
+            const std::uint32_t seen = events[i].events;
+            const int what = (seen & EPOLLIN ? CURL_CSELECT_IN : 0) |
+                             (seen & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
+                             (seen & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);
+            curl_multi_socket_action(multi_, events[i].data.fd, what, &running);
+        }
+    }
+    if (timer_ && *timer_ <= Clock::now()) {
+        timer_.reset();
+        curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
+    }
+    int left = 0;
+    while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
+        if (message->msg != CURLMSG_DONE)
+            continue;
+        const auto found = on_the_way_.find(message->easy_handle);
+        std::unique_ptr<Transfer> transfer = std::move(found->second);
+        on_the_way_.erase(found);
+        outcomes.push_back(judge(*transfer, message->data.result));
+        curl_multi_remove_handle(multi_, transfer->easy);
+        transfer->body = {}; // may have been large
+        idle_.push_back(std::move(transfer));
+    }
+}
+
+Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
+{
+    long status = 0;
+    curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
+    if (result == CURLE_OK || (transfer.answer_cut && status != 0))
+        return judge_answer(transfer, status);
+    if (transfer.denied)
+        return {transfer.parcel,
+                Verdict::trouble,
+                "the host has a private address, and outbox.http_deny_private is on",
+                {}};
+    const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
+    return {transfer.parcel, Verdict::trouble, presentable(why), {}};
+}
+
+Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
+{
+    Outcome outcome{transfer.parcel, judge_status(status), "HTTP " + std::to_string(status), {}};
+    if (outcome.verdict == Verdict::delivered)
+        return outcome;
+    if (!transfer.answer.empty())
+        outcome.reason = presentable(outcome.reason + ": " + transfer.answer);
+    curl_header* header = nullptr;
+    if (curl_easy_header(transfer.easy, "Retry-After", 0, CURLH_HEADER, -1, &header) == CURLHE_OK)
+        outcome.retry_after = parse_retry_after(header->value, std::time(nullptr));
+    return outcome;
+}
+
+std::string HttpSink::presentable(std::string text) const
+{
+    secrets_.redact(text);
+    return to_printable(text);
+}
+
+void HttpSink::abandon()
+{
+    const SignalsBlocked blocked;
+    for (auto& [easy, transfer] : on_the_way_) {
+        curl_multi_remove_handle(multi_, easy);
+        idle_.push_back(std::move(transfer));
+    }
+    on_the_way_.clear();
+}
+
+} // namespace outbox::sink

@@ -1,0 +1,75 @@
+// The HTTP sink: requests through libcurl's multi interface, on sockets of its own in one epoll
+// set.
+#pragma once
+
+#include "sink/factory.hpp"
+#include "sink/http_config.hpp"
+#include "sink/signature.hpp"
+#include "sink/sink.hpp"
+
+#include <curl/curl.h>
+
+#include <memory>
+#include <unordered_map>
+
+namespace outbox::sink {
+
+class HttpSink final : public Sink {
+public:
+    // The config with its secrets filled in; the secrets again, to keep them out of what is said.
+    HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings);
+    ~HttpSink() override;
+
+    int descriptor() const override { return epoll_; }
+    std::optional<TimePoint> next_work() const override { return timer_; }
+    std::size_t capacity() const override { return static_cast<std::size_t>(config_.concurrency); }
+    std::size_t parcel_size() const override;
+    std::vector<std::string> metadata() const override { return config_.metadata; }
+    void send(ParcelId parcel, std::span<const Event* const> events) override;
+    void work(std::vector<Outcome>& outcomes) override;
+    void abandon() override;
+
+private:
+    // A transfer on the way, or one that waits to be used again.
+    struct Transfer {
+        CURL* easy = nullptr;
+        curl_slist* headers = nullptr;
+        ParcelId parcel = 0;
+        std::string body;
+        std::string answer;       // the beginning of it
+        std::size_t answered = 0; // bytes
+        bool answer_cut = false;
+        bool denied = false; // the address is one that must not be connected to
+        char error[CURL_ERROR_SIZE] = {};
+        const HttpSink* sink = nullptr;
+
+        Transfer() = default;
+        Transfer(const Transfer&) = delete;
+        Transfer& operator=(const Transfer&) = delete;
+        ~Transfer();
+    };
+
+    std::unique_ptr<Transfer> take_transfer();
+    void set_up(Transfer& transfer) const;
+    void sign(Transfer& transfer, const std::string& id) const;
+    Outcome judge(Transfer& transfer, CURLcode result) const;
+    Outcome judge_answer(const Transfer& transfer, long status) const;
+    std::string presentable(std::string text) const;
+
+    static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
+    static int on_timer(CURLM* multi, long milliseconds, void* self);
+    static std::size_t on_answer(char* data, std::size_t size, std::size_t count, void* transfer);
+    static curl_socket_t on_open(void* transfer, curlsocktype purpose, curl_sockaddr* address);
+
+    HttpConfig config_;
+    Secrets secrets_;
+    Surroundings surroundings_;
+    std::vector<WebhookSecret> signing_;
+    int epoll_ = -1;
+    CURLM* multi_ = nullptr;
+    std::optional<TimePoint> timer_;
+    std::unordered_map<CURL*, std::unique_ptr<Transfer>> on_the_way_;
+    std::vector<std::unique_ptr<Transfer>> idle_;
+};
+
+} // namespace outbox::sink

@@ -1,0 +1,12 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace outbox::sink {
+
+// What somebody else said, fit for a log line and a table: on one line, without control characters,
+// and valid UTF-8.
+std::string to_printable(std::string_view text);
+
+} // namespace outbox::sink

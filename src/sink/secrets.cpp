@@ -1,0 +1,270 @@
+#include "sink/secrets.hpp"
+
+#include "core/error.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <optional>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+namespace outbox::sink {
+
+namespace {
+
+constexpr std::string_view opening = "${secret:";
+constexpr std::size_t max_name_bytes = 63;
+constexpr std::size_t max_file_bytes = 1 << 20;
+constexpr std::size_t min_redacted_bytes = 4;
+
+bool is_name(std::string_view name)
+{
+    const auto fits = [](char c) {
+        return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+               c == '_' || c == '.' || c == '-';
+    };
+    return !name.empty() && name.size() <= max_name_bytes &&
+           std::all_of(name.begin(), name.end(), fits);
+}
+
+struct Reference {
+    std::size_t begin;
+    std::size_t end;       // behind the brace
+    std::string_view name; // empty if this is no reference, though it begins like one
+};
+
+std::optional<Reference> next_reference(std::string_view text, std::size_t from)
+{
+    const auto begin = text.find(opening, from);
+    if (begin == std::string_view::npos)
+        return std::nullopt;
+    const auto name_begin = begin + opening.size();
+    const auto brace = text.find('}', name_begin);
+    if (brace != std::string_view::npos) {
+        const auto name = text.substr(name_begin, brace - name_begin);
+        if (is_name(name))
+            return Reference{begin, brace + 1, name};
+    }
+    return Reference{begin, name_begin, {}};
+}
+
+[[noreturn]] void refuse_reference()
+{
+    throw Error("22023", "malformed reference to a secret", {},
+                "Write ${secret:name}. A name has 1 to 63 letters, digits, _, . or -.");
+}
+
+std::string_view trim(std::string_view text)
+{
+    constexpr std::string_view blanks = " \t\r";
+    const auto begin = text.find_first_not_of(blanks);
+    if (begin == std::string_view::npos)
+        return {};
+    return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
+}
+
+bool has_control(std::string_view text)
+{
+    return std::any_of(text.begin(), text.end(), [](char c) {
+        return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
+    });
+}
+
+std::optional<std::string> parse_value(std::string_view text)
+{
+    if (text.empty() || has_control(text))
+        return std::nullopt;
+    if (!text.starts_with('"'))
+        return std::string(text);
+    if (text.size() < 2 || !text.ends_with('"'))
+        return std::nullopt;
+    return std::string(text.substr(1, text.size() - 2));
+}
+
+[[noreturn]] void refuse_line(std::size_t number, const char* why)
+{
+    throw Error("F0000", "line " + std::to_string(number) + " of the secrets file " + why, {},
+                "Write lines of the form: name = value. A name has 1 to 63 letters, digits, _, . "
+                "or -.");
+}
+
+class Descriptor {
+public:
+    explicit Descriptor(int fd) : fd_(fd) {}
+    ~Descriptor()
+    {
+        if (fd_ >= 0)
+            close(fd_);
+    }
+    Descriptor(const Descriptor&) = delete;
+    Descriptor& operator=(const Descriptor&) = delete;
+
+    int get() const { return fd_; }
+
+private:
+    int fd_;
+};
+
+[[noreturn]] void refuse_file(const std::string& path, const std::string& why, std::string hint)
+{
+    throw Error("F0000", "could not use secrets file \"" + path + "\": " + why, {},
+                std::move(hint));
+}
+
+[[noreturn]] void refuse_file(const std::string& path, int error)
+{
+    if (error == ELOOP)
+        refuse_file(path, "it is a symbolic link", "Name the file itself.");
+    refuse_file(path, std::generic_category().message(error),
+                "The file must exist and be readable by the user that runs the server.");
+}
+
+// Looks at the open file, so that it cannot be exchanged between the look and the read.
+void check_file(const std::string& path, int fd)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        refuse_file(path, errno);
+    if (!S_ISREG(status.st_mode))
+        refuse_file(path, "it is not a regular file", "Name a regular file.");
+    if (status.st_uid != geteuid())
+        refuse_file(path, "it belongs to another user",
+                    "The file must belong to the user that runs the server.");
+    if ((status.st_mode & 077) != 0)
+        refuse_file(path, "others have access to it", "Make it private with chmod 600.");
+    if (status.st_size > static_cast<off_t>(max_file_bytes))
+        refuse_file(path, "it is larger than 1 MiB", "Keep nothing but secrets in it.");
+}
+
+std::string read_file(const std::string& path, int fd)
+{
+    std::string text;
+    std::vector<char> buffer(64 * 1024);
+    for (;;) {
+        const ssize_t size = read(fd, buffer.data(), buffer.size());
+        if (size < 0 && errno == EINTR)
+            continue;
+        if (size < 0)
+            refuse_file(path, errno);
+        if (size == 0)
+            return text;
+        text.append(buffer.data(), static_cast<std::size_t>(size));
+        // It may have grown since it was looked at.
+        if (text.size() > max_file_bytes)
+            refuse_file(path, "it is larger than 1 MiB", "Keep nothing but secrets in it.");
+    }
+}
+
+} // namespace
+
+Secrets Secrets::parse(std::string_view text)
+{
+    Secrets secrets;
+    for (std::size_t number = 1; !text.empty(); ++number) {
+        const auto end = std::min(text.find('\n'), text.size());
+        const std::string_view line = trim(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+        if (line.empty() || line.starts_with('#'))
+            continue;
+        const auto equals = line.find('=');
+        if (equals == std::string_view::npos)
+            refuse_line(number, "has no =");
+        const std::string_view name = trim(line.substr(0, equals));
+        if (!is_name(name))
+            refuse_line(number, "has no valid name");
+        auto value = parse_value(trim(line.substr(equals + 1)));
+        if (!value)
+            refuse_line(number, "has no valid value");
+        if (!secrets.values_.emplace(name, std::move(*value)).second)
+            refuse_line(number, "has a name that was there before");
+    }
+    return secrets;
+}
+
+Secrets Secrets::load(const std::string& path)
+{
+    // Not blocking: opening a pipe would wait for somebody to write to it.
+    const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
+    if (file.get() < 0)
+        refuse_file(path, errno);
+    check_file(path, file.get());
+    return parse(read_file(path, file.get()));
+}
+
+const std::string* Secrets::find(std::string_view name) const
+{
+    const auto found = values_.find(name);
+    return found == values_.end() ? nullptr : &found->second;
+}
+
+std::string Secrets::resolve(std::string_view text) const
+{
+    std::string out;
+    std::size_t done = 0;
+    while (const auto reference = next_reference(text, done)) {
+        if (reference->name.empty())
+            refuse_reference();
+        const std::string* value = find(reference->name);
+        if (value == nullptr)
+            throw Error("42704", "secret \"" + std::string(reference->name) + "\" does not exist",
+                        {}, "Add it to the secrets file.");
+        out += text.substr(done, reference->begin - done);
+        out += *value;
+        done = reference->end;
+    }
+    return out += text.substr(done);
+}
+
+void Secrets::redact(std::string& text) const
+{
+    // Marked first, replaced then: where two values overlap, nothing of either stays.
+    std::vector<bool> secret(text.size());
+    for (const auto& [name, value] : values_) {
+        if (value.size() < min_redacted_bytes)
+            continue;
+        for (auto at = text.find(value); at != std::string::npos; at = text.find(value, at + 1))
+            std::fill_n(secret.begin() + static_cast<std::ptrdiff_t>(at), value.size(), true);
+    }
+    std::string out;
+    for (std::size_t i = 0; i < text.size(); ++i) {
+        if (!secret[i])
+            out += text[i];
+        else if (i == 0 || !secret[i - 1])
+            out += "***";
+    }
+    text = std::move(out);
+}
+
+bool is_secret_reference(std::string_view text)
+{
+    const auto reference = next_reference(text, 0);
+    return reference && !reference->name.empty() && reference->begin == 0 &&
+           reference->end == text.size();
+}
+
+bool has_secret_reference(std::string_view text)
+{
+    std::size_t done = 0;
+    while (const auto reference = next_reference(text, done)) {
+        if (!reference->name.empty())
+            return true;
+        done = reference->end;
+    }
+    return false;
+}
+
+void check_references(std::string_view text)
+{
+    std::size_t done = 0;
+    while (const auto reference = next_reference(text, done)) {
+        if (reference->name.empty())
+            refuse_reference();
+        done = reference->end;
+    }
+}
+
+} // namespace outbox::sink

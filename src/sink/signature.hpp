@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace outbox::sink {
+
+// A key that signs requests as Standard Webhooks does.
+class WebhookSecret {
+public:
+    // `whsec_` and the base64 of 24 to 64 bytes. Throws 22023, without the text.
+    static WebhookSecret parse(std::string_view whsec);
+
+    // `v1,<base64>` for a webhook-signature header. The timestamp is in unix seconds.
+    std::string sign(std::string_view id, std::int64_t timestamp, std::string_view body) const;
+
+private:
+    explicit WebhookSecret(std::vector<unsigned char> key) : key_(std::move(key)) {}
+
+    std::vector<unsigned char> key_;
+};
+
+} // namespace outbox::sink

@@ -1,0 +1,62 @@
+// A sink: brings events to where they are wanted. Nothing in here knows of the server, and nothing
+// blocks: what takes time goes on by itself, and work() picks up what has come of it.
+#pragma once
+
+#include "sink/event.hpp"
+#include "sink/verdict.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace outbox::sink {
+
+using Clock = std::chrono::steady_clock;
+using TimePoint = Clock::time_point;
+
+// Events that travel together: one, where the sink does not take more.
+using ParcelId = std::uint64_t;
+
+// What has come of a parcel.
+struct Outcome {
+    ParcelId parcel;
+    Verdict verdict;
+    std::string reason; // for people: what the receiver said
+    std::optional<std::chrono::seconds> retry_after;
+};
+
+class Sink {
+public:
+    Sink() = default;
+    Sink(const Sink&) = delete;
+    Sink& operator=(const Sink&) = delete;
+    virtual ~Sink() = default;
+
+    // Readable when work() has something to do.
+    virtual int descriptor() const = 0;
+
+    // When work() is to be called even if the descriptor is silent.
+    virtual std::optional<TimePoint> next_work() const = 0;
+
+    // Keys of an event's metadata that it wants to see as attributes.
+    virtual std::vector<std::string> metadata() const = 0;
+
+    // How many parcels may be on the way at once, and how many events one can hold.
+    virtual std::size_t capacity() const = 0;
+    virtual std::size_t parcel_size() const = 0;
+
+    // The events stay where they are until the outcome is known. Not more parcels than the
+    // capacity.
+    virtual void send(ParcelId parcel, std::span<const Event* const> events) = 0;
+
+    // Goes on with what is on the way, and adds what has come of it.
+    virtual void work(std::vector<Outcome>& outcomes) = 0;
+
+    // Forgets everything that is on the way: whether it arrives is open.
+    virtual void abandon() = 0;
+};
+
+} // namespace outbox::sink

@@ -1,0 +1,18 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace outbox::sink {
+
+// Is this a traceparent as W3C Trace Context has it? Versions to come may be longer.
+bool is_traceparent(std::string_view text);
+
+// The first that is valid: the metadata's, the trace_id if it is one itself, or one made of a
+// trace_id of 32 hex digits and the end of the tracking id, so that it is the same on every retry.
+std::optional<std::string> traceparent_from(std::string_view metadata_traceparent,
+                                            std::string_view trace_id,
+                                            std::string_view tracking_id);
+
+} // namespace outbox::sink

@@ -1,0 +1,13 @@
+#pragma once
+
+namespace outbox::sink {
+
+// What became of an attempt to deliver.
+enum class Verdict {
+    delivered, // the receiver has it
+    rejected,  // this message is bad: its own retries, then the dead letters
+    trouble,   // the sink is in trouble: back it off, the messages are not to blame
+    gone,      // 410: the receiver wants nothing more, pause the sink
+};
+
+} // namespace outbox::sink

@@ -1,0 +1,237 @@
+#include "test_sink.hpp"
+
+#include "pg/guard.hpp"
+#include "pg/posts.hpp"
+#include "pg/procedure.hpp"
+#include "pg/shared.hpp"
+#include "pg/spi.hpp"
+#include "pg/text.hpp"
+#include "pg/values.hpp"
+
+extern "C" {
+#include "storage/lwlock.h"
+#include "storage/proc.h"
+#include "storage/procarray.h"
+}
+
+#include <algorithm>
+
+namespace outbox {
+
+namespace {
+
+// One question for each database.
+struct Question {
+    enum State : uint32 { none, asked, answered };
+
+    static constexpr std::size_t max_detail = 1024;
+
+    Oid database; // none: nobody asks
+    int32 consumer;
+    int asker; // its process
+    State state;
+    bool ok;
+    char detail[max_detail]; // in UTF-8
+};
+
+struct Questions {
+    Question all[pg::max_posts];
+};
+
+Questions* questions = nullptr;
+
+void initialize(void* memory)
+{
+    *static_cast<Questions*>(memory) = {};
+}
+
+// All of these with the lock held.
+Question* find(Oid database)
+{
+    for (Question& question : questions->all)
+        if (question.database == database)
+            return &question;
+    return nullptr;
+}
+
+// Asks, unless somebody else waits for an answer.
+bool ask(int32 consumer)
+{
+    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    Question* question = find(MyDatabaseId);
+    // One whose asker has gone away is nobody's.
+    const bool is_free = question == nullptr || BackendPidGetProc(question->asker) == nullptr;
+    if (question == nullptr)
+        question = find(InvalidOid);
+    const bool asked = is_free && question != nullptr;
+    if (asked) {
+        *question = {};
+        question->database = MyDatabaseId;
+        question->consumer = consumer;
+        question->asker = MyProcPid;
+        question->state = Question::asked;
+    }
+    LWLockRelease(pg::shared_lock());
+    return asked;
+}
+
+// The answer, if there is one, or if nobody wants it any more.
+bool take_answer(Question& answer, bool give_up)
+{
+    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    Question* question = find(MyDatabaseId);
+    const bool is_mine = question != nullptr && question->asker == MyProcPid;
+    const bool answered = is_mine && question->state == Question::answered;
+    if (answered)
+        answer = *question;
+    if (is_mine && (answered || give_up))
+        *question = {};
+    LWLockRelease(pg::shared_lock());
+    return answered;
+}
+
+// The consumer's number, if it is a sink.
+int32 find_sink(Datum name)
+{
+    int32 consumer = 0;
+    PushActiveSnapshot(GetTransactionSnapshot());
+    pg::as_owner([&] {
+        const Consumer found = read_consumer(name).consumer;
+        if (!found.is_sink)
+            ereport(ERROR,
+                    (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("this consumer is no sink")));
+        consumer = found.id;
+    });
+    PopActiveSnapshot();
+    return consumer;
+}
+
+void wait_for_answer(Question& answer)
+{
+    constexpr int patience = 650; // tenths of a second: longer than most time-outs
+    for (int i = 0; !take_answer(answer, i == patience); ++i) {
+        if (i == patience) {
+            strlcpy(answer.detail, "no answer within 65 seconds", Question::max_detail);
+            return;
+        }
+        pg::call_relay({}, pg::task_test);
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
+                        PG_WAIT_EXTENSION);
+        ResetLatch(MyLatch);
+        CHECK_FOR_INTERRUPTS();
+    }
+}
+
+sink::Event made_up_event()
+{
+    sink::Event event;
+    pg_uuid_t id;
+    pg::call([&] {
+        if (!pg_strong_random(id.data, UUID_LEN))
+            elog(ERROR, "no random bytes are to be had");
+    });
+    constexpr unsigned char version = 0x40, variant = 0x80;
+    id.data[6] = static_cast<unsigned char>((id.data[6] & 0x0F) | version);
+    id.data[8] = static_cast<unsigned char>((id.data[8] & 0x3F) | variant);
+    const char* text = pg::call(
+        [&] { return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&id))); });
+    event.tracking_id = text;
+    event.aggregate_type = "outbox";
+    event.aggregate_id = "test";
+    event.event_type = "OutboxSinkTested";
+    event.payload = R"({"test": true})";
+    event.attempts = 1;
+    using namespace std::chrono;
+    event.occurred_at = duration_cast<microseconds>(system_clock::now().time_since_epoch()).count();
+    return event;
+}
+
+} // namespace
+
+std::optional<int32> SinkTest::question()
+{
+    std::optional<int32> consumer;
+    LWLockAcquire(pg::shared_lock(), LW_SHARED);
+    if (const Question* question = find(MyDatabaseId))
+        if (question->state == Question::asked)
+            consumer = question->consumer;
+    LWLockRelease(pg::shared_lock());
+    return consumer;
+}
+
+void SinkTest::answer(int32 consumer, bool ok, std::string_view detail)
+{
+    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    Question* question = find(MyDatabaseId);
+    if (question != nullptr && question->consumer == consumer &&
+        question->state == Question::asked) {
+        question->ok = ok;
+        question->state = Question::answered;
+        const int length =
+            pg_encoding_mbcliplen(PG_UTF8, detail.data(), static_cast<int>(detail.size()),
+                                  static_cast<int>(Question::max_detail) - 1);
+        question->detail[detail.copy(question->detail, static_cast<std::size_t>(length))] = '\0';
+        if (PGPROC* asker = BackendPidGetProc(question->asker))
+            SetLatch(&asker->procLatch);
+    }
+    LWLockRelease(pg::shared_lock());
+}
+
+SinkTest::SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink)
+    : consumer_(consumer), sink_(std::move(sink)), event_(made_up_event())
+{
+    const sink::Event* events[] = {&event_};
+    sink_->send(1, events);
+}
+
+bool SinkTest::work()
+{
+    std::vector<sink::Outcome> outcomes;
+    sink_->work(outcomes);
+    if (outcomes.empty())
+        return false;
+    const sink::Outcome& outcome = outcomes.front();
+    const bool ok = outcome.verdict == sink::Verdict::delivered;
+    answer(consumer_, ok, outcome.reason);
+    return true;
+}
+
+void set_up_sink_tests()
+{
+    pg::want_shared("outbox sink tests", sizeof(Questions), reinterpret_cast<void**>(&questions),
+                    initialize);
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_test_sink)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        pg::check_can_end_transaction(fcinfo, "outbox_test_sink()", "CALL it on its own.");
+        if (PG_ARGISNULL(0))
+            ereport(ERROR,
+                    (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("name must not be NULL")));
+        if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+            elog(ERROR, "SPI_connect failed");
+        const int32 consumer = find_sink(PG_GETARG_DATUM(0));
+        SPI_commit(); // nobody talks to the world while a transaction is open
+        if (pg::relay_pid(MyDatabaseId) == 0)
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("no relay serves this database"),
+                            errhint("See SELECT * FROM outbox_status().")));
+        if (!ask(consumer))
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
+                            errmsg("another sink of this database is being tested")));
+        Question answer = {};
+        wait_for_answer(answer);
+        SPI_finish();
+
+        TupleDesc descriptor;
+        if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+            elog(ERROR, "outbox_test_sink() must return a row");
+        Datum values[] = {BoolGetDatum(answer.ok), pg::text_from_utf8(answer.detail)};
+        bool nulls[] = {false, false};
+        return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+    });
+}

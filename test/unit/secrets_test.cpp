@@ -1,0 +1,234 @@
+#include "sink/secrets.hpp"
+
+#include "core/error.hpp"
+
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace std::string_literals;
+
+std::string everything(const outbox::Error& error)
+{
+    return error.what() + "|"s + error.detail() + "|" + error.hint();
+}
+
+// The error's SQLSTATE and all its text.
+template <typename Body>
+std::pair<std::string, std::string> error_of(Body body)
+{
+    try {
+        body();
+    } catch (const outbox::Error& error) {
+        return {error.sqlstate(), everything(error)};
+    }
+    return {};
+}
+
+TEST(Secrets, AreReadFromLines)
+{
+    const Secrets secrets = Secrets::parse("# comment\n"
+                                           "\n"
+                                           "  \t \r\n"
+                                           "plain=value\n"
+                                           "  spaced.name-1_X \t=  a value with = and # in it  \r\n"
+                                           "quoted = \"  kept  \"\n"
+                                           "inner = say \"hi\"\n"
+                                           "  # another\n"
+                                           "empty = \"\"\n"
+                                           "last = no newline");
+    const std::pair<const char*, const char*> expected[] = {
+        {"plain", "value"},     {"spaced.name-1_X", "a value with = and # in it"},
+        {"quoted", "  kept  "}, {"inner", "say \"hi\""},
+        {"empty", ""},          {"last", "no newline"}};
+    for (const auto& [name, value] : expected) {
+        ASSERT_NE(secrets.find(name), nullptr) << name;
+        EXPECT_EQ(*secrets.find(name), value);
+    }
+    EXPECT_EQ(secrets.find("PLAIN"), nullptr);
+    EXPECT_EQ(secrets.find(""), nullptr);
+    EXPECT_EQ(Secrets::parse("").find("plain"), nullptr);
+}
+
+TEST(Secrets, ABadLineIsNamedByItsNumberAlone)
+{
+    for (const std::string& line :
+         {"hunter2"s, "= hunter2"s, "na me = hunter2"s, "näme = hunter2"s, "hunter2 ="s,
+          "hunter2 =  \t"s, "a = \"hunter2"s, "a = \""s, "a = hun\0ter2"s, "a = hun\x01ter2"s,
+          "a = hunter2\x7F"s, "good = hunter2"s, "[hunter2]"s,
+          std::string(64, 'n') + " = hunter2"}) {
+        const auto [sqlstate, text] =
+            error_of([&] { Secrets::parse("good = 1\n\n# c\n" + line + "\nmore = 2\n"); });
+        EXPECT_EQ(sqlstate, "F0000") << line;
+        EXPECT_NE(text.find("line 4"), std::string::npos) << text;
+        EXPECT_EQ(text.find("hunter2"), std::string::npos) << text;
+    }
+    EXPECT_NO_THROW(Secrets::parse(std::string(63, 'n') + " = x"));
+}
+
+TEST(Secrets, ReplaceEveryReference)
+{
+    const Secrets secrets = Secrets::parse("a = 1\nb.c-D_2 = two\nnested = ${secret:a}\n");
+    EXPECT_EQ(secrets.resolve(""), "");
+    EXPECT_EQ(secrets.resolve("nothing $ here {a}"), "nothing $ here {a}");
+    EXPECT_EQ(secrets.resolve("${secret:a}"), "1");
+    EXPECT_EQ(secrets.resolve("x${secret:a}${secret:b.c-D_2}y${secret:a}z"), "x1twoy1z");
+    EXPECT_EQ(secrets.resolve("$${secret:a}}"), "$1}");
+    EXPECT_EQ(secrets.resolve("${secret:nested}"), "${secret:a}");
+}
+
+TEST(Secrets, AnUnknownOneIsNamed)
+{
+    const auto [sqlstate, text] =
+        error_of([] { Secrets::parse("a = hunter2").resolve("${secret:a} ${secret:b}"); });
+    EXPECT_EQ(sqlstate, "42704");
+    EXPECT_NE(text.find("\"b\""), std::string::npos);
+    EXPECT_EQ(text.find("hunter2"), std::string::npos);
+}
+
+TEST(Secrets, AMalformedReferenceIsRefused)
+{
+    for (const std::string& text :
+         {"${secret:"s, "${secret:}"s, "${secret:a"s, "${secret: a}"s, "${secret:a b}"s,
+          "${secret:ä}"s, "${secret:a\0}"s, "${secret:a\n}"s, "${secret:${secret:a}}"s,
+          "${secret:a} ${secret:"s, "${secret:" + std::string(64, 'n') + "}"}) {
+        EXPECT_EQ(error_of([&] { check_references(text); }).first, "22023") << text;
+        EXPECT_EQ(error_of([&] { Secrets::parse("a = 1").resolve(text); }).first, "22023") << text;
+        EXPECT_FALSE(is_secret_reference(text));
+    }
+    for (const char* text : {"", "$", "${", "${secret}", "${other:a}", "a${secret:a}b"})
+        EXPECT_NO_THROW(check_references(text)) << text;
+}
+
+TEST(Secrets, KnowWhatAReferenceIs)
+{
+    EXPECT_TRUE(is_secret_reference("${secret:a}"));
+    for (const char* text : {"", "a", "${secret:a} ", " ${secret:a}", "${secret:a}${secret:a}",
+                             "${SECRET:a}", "${secret:a}}"})
+        EXPECT_FALSE(is_secret_reference(text)) << text;
+    for (const char* text : {"${secret:a}", "Bearer ${secret:a}", "${secret:}${secret:a}"})
+        EXPECT_TRUE(has_secret_reference(text)) << text;
+    for (const char* text : {"", "secret:a", "${secret:", "${secret:}"})
+        EXPECT_FALSE(has_secret_reference(text)) << text;
+}
+
+TEST(Secrets, AreRedactedFromText)
+{
+    const Secrets secrets =
+        Secrets::parse("a = pass\nb = password\nc = word-salad\nd = abc\ne = abab\n");
+    const auto redacted = [&](std::string text) {
+        secrets.redact(text);
+        return text;
+    };
+    EXPECT_EQ(redacted(""), "");
+    EXPECT_EQ(redacted("nothing"), "nothing");
+    EXPECT_EQ(redacted("a password, a pass"), "a ***, a ***");
+    EXPECT_EQ(redacted("password-salad"), "***"); // two that overlap
+    EXPECT_EQ(redacted("ababab!"), "***!");       // one that overlaps itself
+    EXPECT_EQ(redacted("abc"), "abc");            // too short to be worth it
+    EXPECT_EQ(redacted("x\0pass\0y"s), "x\0***\0y"s);
+    EXPECT_EQ(redacted(std::string(100'000, 'x') + "pass"), std::string(100'000, 'x') + "***");
+    std::string text = "pass";
+    Secrets::parse("").redact(text);
+    EXPECT_EQ(text, "pass");
+}
+
+class SecretsFile : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        char name[] = "/tmp/outbox_secrets_XXXXXX";
+        ASSERT_NE(mkdtemp(name), nullptr);
+        directory_ = name;
+        path_ = directory_ + "/secrets";
+    }
+
+    void TearDown() override { std::filesystem::remove_all(directory_); }
+
+    void write(const std::string& text, mode_t mode = 0600)
+    {
+        std::ofstream(path_) << text;
+        ASSERT_EQ(chmod(path_.c_str(), mode), 0);
+    }
+
+    void expect_refused(const char* why)
+    {
+        const auto [sqlstate, text] = error_of([&] { Secrets::load(path_); });
+        EXPECT_EQ(sqlstate, "F0000");
+        EXPECT_NE(text.find(why), std::string::npos) << text;
+        EXPECT_NE(text.find(path_), std::string::npos) << text;
+        EXPECT_NE(text.back(), '|') << "no hint";
+    }
+
+    std::string directory_;
+    std::string path_;
+};
+
+TEST_F(SecretsFile, IsRead)
+{
+    write("a = 1\n" + std::string(200'000, '#') + "\nb = 2\n");
+    EXPECT_EQ(Secrets::load(path_).resolve("${secret:a}${secret:b}"), "12");
+    write("a = 1", 0400);
+    EXPECT_NO_THROW(Secrets::load(path_));
+}
+
+TEST_F(SecretsFile, MustExist)
+{
+    expect_refused("No such file");
+}
+
+TEST_F(SecretsFile, MustBePrivate)
+{
+    for (const mode_t mode : {0640, 0604, 0620, 0602, 0610, 0601, 0644, 0666}) {
+        write("a = 1", mode);
+        expect_refused("others have access");
+    }
+}
+
+TEST_F(SecretsFile, MustNotBeALink)
+{
+    write("a = 1");
+    const std::string link = directory_ + "/link";
+    ASSERT_EQ(symlink(path_.c_str(), link.c_str()), 0);
+    path_ = link;
+    expect_refused("symbolic link");
+}
+
+TEST_F(SecretsFile, MustBeAFile)
+{
+    path_ = directory_;
+    expect_refused("not a regular file");
+}
+
+TEST_F(SecretsFile, APipeBlocksNobody)
+{
+    ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+    expect_refused("not a regular file");
+}
+
+TEST_F(SecretsFile, MustBelongToTheServersUser)
+{
+    if (geteuid() != 0)
+        GTEST_SKIP() << "only root can give files away";
+    write("a = 1");
+    ASSERT_EQ(chown(path_.c_str(), 65534, 65534), 0);
+    expect_refused("another user");
+}
+
+TEST_F(SecretsFile, MustNotBeHuge)
+{
+    const std::string mebibyte(1 << 20, '#');
+    write(mebibyte);
+    EXPECT_NO_THROW(Secrets::load(path_));
+    write(mebibyte + "#");
+    expect_refused("1 MiB");
+}
+
+} // namespace
