@@ -36,6 +36,9 @@ public:
 
     int run();
 
+    // Has it looked at everything there was?
+    bool has_all() const { return at_end_; }
+
 private:
     // Reads consumer, cursor and leases anew.
     void refresh();
@@ -60,7 +63,8 @@ private:
 
     int pass_on(const Batch& batch);
 
-    bool is_relay() const { return request_.in_hand.has_value(); }
+    bool is_relay() const { return request_.relay != nullptr; }
+    pg::Growing<Lease> leases_of_relay() const;
     bool is_left_behind(const Lease& lease) const;
     bool enter(int32 partition);
     bool is_busy(int32 partition) const;
@@ -90,6 +94,7 @@ private:
     bool locked_ = false; // the consumer's lock is ours
     bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch
     int pages_ = 0;       // that were read
+    bool at_end_ = false; // of the log
 };
 
 int Claim::run()
@@ -179,12 +184,28 @@ void Claim::refresh()
     consumer_ = state.consumer;
     progress_ = state.progress;
     has_due_retries_ = state.has_due_retries;
-    leases_ = open_leases(progress_.open_tokens);
+    leases_ = is_relay() ? leases_of_relay() : open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
     if (consumer_.is_sink != is_relay())
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("this consumer is a sink, which the relay serves"),
                         errhint("Create a consumer of your own for the same events.")));
+}
+
+// What the relay has in hand, and what it has settled, need not be looked up.
+pg::Growing<Lease> Claim::leases_of_relay() const
+{
+    const RelayBatches& known = *request_.relay;
+    pg::Growing<int64> unknown;
+    for (const int64 token : progress_.open_tokens)
+        if (!std::ranges::binary_search(known.in_hand, token) &&
+            !std::ranges::binary_search(known.settled, token))
+            unknown.push(token);
+    pg::Growing<Lease> leases = open_leases(unknown.view());
+    for (const int64 token : progress_.open_tokens)
+        if (std::ranges::binary_search(known.in_hand, token))
+            leases.push({token, token, 0, 0, DT_NOEND, false});
+    return leases;
 }
 
 // ---- partitions of ordered consumers: one open batch at a time
@@ -244,8 +265,7 @@ bool Claim::is_left_behind(const Lease& lease) const
 {
     if (!is_relay())
         return lease.has_expired(now_);
-    const auto& in_hand = *request_.in_hand;
-    return std::find(in_hand.begin(), in_hand.end(), lease.token) == in_hand.end();
+    return !std::ranges::binary_search(request_.relay->in_hand, lease.token);
 }
 
 Outcome Claim::take_over_expired()
@@ -426,11 +446,12 @@ Outcome Claim::hand_out_page()
             if (handed_out++ == 0)
                 batch.token = batch.root = draw_tokens(1);
             append_to(ids, message.id());
-            sink_.put(message, {batch.token, locked_until(), 1});
+            sink_.put(message, {batch.token, locked_until(), 1, false});
             if (sink_.is_full())
                 limit = 0;
             return true;
         });
+    at_end_ = page.at_end;
     if (handed_out == 0 && !is_worth_remembering(page, known_before))
         return {};
     batch.ids = ids.view();
@@ -491,15 +512,15 @@ Progress Claim::progress_with(std::span<const int64> new_tokens, int64 without) 
 
 } // namespace
 
-int claim(const ClaimRequest& request, MessageSink& sink)
+Claimed claim(const ClaimRequest& request, MessageSink& sink)
 {
     Claim claim(request, sink);
     const int count = claim.run();
     // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
     // The relay sees to that by itself, before anything leaves.
-    if (count > 0 && !request.settle && !request.in_hand)
+    if (count > 0 && !request.settle && request.relay == nullptr)
         ForceSyncCommit();
-    return count;
+    return {count, claim.has_all()};
 }
 
 } // namespace outbox

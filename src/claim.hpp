@@ -6,6 +6,13 @@
 
 namespace outbox {
 
+// Tokens in ascending order. What is in neither list, and open, was left behind by a relay that is
+// gone, or by this one.
+struct RelayBatches {
+    std::span<const int64> in_hand;
+    std::span<const int64> settled;
+};
+
 struct ClaimRequest {
     Datum consumer; // text
     int batch_size;
@@ -13,13 +20,16 @@ struct ClaimRequest {
     Datum worker; // text
     bool settle;  // at once: for a caller whose work is in the same transaction
 
-    // For the relay, who alone claims from a sink: the batches that it has in hand. Whatever else
-    // is open was left behind, by a relay that is gone or by this one.
-    std::optional<std::span<const int64>> in_hand = std::nullopt;
+    // For the relay, who alone claims from a sink and knows its batches.
+    const RelayBatches* relay = nullptr;
 };
 
-// Hands out at most one batch, in the caller's transaction, and returns its size. Call inside
-// pg::as_owner().
-int claim(const ClaimRequest& request, MessageSink& sink);
+struct Claimed {
+    int count = 0;
+    bool is_all = false; // whatever comes next is yet to be committed, or to become due
+};
+
+// Hands out at most one batch, in the caller's transaction. Call inside pg::as_owner().
+Claimed claim(const ClaimRequest& request, MessageSink& sink);
 
 } // namespace outbox

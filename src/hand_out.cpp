@@ -12,7 +12,7 @@ int hand_out_from_retries(int32 consumer, const Batch& batch, TimestampTz locked
     int count = 0;
     RetryScan scan(consumer, batch.ids);
     while (const Message* message = scan.next()) {
-        sink.put(*message, {batch.token, locked_until, scan.failures() + batch.attempts});
+        sink.put(*message, {batch.token, locked_until, scan.failures() + batch.attempts, true});
         ++count;
     }
     return count;
@@ -28,7 +28,7 @@ int hand_out_from_log(const Consumer& consumer, const Batch& batch, TimestampTz 
         if (some_wait && must_wait(consumer, batch.partition, message, batch.attempts - 1)) {
             append_to(waiting, message.id());
         } else {
-            sink.put(message, {batch.token, locked_until, batch.attempts});
+            sink.put(message, {batch.token, locked_until, batch.attempts, false});
             ++count;
         }
         return true;

@@ -8,7 +8,8 @@ namespace outbox {
 struct Delivery {
     int64 token;
     TimestampTz locked_until;
-    int attempts; // with this one
+    int attempts;      // with this one
+    bool from_retries; // not from the log
 };
 
 // Where messages go.

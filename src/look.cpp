@@ -23,7 +23,7 @@ public:
 
     void put(const Message& message, int attempts)
     {
-        sink_.put(message, {0, 0, attempts});
+        sink_.put(message, {0, 0, attempts, false});
         --left_;
     }
 

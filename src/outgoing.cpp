@@ -116,6 +116,7 @@ void Outgoing::put(const Message& message, const Delivery& delivery)
         last_xid_ = xid;
         flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
     }
+    from_retries_ = delivery.from_retries;
     events_.push_back(copy_of(fields, message, delivery, metadata_));
     bytes_ += events_.back().size();
     MemoryContextReset(scratch_);

@@ -23,6 +23,9 @@ public:
 
     std::vector<sink::Event>& events() { return events_; }
 
+    // A claim hands out one batch: is it of messages that have failed before?
+    bool is_from_retries() const { return from_retries_; }
+
     // Up to where the WAL must be flushed before any of these may be seen outside of the server.
     XLogRecPtr flush_needed() const { return flush_needed_; }
 
@@ -31,6 +34,7 @@ private:
     const std::vector<std::string>& metadata_;
     std::size_t bytes_ = 0;
     std::vector<sink::Event> events_;
+    bool from_retries_ = false;
     XLogRecPtr flush_needed_ = InvalidXLogRecPtr;
     Xid last_xid_ = 0;                // that was asked about
     MemoryContext scratch_ = nullptr; // for one message

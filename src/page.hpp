@@ -15,6 +15,7 @@ inline constexpr int64 worth_remembering = 1000;
 struct Page {
     int64 examined = 0;
     int64 taken = 0;
+    bool at_end = false; // nothing that was committed is left
 
     // Nothing taken, but so much read that the cursor should be kept.
     bool is_worth_remembering() const { return taken > 0 || examined >= worth_remembering; }
@@ -57,10 +58,10 @@ Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, Take&& 
                 ++page.taken;
         }
         scan.close();
-        if (message == nullptr && goes_on())
-            pass_target(cursor);
-        else
+        if (message != nullptr || !goes_on())
             break;
+        pass_target(cursor);
+        page.at_end = newest;
     }
     close_view(view);
     return page;

@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 // What has been delivered is written down together with the next claim, or when there is so much of
 // it, or after so long. A crash repeats what is not written down.
 constexpr std::size_t enough_to_settle = 64;
-constexpr milliseconds longest_unsettled{20};
+constexpr milliseconds longest_unsettled{10};
 
 // So long after a transaction its commit is flushed, if nobody else has done so: behind what is
 // sent, not in front of it.
@@ -87,8 +87,9 @@ void Route::turn(std::size_t memory)
         hand_back();
     memory_ = memory;
     const bool claims = is_to_claim(now, memory);
-    if (now >= retry_at_ && (claims || is_to_settle(now) || is_to_renew(now))) {
-        transact(now, claims, memory);
+    const bool settles = is_to_settle(now);
+    if (now >= retry_at_ && (claims || settles || is_to_renew(now))) {
+        transact(now, settles, claims, memory);
         courier_.work(sink::Clock::now());
     }
     if (now >= flush_by_) {
@@ -106,8 +107,8 @@ bool Route::is_to_settle(TimePoint now) const
 {
     const auto& settled = courier_.settled();
     const auto was_rejected = [](const sink::Settlement& one) { return !one.delivered; };
-    return !settled.empty() && (settled.size() >= enough_to_settle || courier_.in_hand() == 0 ||
-                                now >= settle_by_ || std::ranges::any_of(settled, was_rejected));
+    return !settled.empty() && (settled.size() >= enough_to_settle || now >= settle_by_ ||
+                                std::ranges::any_of(settled, was_rejected));
 }
 
 // Half of the memory, because a request on its way has a copy of its event.
@@ -129,10 +130,12 @@ bool Route::is_to_hand_back(TimePoint now) const
            courier_.resume_at() - now > lease_length() / 3;
 }
 
-Route::Plan Route::make_plan(TimePoint now, bool claims) const
+Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
 {
     Plan plan;
     for (const sink::Settlement& one : courier_.settled()) {
+        if (!settles)
+            break;
         ++plan.settled;
         if (one.delivered) {
             plan.delivered[one.handle.token].push_back(one.handle.id);
@@ -145,15 +148,19 @@ Route::Plan Route::make_plan(TimePoint now, bool claims) const
                 rejection.behind[handle.token].push_back(handle.id);
         plan.rejections.push_back(std::move(rejection));
     }
+    plan.settled_before = settled_;
     for (const auto& [token, batch] : batches_) {
-        plan.in_hand.push_back(token);
         // A batch that ends in this transaction is not renewed; who rejects may end any.
         const auto delivered = plan.delivered.find(token);
         const bool ends =
             delivered != plan.delivered.end() && delivered->second.size() == batch.left;
+        (ends ? plan.settled_before : plan.in_hand).push_back(token);
+        if (ends && batch.from_log)
+            plan.ended.push_back(token);
         if (batch.renew_at <= now && !ends && plan.rejections.empty())
             plan.renewals.push_back(token);
     }
+    std::ranges::sort(plan.settled_before);
     plan.wanted = claims ? courier_.wanted() : 0;
     plan.looks_for_retries = claims && (looks_for_retries_ || !plan.rejections.empty());
     return plan;
@@ -161,14 +168,14 @@ Route::Plan Route::make_plan(TimePoint now, bool claims) const
 
 // ---- the transaction
 
-void Route::transact(TimePoint now, bool claims, std::size_t memory)
+void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memory)
 {
-    Plan plan = make_plan(now, claims);
+    Plan plan = make_plan(now, settles, claims);
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
     Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_.bytes()), metadata_);
-    int claimed = 0;
+    Claimed claimed;
     const auto rollback = pg::in_transaction(
         activity_.c_str(),
         [&] {
@@ -185,10 +192,12 @@ void Route::transact(TimePoint now, bool claims, std::size_t memory)
     }
     flush_by_ = now + longest_unflushed;
     pg::call([&] { pg::flush_upto(outgoing.flush_needed()); });
+    if (claimed.count > 0)
+        settled_.clear(); // the newest batch does not name them
     believe(plan, now);
     take(outgoing, now);
     if (claims)
-        may_find_something_ = claimed > 0;
+        may_find_something_ = claimed.count > 0 && !claimed.is_all;
     if (plan.looks_for_retries) {
         const int64 interval = settings::relay_interval;
         const int64 due = plan.next_retry == DT_NOEND
@@ -201,10 +210,14 @@ void Route::transact(TimePoint now, bool claims, std::size_t memory)
 
 void Route::settle(Plan& plan) const
 {
+    if (!plan.ended.empty())
+        ack_whole(plan.ended);
     for (const auto& [token, ids] : plan.delivered) {
+        const Batch& batch = batches_.at(token);
         const std::span<const int64> some = ids;
-        const bool all = batches_.at(token).left == ids.size();
-        ack(token, all ? nullptr : &some);
+        const bool all = batch.left == ids.size();
+        if (!(all && batch.from_log))
+            ack(token, all ? nullptr : &some);
     }
     for (Rejection& rejection : plan.rejections)
         reject(rejection);
@@ -223,17 +236,18 @@ void Route::reject(Rejection& rejection)
             note_parked(rejection.parked, token, park_behind(token, ids));
 }
 
-int Route::claim_next(const Plan& plan, Outgoing& outgoing) const
+Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
 {
     constexpr int64 microseconds = 1000;
     outgoing.start();
+    const RelayBatches known = {plan.in_hand, plan.settled_before};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
         settings::lease * microseconds,
         PointerGetDatum(cstring_to_text(psprintf("outbox relay (pid %d)", MyProcPid))),
         false,
-        plan.in_hand};
+        &known};
     return claim(request, outgoing);
 }
 
@@ -245,14 +259,17 @@ void Route::count_down(int64 token, std::size_t count)
     if (found == batches_.end())
         return;
     found->second.left -= std::min(found->second.left, count);
-    if (found->second.left == 0)
+    if (found->second.left == 0) {
+        settled_.push_back(token);
         batches_.erase(found);
+    }
 }
 
 void Route::believe(const Plan& plan, TimePoint now)
 {
     courier_.forget_settled(plan.settled);
-    settle_by_ = never;
+    if (courier_.settled().empty())
+        settle_by_ = never;
     for (const auto& [token, ids] : plan.delivered)
         count_down(token, ids.size());
     for (const Rejection& rejection : plan.rejections) {
@@ -274,8 +291,8 @@ void Route::believe(const Plan& plan, TimePoint now)
 void Route::take(Outgoing& outgoing, TimePoint now)
 {
     for (sink::Event& event : outgoing.events()) {
-        Batch& batch =
-            batches_.try_emplace(event.token, Batch{0, now + lease_length() / 3}).first->second;
+        const Batch fresh = {0, now + lease_length() / 3, !outgoing.is_from_retries()};
+        Batch& batch = batches_.try_emplace(event.token, fresh).first->second;
         ++batch.left;
         courier_.add(std::move(event));
     }
@@ -320,7 +337,7 @@ void Route::drop_lost_batches()
 
 void Route::hand_back()
 {
-    Plan plan = make_plan(sink::Clock::now(), false);
+    Plan plan = make_plan(sink::Clock::now(), true, false);
     plan.renewals.clear();
     const auto rollback = pg::in_transaction(activity_.c_str(), [&] {
         settle(plan);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "board.hpp"
+#include "claim.hpp"
 #include "outgoing.hpp"
 #include "pg/transaction.hpp"
 #include "sink/courier.hpp"
@@ -48,6 +49,7 @@ private:
     struct Batch {
         std::size_t left; // events that are not settled in the tables
         sink::TimePoint renew_at;
+        bool from_log;
     };
 
     // A message of a batch.
@@ -62,26 +64,28 @@ private:
     // What a transaction is to do, and has done. Made before it begins and believed when it is
     // committed: while it runs, nothing with a destructor is made.
     struct Plan {
-        std::size_t settled = 0; // how many of courier_.settled() it is about
+        std::size_t settled = 0;  // how many of courier_.settled() it is about
+        std::vector<int64> ended; // batches from the log of which everything is delivered
         std::map<int64, std::vector<int64>> delivered;
         std::vector<Rejection> rejections;
         std::vector<int64> renewals;
-        std::vector<int64> in_hand;
-        std::size_t wanted = 0; // events; 0: it does not claim
+        std::vector<int64> in_hand;        // batches that are left after settling
+        std::vector<int64> settled_before; // and those that are not, since the last claim
+        std::size_t wanted = 0;            // events; 0: it does not claim
         bool looks_for_retries = false;
         TimestampTz next_retry = 0;
     };
 
-    Plan make_plan(sink::TimePoint now, bool claims) const;
+    Plan make_plan(sink::TimePoint now, bool settles, bool claims) const;
     bool is_to_settle(sink::TimePoint now) const;
     bool is_to_claim(sink::TimePoint now, std::size_t memory) const;
     bool is_to_renew(sink::TimePoint now) const;
     bool is_to_hand_back(sink::TimePoint now) const;
 
-    void transact(sink::TimePoint now, bool claims, std::size_t memory);
+    void transact(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
     void settle(Plan& plan) const;
     static void reject(Rejection& rejection);
-    int claim_next(const Plan& plan, Outgoing& outgoing) const;
+    Claimed claim_next(const Plan& plan, Outgoing& outgoing) const;
     void believe(const Plan& plan, sink::TimePoint now);
     void take(Outgoing& outgoing, sink::TimePoint now);
     void count_down(int64 token, std::size_t count);
@@ -95,6 +99,7 @@ private:
     sink::Courier courier_;
     std::vector<std::string> metadata_;
     std::map<int64, Batch> batches_;
+    std::vector<int64> settled_; // batches that ended since the last claim
     std::size_t memory_ = 0;
     bool may_find_something_ = true;
     bool looks_for_retries_ = true;

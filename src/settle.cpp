@@ -301,6 +301,18 @@ int ack(int64 token, const std::span<const int64>* ids)
     return count;
 }
 
+void ack_whole(std::span<const int64> tokens)
+{
+    static constinit pg::Statement update{
+        "UPDATE @schema@.outbox_leases SET acked_at = $2, remaining = NULL WHERE token = ANY ($1)"
+        " AND acked_at IS NULL AND superseded_by IS NULL AND locked_until > '-infinity'",
+        {INT8ARRAYOID, TIMESTAMPTZOID}};
+    const Datum values[] = {pg::to_bigint_array(tokens),
+                            TimestampTzGetDatum(GetCurrentTimestamp())};
+    if (update.execute_now(values) != tokens.size())
+        refuse(pg::lease_lost, tokens.front(), "or another has lost its lease", lost_hint);
+}
+
 Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
 {
     const Held held = hold(token);

@@ -16,6 +16,10 @@ struct Failure {
 // Returns how many were settled by this call. Without ids: the whole rest of the batch.
 int ack(int64 token, const std::span<const int64>* ids);
 
+// Settles whole batches of messages from the log, which the caller has claimed and of which nothing
+// has failed. Refuses all of them if a lease is lost.
+void ack_whole(std::span<const int64> tokens);
+
 struct Failed {
     int count;
     int dead;        // of these; the others wait for another attempt

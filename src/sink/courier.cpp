@@ -167,44 +167,52 @@ void Courier::arrive(const Outcome& outcome, TimePoint now)
     Parcel parcel = std::move(found->second);
     parcels_.erase(found);
     --on_the_way_;
-    switch (outcome.verdict) {
+    for (const Share& share : parcel.shares)
+        lanes_.at(share.lane).on_the_way = 0;
+    switch (judge(parcel, outcome.verdict)) {
     case Verdict::delivered:
         troubles_ = 0;
         resume_at_ = {};
+        settle(parcel, true, {});
+        break;
+    case Verdict::rejected:
+        parcel.is_shared() ? unpack(parcel) : settle(parcel, false, outcome.reason);
+        break;
+    case Verdict::gone:
+        gone_ = last_trouble_ = outcome.reason;
+        come_back(std::move(parcel));
         break;
     case Verdict::trouble:
         back_off(outcome, parcel.sent_at, now);
-        break;
-    case Verdict::gone:
-        gone_ = outcome.reason;
-        last_trouble_ = outcome.reason;
-        break;
-    case Verdict::rejected:
+        come_back(std::move(parcel));
         break;
     }
-    if (outcome.verdict != Verdict::delivered && parcel.is_shared()) {
-        for (const Share& share : parcel.shares)
-            lanes_.at(share.lane).on_the_way = 0;
-        if (outcome.verdict == Verdict::rejected)
-            unpack(parcel);
-        else
-            come_back(std::move(parcel));
-        return;
-    }
-    for (const Share& share : parcel.shares)
-        arrive_in(share.lane, share.count, outcome);
 }
 
-void Courier::arrive_in(std::uint64_t key, std::size_t count, const Outcome& outcome)
+// Trouble that meets one parcel again and again, while others succeed, is no trouble of the sink's.
+Verdict Courier::judge(Parcel& parcel, Verdict verdict)
 {
-    Lane& lane = lanes_.at(key);
-    lane.on_the_way = 0;
-    if (outcome.verdict == Verdict::delivered)
-        for (std::size_t i = 0; i < count; ++i)
-            settle_front(key, lane, true, {});
-    else
-        judge(key, lane, outcome);
-    settle_orphans(key);
+    if (verdict != Verdict::trouble)
+        return verdict;
+    Suspicion& suspicion = parcel.is_shared()
+                               ? parcel.suspicion
+                               : lanes_.at(parcel.shares.front().lane).items.front()->suspicion;
+    // Did others succeed since it failed the last time?
+    if (suspicion.met_trouble && delivered_ > suspicion.delivered_before)
+        ++suspicion.blame;
+    suspicion.met_trouble = true;
+    suspicion.delivered_before = delivered_;
+    return suspicion.blame >= max_blame ? Verdict::rejected : Verdict::trouble;
+}
+
+void Courier::settle(const Parcel& parcel, bool delivered, const std::string& reason)
+{
+    for (const Share& share : parcel.shares) {
+        Lane& lane = lanes_.at(share.lane);
+        for (std::size_t i = 0; i < share.count; ++i)
+            settle_front(share.lane, lane, delivered, reason);
+        settle_orphans(share.lane);
+    }
 }
 
 // What is orphaned is gone as soon as it is no longer on the way.
@@ -217,17 +225,17 @@ void Courier::settle_orphans(std::uint64_t key)
     queue_if_ready(key);
 }
 
-// Several events met trouble together. They go together again, unless some of them are gone or they
-// are under suspicion.
+// To be sent once more. What travelled together does so again, unless some of it is gone.
 void Courier::come_back(Parcel parcel)
 {
-    parcel.suspicion.meet_trouble(delivered_);
-    bool is_whole = parcel.suspicion.blame < max_blame;
-    for (const Share& share : parcel.shares)
-        for (std::size_t i = 0; i < share.count; ++i)
-            is_whole = is_whole && !lanes_.at(share.lane).items[i]->orphaned;
-    if (!is_whole) {
-        unpack(parcel);
+    const auto is_orphaned = [&](const Share& share) {
+        const auto& items = lanes_.at(share.lane).items;
+        return std::any_of(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(share.count),
+                           [](const auto& item) { return item->orphaned; });
+    };
+    if (!parcel.is_shared() || std::ranges::any_of(parcel.shares, is_orphaned)) {
+        for (const Share& share : parcel.shares)
+            settle_orphans(share.lane);
         return;
     }
     for (const Share& share : parcel.shares)
@@ -245,25 +253,6 @@ void Courier::unpack(const Parcel& parcel)
             lane.items[i]->alone = true;
         settle_orphans(share.lane);
     }
-}
-
-void Courier::Suspicion::meet_trouble(std::uint64_t delivered)
-{
-    // Did others succeed since it failed the last time?
-    if (met_trouble && delivered > delivered_before)
-        ++blame;
-    met_trouble = true;
-    delivered_before = delivered;
-}
-
-// An event that travelled alone was rejected, or met trouble.
-void Courier::judge(std::uint64_t key, Lane& lane, const Outcome& outcome)
-{
-    Suspicion& suspicion = lane.items.front()->suspicion;
-    if (outcome.verdict == Verdict::trouble)
-        suspicion.meet_trouble(delivered_);
-    if (outcome.verdict == Verdict::rejected || suspicion.blame >= max_blame)
-        settle_front(key, lane, false, outcome.reason);
 }
 
 void Courier::settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason)
@@ -296,7 +285,7 @@ void Courier::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
         resume_at_ = now + std::max<Clock::duration>(pause, shortest_pause * troubles_);
     }
     if (outcome.retry_after)
-        resume_at_ = std::max(resume_at_, now + *outcome.retry_after);
+        asked_to_wait_ = std::max(asked_to_wait_, now + *outcome.retry_after);
 }
 
 // ---- what the relay decides
@@ -373,9 +362,9 @@ std::optional<TimePoint> Courier::next_work() const
 {
     std::optional<TimePoint> next = sink_->next_work();
     const bool waits_for_the_end_of_a_pause =
-        !(ready_.empty() && returned_.empty()) && resume_at_ != TimePoint{};
+        !(ready_.empty() && returned_.empty()) && resume_at() != TimePoint{};
     if (waits_for_the_end_of_a_pause && on_the_way_ < may_be_on_the_way())
-        next = next ? std::min(*next, resume_at_) : resume_at_;
+        next = std::min(next.value_or(resume_at()), resume_at());
     return next;
 }
 

@@ -11,6 +11,7 @@
 #include "core/backoff.hpp"
 #include "sink/sink.hpp"
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -74,8 +75,8 @@ public:
     bool wants_more(TimePoint now) const;
     std::size_t wanted() const;
 
-    bool is_backing_off(TimePoint now) const { return now < resume_at_; }
-    TimePoint resume_at() const { return resume_at_; }
+    bool is_backing_off(TimePoint now) const { return now < resume_at(); }
+    TimePoint resume_at() const { return std::max(resume_at_, asked_to_wait_); }
     int troubles() const { return troubles_; }
     const std::string& last_trouble() const { return last_trouble_; }
     std::uint64_t delivered() const { return delivered_; }
@@ -90,8 +91,6 @@ private:
         int blame = 0;
         bool met_trouble = false; // when so many had been delivered:
         std::uint64_t delivered_before = 0;
-
-        void meet_trouble(std::uint64_t delivered);
     };
 
     struct Item {
@@ -134,12 +133,12 @@ private:
     static std::size_t share_of(const Lane& lane, std::size_t room);
     Parcel fill();
     void arrive(const Outcome& outcome, TimePoint now);
-    void arrive_in(std::uint64_t key, std::size_t count, const Outcome& outcome);
+    Verdict judge(Parcel& parcel, Verdict verdict);
+    void settle(const Parcel& parcel, bool delivered, const std::string& reason);
     void come_back(Parcel parcel);
     void unpack(const Parcel& parcel);
     void settle_orphans(std::uint64_t key);
     void settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason);
-    void judge(std::uint64_t key, Lane& lane, const Outcome& outcome);
     void back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now);
     void remove(Lane& lane, std::size_t index);
 
@@ -162,6 +161,7 @@ private:
 
     int troubles_ = 0; // in a row
     TimePoint resume_at_{};
+    TimePoint asked_to_wait_{}; // by the receiver, whatever else succeeds
     TimePoint backed_off_at_{};
     std::string last_trouble_;
     std::uint64_t delivered_ = 0;

@@ -183,6 +183,9 @@ void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
     if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
         fail("curl_multi_add_handle()");
     on_the_way_.emplace(easy, std::move(transfer));
+    // Off it goes, not only when somebody looks at the clock.
+    int running = 0;
+    curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
 }
 
 // ---- libcurl's wishes

@@ -121,10 +121,11 @@ is($node->safe_psql('postgres', 'SELECT count(*) FROM outbox_messages_dlq'), 0, 
 $node->stop;
 $receiver->stop;
 
-# A crash takes back what was committed asynchronously: then it was not published either.
+# A crash takes back what was committed asynchronously: then it was not published either. Few events at
+# a time: the server soon writes whole pages of WAL, and only what was not written can be lost.
 my $async_receiver = OutboxReceiver->start('async');
 my $async = start_node('async', conf => "$conf\nwal_writer_delay = '10s'\nwal_writer_flush_after = '1GB'\nsynchronous_commit = off\n");
-$async->safe_psql('postgres', "SELECT outbox_setup(); $produce");
+$async->safe_psql('postgres', 'SELECT outbox_setup()');
 create_sink($async, 'sink', { url => $async_receiver->url('/sink') });
 $async->safe_psql('postgres', "SELECT outbox_pause('sink'); CHECKPOINT");
 
@@ -140,19 +141,19 @@ for my $round (1 .. 5)
 }
 ok($taken_back, 'a crash takes back an asynchronous commit');
 $async->safe_psql('postgres', "SELECT outbox_resume('sink'); CHECKPOINT");
-for my $round (1 .. $crashes + 1)
+my $published = 0;
+for my $round (1 .. $crashes + 2)
 {
 	my $seen = $async_receiver->count;
-	my $hasty = writer($async, '', 1500, 0);
-	$async_receiver->wait_for($seen + 1);
-	sleep rand 0.1;
+	$async->safe_psql('postgres', enqueue("$round a") . enqueue("$round b"));
+	$async_receiver->wait_for($seen + 2);
 	$async->stop('immediate');
-	$hasty->finish;
 	$async->start;
-	my %logged = map { $_ => 1 } logged($async);
-	my @phantoms = grep { !$logged{$_} } $async_receiver->ids;
-	is(scalar @phantoms, 0, sprintf 'asynchronous commits, crash %d: all of the %d events that were published are in the log', $round, $async_receiver->count - $seen);
+	$published += $async_receiver->count - $seen;
 }
+my %durable = map { $_ => 1 } logged($async);
+is(scalar(grep { !$durable{$_} } $async_receiver->ids), 0, 'what was published before a crash is in the log after it');
+cmp_ok($published, '>=', 2 * ($crashes + 2), "all of the $published");
 is(scalar(grep { $_ eq $given } $async_receiver->ids), 0, 'what was taken back never came');
 $async->stop;
 $async_receiver->stop;
