@@ -4,6 +4,7 @@
 #include "pg/key_lock.hpp"
 #include "pg/sequence.hpp"
 #include "pg/spi.hpp"
+#include "pg/table.hpp"
 #include "pg/values.hpp"
 
 extern "C" {
@@ -30,58 +31,127 @@ Datum to_running_array(std::span<const Running> running)
     return pg::to_bigint_array(numbers.view());
 }
 
+// The columns of outbox_batches in the order of the install script.
+constexpr pg::ColumnShape batch_columns[] = {{"token", INT8OID},
+                                             {"consumer_id", INT4OID},
+                                             {"partition", INT4OID},
+                                             {"attempts", INT4OID},
+                                             {"deliveries", INT4OID},
+                                             {"from_retries", BOOLOID},
+                                             {"last_id", INT8OID},
+                                             {"passed_seq", INT8OID},
+                                             {"target_seq", INT8OID},
+                                             {"ids", INT8MULTIRANGEOID},
+                                             {"passed_running", INT8ARRAYOID},
+                                             {"target_running", INT8ARRAYOID},
+                                             {"open_tokens", INT8ARRAYOID}};
+
+constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
+                                             {"root", INT8OID},
+                                             {"first_id", INT8OID},
+                                             {"consumer_id", INT4OID},
+                                             {"partition", INT4OID},
+                                             {"size", INT4OID},
+                                             {"lease", INTERVALOID},
+                                             {"claimed_at", TIMESTAMPTZOID},
+                                             {"locked_until", TIMESTAMPTZOID},
+                                             {"acked_at", TIMESTAMPTZOID},
+                                             {"superseded_by", INT8OID},
+                                             {"remaining", INT8MULTIRANGEOID},
+                                             {"failed", INT8MULTIRANGEOID},
+                                             {"worker", TEXTOID}};
+
+// The way for a table that somebody has put a trigger or a column on: one parameter per column.
+void insert_by_statement(pg::Statement& statement, int count, const Datum* values,
+                         const bool* nulls)
+{
+    char marks[pg::Statement::max_parameters + 1] = {};
+    for (int i = 0; i < count; ++i)
+        marks[i] = nulls[i] ? 'n' : ' ';
+    statement.execute(values, marks);
+}
+
 // A row of outbox_batches. Only the newest one of a consumer needs the progress.
 void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 {
+    static constinit pg::DirectTable table{batch_columns};
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_batches (token, consumer_id, partition, attempts, deliveries,"
-        " from_retries, ids, passed_seq, passed_running, target_seq, target_running, last_id,"
+        " from_retries, last_id, passed_seq, target_seq, ids, passed_running, target_running,"
         " open_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
-        {INT8OID, INT4OID, INT4OID, INT4OID, INT4OID, BOOLOID, INT8MULTIRANGEOID, INT8OID,
-         INT8ARRAYOID, INT8OID, INT8ARRAYOID, INT8OID, INT8ARRAYOID}};
-    Datum values[13] = {Int64GetDatum(batch.token),      Int32GetDatum(consumer),
-                        Int32GetDatum(batch.partition),  Int32GetDatum(batch.attempts),
-                        Int32GetDatum(batch.deliveries), BoolGetDatum(batch.from_retries),
-                        pg::to_multirange(batch.ids)};
-    char nulls[] = "       nnnnnn";
+        {INT8OID, INT4OID, INT4OID, INT4OID, INT4OID, BOOLOID, INT8OID, INT8OID, INT8OID,
+         INT8MULTIRANGEOID, INT8ARRAYOID, INT8ARRAYOID, INT8ARRAYOID}};
+    enum : int {
+        last_id = 6,
+        passed_seq,
+        target_seq,
+        ids,
+        passed_running,
+        target_running,
+        open_tokens
+    };
+    constexpr int count = std::size(batch_columns);
+    Datum values[count] = {Int64GetDatum(batch.token),      Int32GetDatum(consumer),
+                           Int32GetDatum(batch.partition),  Int32GetDatum(batch.attempts),
+                           Int32GetDatum(batch.deliveries), BoolGetDatum(batch.from_retries)};
+    bool nulls[count] = {};
+    values[ids] = pg::to_multirange(batch.ids);
+    const bool has_target = progress != nullptr && progress->cursor.target;
+    nulls[passed_seq] = nulls[passed_running] = nulls[open_tokens] = progress == nullptr;
+    nulls[target_seq] = nulls[target_running] = nulls[last_id] = !has_target;
     if (progress != nullptr) {
-        const Cursor& cursor = progress->cursor;
-        values[7] = Int64GetDatum(cursor.passed.seq);
-        values[8] = to_running_array(cursor.passed.running);
-        values[12] = pg::to_bigint_array(progress->open_tokens);
-        nulls[7] = nulls[8] = nulls[12] = ' ';
-        if (cursor.target) {
-            values[9] = Int64GetDatum(cursor.target->seq);
-            values[10] = to_running_array(cursor.target->running);
-            values[11] = Int64GetDatum(cursor.last_id);
-            nulls[9] = nulls[10] = nulls[11] = ' ';
-        }
+        values[passed_seq] = Int64GetDatum(progress->cursor.passed.seq);
+        values[passed_running] = to_running_array(progress->cursor.passed.running);
+        values[open_tokens] = pg::to_bigint_array(progress->open_tokens);
     }
-    insert.execute(values, nulls);
+    if (has_target) {
+        values[target_seq] = Int64GetDatum(progress->cursor.target->seq);
+        values[target_running] = to_running_array(progress->cursor.target->running);
+        values[last_id] = Int64GetDatum(progress->cursor.last_id);
+    }
+    if (!table.insert(pg::objects().batches, values, nulls))
+        insert_by_statement(insert, count, values, nulls);
 }
 
 void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
 {
+    static constinit pg::DirectTable table{lease_columns};
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_leases (token, consumer_id, partition, root, first_id, size,"
-        " worker, claimed_at, lease, locked_until)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $8 + $9)",
-        {INT8OID, INT4OID, INT4OID, INT8OID, INT8OID, INT4OID, TEXTOID, TIMESTAMPTZOID,
-         INTERVALOID}};
-    Datum values[9] = {Int64GetDatum(batch.token),
-                       Int32GetDatum(consumer),
-                       Int32GetDatum(batch.partition),
-                       Int64GetDatum(batch.root),
-                       Int64GetDatum(batch.ids.front().from),
-                       Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
-    Interval lease = {};
+        "INSERT INTO @schema@.outbox_leases (token, root, first_id, consumer_id, partition, size,"
+        " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+        {INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, INT4OID, INTERVALOID, TIMESTAMPTZOID,
+         TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID, TEXTOID}};
+    enum : int {
+        lease = 6,
+        claimed_at,
+        locked_until,
+        acked_at,
+        superseded_by,
+        remaining,
+        failed,
+        worker
+    };
+    constexpr int count = std::size(lease_columns);
+    Datum values[count] = {Int64GetDatum(batch.token),
+                           Int64GetDatum(batch.root),
+                           Int64GetDatum(batch.ids.front().from),
+                           Int32GetDatum(consumer),
+                           Int32GetDatum(batch.partition),
+                           Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
+    bool nulls[count] = {};
+    nulls[acked_at] = nulls[superseded_by] = nulls[remaining] = nulls[failed] = true;
+    nulls[lease] = nulls[claimed_at] = nulls[locked_until] = nulls[worker] = holder == nullptr;
+    Interval length = {};
     if (holder != nullptr) {
-        lease = pg::to_interval(holder->lease);
-        values[6] = holder->worker;
-        values[7] = TimestampTzGetDatum(holder->claimed_at);
-        values[8] = IntervalPGetDatum(&lease);
+        length = pg::to_interval(holder->lease);
+        values[lease] = IntervalPGetDatum(&length);
+        values[claimed_at] = TimestampTzGetDatum(holder->claimed_at);
+        values[locked_until] = TimestampTzGetDatum(holder->claimed_at + holder->lease);
+        values[worker] = holder->worker;
     }
-    insert.execute(values, holder != nullptr ? nullptr : "      nnn");
+    if (!table.insert(pg::objects().leases, values, nulls))
+        insert_by_statement(insert, count, values, nulls);
 }
 
 // What the statements that lock a lease return of its batch.

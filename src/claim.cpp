@@ -88,6 +88,7 @@ private:
     MessageSink& sink_;
     Consumer consumer_ = {};
     Progress progress_ = {};
+    bool has_retries_ = false;
     bool has_due_retries_ = false;
     pg::Growing<Lease> leases_;
     TimestampTz now_ = 0;
@@ -183,6 +184,7 @@ void Claim::refresh()
     const ConsumerState state = read_consumer(request_.consumer);
     consumer_ = state.consumer;
     progress_ = state.progress;
+    has_retries_ = state.has_retries;
     has_due_retries_ = state.has_due_retries;
     leases_ = is_relay() ? leases_of_relay() : open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
@@ -436,7 +438,7 @@ Outcome Claim::hand_out_page()
     batch.attempts = batch.deliveries = 1;
     pg::Growing<IdRange> ids;
     int handed_out = 0;
-    const bool some_wait = consumer_.ordered && has_parked(consumer_.id, 0);
+    const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
     int64 limit = request_.batch_size;
     const Page page =

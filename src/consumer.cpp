@@ -52,6 +52,7 @@ enum : int {
     q_target_running,
     q_last_id,
     q_open_tokens,
+    q_has_retries,
     q_has_due_retries
 };
 
@@ -164,13 +165,15 @@ ConsumerState read_consumer(Datum name)
         " c.aggregate_types, c.tenant_id, c.max_attempts, c.immediate_retries, c.backoff_base,"
         " c.backoff_max, c.backoff_jitter, b.passed_seq, b.passed_running, b.target_seq,"
         " b.target_running, b.last_id, b.open_tokens,"
+        " EXISTS (SELECT FROM @schema@.outbox_retries r WHERE r.consumer_id = c.consumer_id),"
         " EXISTS (SELECT FROM @schema@.outbox_retries r WHERE r.consumer_id = c.consumer_id"
-        " AND r.available_at <= clock_timestamp())"
+        " AND r.available_at <= $2)"
         " FROM @schema@.outbox_consumers c, LATERAL (SELECT * FROM @schema@.outbox_batches b"
         " WHERE b.consumer_id = c.consumer_id ORDER BY b.token DESC LIMIT 1) b"
         " WHERE c.name = $1",
-        {TEXTOID}};
-    if (find.execute_now(&name) == 0) {
+        {TEXTOID, TIMESTAMPTZOID}};
+    const Datum values[] = {name, TimestampTzGetDatum(GetCurrentTimestamp())};
+    if (find.execute_now(values) == 0) {
         const std::string_view text = pg::to_view(name);
         ereport(ERROR,
                 (errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -180,7 +183,8 @@ ConsumerState read_consumer(Datum name)
                  errhint("Create it with outbox_create_consumer().")));
     }
     const pg::Row row(0);
-    return {consumer_of(row), progress_of(row), DatumGetBool(row.get(q_has_due_retries))};
+    return {consumer_of(row), progress_of(row), DatumGetBool(row.get(q_has_retries)),
+            DatumGetBool(row.get(q_has_due_retries))};
 }
 
 } // namespace outbox

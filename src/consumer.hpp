@@ -41,6 +41,7 @@ struct Progress {
 struct ConsumerState {
     Consumer consumer;
     Progress progress;
+    bool has_retries;     // that wait for anything
     bool has_due_retries; // also if they are in hand
 };
 

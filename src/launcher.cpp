@@ -1,8 +1,9 @@
 // For each database:
 //
 //   unknown ──start──► running ──ends──► no extension: waits until somebody says otherwise
-//      ▲                  │ ends         stepped aside: starts again when nobody holds it
-//      └────after a pause─┴──────────────anything else: starts again, after pauses that grow
+//      ▲                                 stepped aside: starts again when nobody holds it
+//      │                                 asked to leave: starts again, if it is still wanted
+//      └─────────────────────────────────failed: starts again, after pauses that grow
 #include "launcher.hpp"
 
 #include "pg/guard.hpp"
@@ -137,12 +138,16 @@ void note_end(Database& database, TimestampTz now)
         database.lacks_extension = true;
         pg::free_post(database.post);
         database.post = -1;
+    } else if (vacancy == pg::Vacancy::asked_to_leave) {
+        database.not_before = now + first_pause;
     } else if (vacancy != pg::Vacancy::stepped_aside) {
         if (now - database.started_at > long_life)
             database.failures = 0;
         constexpr int most_doublings = 10;
-        const int doublings = Min(database.failures++, most_doublings);
-        database.not_before = now + Min(first_pause << doublings, longest_pause);
+        database.not_before =
+            now +
+            std::min(first_pause << std::min(database.failures, most_doublings), longest_pause);
+        ++database.failures;
     }
 }
 

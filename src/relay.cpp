@@ -384,6 +384,8 @@ void Relay::leave()
         pg::set_vacancy(post_, pg::Vacancy::no_extension);
     else if (pg::is_held(MyDatabaseId))
         pg::set_vacancy(post_, pg::Vacancy::stepped_aside);
+    else
+        pg::set_vacancy(post_, pg::Vacancy::asked_to_leave);
 }
 
 // What the relay's transactions count on, whatever the database's defaults are.

@@ -14,6 +14,7 @@ const char* reason_of(pg::Vacancy vacancy)
         return "no worker slot is free";
     case pg::Vacancy::stepped_aside:
         return "a command keeps it away";
+    case pg::Vacancy::asked_to_leave:
     case pg::Vacancy::no_extension:
     case pg::Vacancy::none:
         break;

@@ -14,6 +14,8 @@ struct Objects {
     Oid log_sequence;
     Oid token_sequence;
     Oid dedup_keys;
+    Oid batches;
+    Oid leases;
     char schema_name[NAMEDATALEN];
 };
 

@@ -20,7 +20,13 @@ enum Task : uint32 {
 };
 
 // Why a post is without a worker.
-enum class Vacancy : uint32 { none, no_extension, no_worker_slot, stepped_aside };
+enum class Vacancy : uint32 {
+    none, // or an error ended the worker
+    no_extension,
+    no_worker_slot,
+    stepped_aside, // for a command
+    asked_to_leave,
+};
 
 inline constexpr int max_posts = 128;
 

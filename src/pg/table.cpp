@@ -1,5 +1,7 @@
 #include "pg/table.hpp"
 
+#include "pg/catalog.hpp"
+
 #include <cstring>
 
 namespace outbox::pg {
@@ -138,6 +140,29 @@ void insert(TableWriter& writer, int count)
         for (int row = 0; row < count; ++row)
             insert_into_index(writer, i, writer.slots[row]);
     }
+}
+
+bool DirectTable::insert(Oid table, const Datum* values, const bool* nulls)
+{
+    const Relation relation = table_open(table, RowExclusiveLock);
+    if (known_generation_ != catalog_generation()) {
+        const uint64 generation = catalog_generation();
+        is_as_made_ = has_shape(relation, columns_, count_) && is_plain(relation);
+        known_generation_ = generation;
+    }
+    if (is_as_made_) {
+        TableWriter writer = open_writer(relation, 1);
+        TupleTableSlot* slot = fresh_slot(writer, 0);
+        for (int i = 0; i < count_; ++i) {
+            slot->tts_values[i] = values[i];
+            slot->tts_isnull[i] = nulls[i];
+        }
+        ExecStoreVirtualTuple(slot);
+        pg::insert(writer, 1);
+        close_writer(writer);
+    }
+    table_close(relation, NoLock);
+    return is_as_made_;
 }
 
 int primary_key(const TableWriter& writer)

@@ -35,6 +35,25 @@ TupleTableSlot* fresh_slot(TableWriter& writer, int index);
 // Inserts the first `count` slots, each filled and passed to ExecStoreVirtualTuple().
 void insert(TableWriter& writer, int count);
 
+// Inserts one row, past the executor, into a table that has to be as the extension made it. Whether
+// it is, is found out once and again when the catalog changes.
+class DirectTable {
+public:
+    template <int count>
+    constexpr explicit DirectTable(const ColumnShape (&columns)[count])
+        : columns_(columns), count_(count)
+    {}
+
+    // False, and nothing is inserted, if somebody has changed the table.
+    bool insert(Oid table, const Datum* values, const bool* nulls);
+
+private:
+    const ColumnShape* columns_;
+    int count_;
+    uint64 known_generation_ = PG_UINT64_MAX;
+    bool is_as_made_ = false;
+};
+
 // Which of the writer's indexes the primary key is. There must be one.
 int primary_key(const TableWriter& writer);
 

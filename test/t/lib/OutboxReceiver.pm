@@ -15,6 +15,7 @@ our @EXPORT = qw(header field seconds wait_until elapsed create_sink drop_sinks 
   relay_pid write_secrets make_certificates refusal);
 
 my %running;
+my $owner = $$;
 
 # start(NAME, port => N, tls => { cert, key, client_ca }, body_limit => BYTES): listens when it returns.
 sub start
@@ -70,7 +71,8 @@ sub restart
 END
 {
 	local $?;
-	$_->stop for values %running;
+	# Not in a child that has forked and goes.
+	map { $_->stop } $$ == $owner ? values %running : ();
 }
 
 sub url
