@@ -42,13 +42,13 @@ SELECT count(*) AS payment_events FROM outbox_messages WHERE aggregate_type = 'P
 \set ECHO none
 
 \echo
-\echo '5. A reminder for later. It waits outside the log, and enters it when due.'
+\echo '5. A reminder for later. It waits outside the log, and the relay, a background worker, puts it there when due.'
 \set ECHO queries
 SELECT outbox_enqueue('Order', 42, 'ReviewRequested', '{}',
                       available_at => clock_timestamp() + interval '1 second') AS tracking_id;
 SELECT event_type, available_at - clock_timestamp() AS due_in FROM outbox_scheduled;
 SELECT pg_sleep(1.1), 'a second later' AS time;
-SELECT outbox_release_due() AS released;
+SELECT event_type, occurred_at FROM outbox_messages WHERE event_type = 'ReviewRequested';
 \set ECHO none
 
 \echo
@@ -116,11 +116,51 @@ SELECT consumer_name, last_processed_id, lag FROM consumer_offsets ORDER BY 1;
 \set ECHO none
 
 \echo
-\echo '12. Its partitions, a week ahead, made by pg_partman.'
+\echo '12. A sink: the relay brings events to a webhook. This one is at' :receiver
+\echo '    The secret that signs them is in a file of the server''s; the config has only its name.'
+\set ECHO queries
+SELECT outbox_create_sink('shop-webhook', 'http',
+                          jsonb_build_object('url', :'receiver' || '/hook', 'secret', '${secret:shop}'),
+                          event_types => '{OrderShipped,OrderDelivered}');
+CALL outbox_test_sink('shop-webhook');
+\set ECHO none
+\! demo/stage requests 1
+\echo
+\echo '    From now on each commit calls the relay. The receiver says how old an event is: the commit is included.'
+\set ECHO queries
+SELECT outbox_enqueue('Order', 42, 'OrderShipped', '{"parcel": 1}') AS tracking_id;
+\set ECHO none
+\! demo/stage requests 1
+\set ECHO queries
+SELECT outbox_enqueue('Order', 42, 'OrderShipped', '{"parcel": 2}') AS tracking_id;
+\set ECHO none
+\! demo/stage requests 1
+
+\echo
+\echo '13. The receiver goes away. Events wait; nothing is lost, nothing becomes a dead letter.'
+\! demo/stage close
+\set ECHO queries
+SELECT outbox_alter_sink('shop-webhook', backoff_max => '1 second');
+SELECT outbox_enqueue('Order', id, type, '{}') AS tracking_id
+  FROM (VALUES (42, 'OrderDelivered'), (43, 'OrderShipped'), (43, 'OrderDelivered')) AS e (id, type);
+SELECT pg_sleep(1.5), 'a second and a half later' AS time;
+SELECT detail, hint FROM outbox_status() WHERE component = 'sink shop-webhook' \gx
+SELECT aggregate_type || '/' || aggregate_id AS aggregate, event_type, status, attempts
+  FROM outbox_deliveries WHERE consumer_name = 'shop-webhook' ORDER BY id;
+\set ECHO none
+\echo '    It comes back, and they arrive: each aggregate in order, with the ids that outbox_enqueue returned.'
+\! demo/stage open
+\! demo/stage requests 3
+
+\echo
+\echo '14. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
 \set ECHO queries
 SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
   LEFT JOIN outbox_messages m ON m.tableoid = c.oid
  WHERE i.inhparent = 'outbox_messages'::regclass GROUP BY c.oid, c.relname ORDER BY c.relname;
+\set ECHO none
+SELECT pg_sleep(0.2) \g /dev/null
+\set ECHO queries
 SELECT * FROM outbox_status();
 \set ECHO none

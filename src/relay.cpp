@@ -1,6 +1,6 @@
 #include "relay.hpp"
 
-#include "core/error.hpp"
+#include "notify.hpp"
 #include "pg/guc.hpp"
 #include "pg/log_line.hpp"
 #include "pg/posts.hpp"
@@ -35,6 +35,9 @@ using std::chrono::milliseconds;
 // How long requests on the way may take to arrive when the worker is asked to leave.
 constexpr milliseconds farewell{100};
 
+// NOTIFY comes no more often than this.
+constexpr milliseconds between_notifies{20};
+
 // How many scheduled events one transaction moves into the log.
 constexpr int due_at_once = 1000;
 
@@ -59,6 +62,7 @@ private:
     std::size_t share() const;
 
     void release_scheduled();
+    void notify();
     void test_sink();
     void begin_test(int32 consumer);
 
@@ -77,6 +81,8 @@ private:
     bool sinks_changed_ = true;
     TimePoint next_reload_{};
     TimePoint next_scheduled_{};
+    TimePoint next_notify_ = TimePoint::max();
+    TimePoint last_notify_{};
     bool extension_is_gone_ = false;
     bool is_asked_ = false; // to test a sink
     std::unique_ptr<SinkTest> test_;
@@ -94,6 +100,7 @@ void Relay::run()
         if (extension_is_gone_)
             break;
         release_scheduled();
+        notify();
         test_sink();
         for (const auto& route : routes_)
             route->turn(share());
@@ -115,6 +122,10 @@ void Relay::hear_calls()
     for (const auto& route : routes_)
         if (route->definition().types.meets(calls.types))
             route->look();
+    if (!settings::notify)
+        next_notify_ = TimePoint::max();
+    else if (calls.types.meets(TypeSet::all()))
+        next_notify_ = std::min(next_notify_, last_notify_ + between_notifies);
     if ((calls.tasks & pg::task_schedule) != 0)
         next_scheduled_ = {};
     is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
@@ -165,7 +176,7 @@ void Relay::reload()
 void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
 {
     // Before anybody looks: what is committed from now on wakes this worker.
-    TypeSet types;
+    TypeSet types = settings::notify ? TypeSet::all() : TypeSet{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
     pg::set_interest(post_, types);
@@ -256,9 +267,31 @@ void Relay::release_scheduled()
         next_scheduled_ = now + milliseconds(interval);
         pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
     }
-    if (released > 0)
-        for (const auto& route : routes_)
-            route->look();
+    if (released == 0)
+        return;
+    for (const auto& route : routes_)
+        route->look();
+    if (settings::notify)
+        next_notify_ = now;
+}
+
+// ---- outbox.notify
+
+// Once for all that came within a moment.
+void Relay::notify()
+{
+    const TimePoint now = Clock::now();
+    if (now < next_notify_)
+        return;
+    long next = 0;
+    const auto rollback = pg::in_transaction("relay: notifies", [&] { next = notify_listeners(); });
+    if (rollback)
+        pg::log_line(WARNING, "consumers cannot be notified: " + rollback->message);
+    last_notify_ = now;
+    const long interval = settings::relay_interval;
+    next_notify_ =
+        now + milliseconds(rollback ? interval
+                                    : std::clamp<long>(next, between_notifies.count(), interval));
 }
 
 // ---- outbox_test_sink()
@@ -300,7 +333,7 @@ void Relay::begin_test(int32 consumer)
 
 TimePoint Relay::next_turn() const
 {
-    TimePoint next = std::min(next_reload_, next_scheduled_);
+    TimePoint next = std::min({next_reload_, next_scheduled_, next_notify_});
     for (const auto& route : routes_)
         next = std::min(next, route->next_turn());
     if (test_)

@@ -29,7 +29,7 @@ constexpr milliseconds longest_unsettled{10};
 
 // So long after a transaction its commit is flushed, if nobody else has done so: behind what is
 // sent, not in front of it.
-constexpr milliseconds longest_unflushed{5};
+constexpr milliseconds longest_unflushed{20};
 
 // After a transaction that failed.
 constexpr milliseconds pause_after_error{1000};

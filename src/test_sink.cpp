@@ -182,6 +182,7 @@ SinkTest::SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink)
 {
     const sink::Event* events[] = {&event_};
     sink_->send(1, events);
+    sink_->start();
 }
 
 bool SinkTest::work()

@@ -46,8 +46,22 @@ void Courier::add(Event event)
     const std::uint64_t key = lane_of(item->event);
     ++in_hand_;
     bytes_ += item->event.size();
-    lanes_[key].items.push_back(std::move(item));
+    lanes_[key].items.push(std::move(item));
     queue_if_ready(key);
+}
+
+void Courier::Queue::erase(std::size_t i)
+{
+    if (i > 0) {
+        items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(first_ + i));
+        return;
+    }
+    items_[first_++].reset();
+    // Moved together now and then, so that taking from the front costs little.
+    if (first_ * 2 > items_.size()) {
+        items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
+        first_ = 0;
+    }
 }
 
 void Courier::queue_if_ready(std::uint64_t key)
@@ -85,6 +99,7 @@ void Courier::send(TimePoint now)
     const auto may_send = [&] {
         return !gone_ && !finished_ && !is_backing_off(now) && on_the_way_ < may_be_on_the_way();
     };
+    const ParcelId first = next_parcel_;
     while (may_send() && !(returned_.empty() && ready_.empty())) {
         // Whoever came back lets others have their turn in between: it may be to blame.
         const bool goes_again =
@@ -100,6 +115,8 @@ void Courier::send(TimePoint now)
         if (!parcel.shares.empty())
             send(std::move(parcel));
     }
+    if (next_parcel_ != first)
+        sink_->start();
 }
 
 void Courier::send(Parcel parcel)
@@ -110,7 +127,7 @@ void Courier::send(Parcel parcel)
         lane.returned = false;
         lane.on_the_way = share.count;
         for (std::size_t i = 0; i < share.count; ++i)
-            events.push_back(&lane.items[i]->event);
+            events.push_back(&lane.items[i].event);
     }
     const ParcelId id = next_parcel_++;
     parcels_.emplace(id, std::move(parcel));
@@ -122,10 +139,10 @@ void Courier::send(Parcel parcel)
 // company goes alone.
 std::size_t Courier::share_of(const Lane& lane, std::size_t room)
 {
-    if (lane.items.front()->alone)
+    if (lane.items.front().alone)
         return 1;
     std::size_t count = 0;
-    while (count < lane.items.size() && count < room && !lane.items[count]->alone)
+    while (count < lane.items.size() && count < room && !lane.items[count].alone)
         ++count;
     return count;
 }
@@ -146,7 +163,7 @@ Courier::Parcel Courier::fill()
             continue;
         }
         Lane& lane = found->second;
-        alone = lane.items.front()->alone;
+        alone = lane.items.front().alone;
         if (alone && count > 0)
             break;
         ready_.pop_front();
@@ -196,7 +213,7 @@ Verdict Courier::judge(Parcel& parcel, Verdict verdict)
         return verdict;
     Suspicion& suspicion = parcel.is_shared()
                                ? parcel.suspicion
-                               : lanes_.at(parcel.shares.front().lane).items.front()->suspicion;
+                               : lanes_.at(parcel.shares.front().lane).items.front().suspicion;
     // Did others succeed since it failed the last time?
     if (suspicion.met_trouble && delivered_ > suspicion.delivered_before)
         ++suspicion.blame;
@@ -220,7 +237,7 @@ void Courier::settle_orphans(std::uint64_t key)
 {
     Lane& lane = lanes_.at(key);
     for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (lane.items[i]->orphaned)
+        if (lane.items[i].orphaned)
             remove(lane, i);
     queue_if_ready(key);
 }
@@ -229,9 +246,11 @@ void Courier::settle_orphans(std::uint64_t key)
 void Courier::come_back(Parcel parcel)
 {
     const auto is_orphaned = [&](const Share& share) {
-        const auto& items = lanes_.at(share.lane).items;
-        return std::any_of(items.begin(), items.begin() + static_cast<std::ptrdiff_t>(share.count),
-                           [](const auto& item) { return item->orphaned; });
+        const Queue& items = lanes_.at(share.lane).items;
+        for (std::size_t i = 0; i < share.count; ++i)
+            if (items[i].orphaned)
+                return true;
+        return false;
     };
     if (!parcel.is_shared() || std::ranges::any_of(parcel.shares, is_orphaned)) {
         for (const Share& share : parcel.shares)
@@ -250,14 +269,14 @@ void Courier::unpack(const Parcel& parcel)
         Lane& lane = lanes_.at(share.lane);
         lane.returned = false;
         for (std::size_t i = 0; i < share.count; ++i)
-            lane.items[i]->alone = true;
+            lane.items[i].alone = true;
         settle_orphans(share.lane);
     }
 }
 
 void Courier::settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason)
 {
-    const Item& item = *lane.items.front();
+    const Item& item = lane.items.front();
     delivered ? ++delivered_ : ++rejected_;
     if (!item.orphaned) {
         settled_.push_back({{item.event.token, item.event.id}, delivered, reason, key});
@@ -268,10 +287,9 @@ void Courier::settle_front(std::uint64_t key, Lane& lane, bool delivered, const 
 
 void Courier::remove(Lane& lane, std::size_t index)
 {
-    const auto item = lane.items.begin() + static_cast<std::ptrdiff_t>(index);
-    bytes_ -= (*item)->event.size();
+    bytes_ -= lane.items[index].event.size();
     --in_hand_;
-    lane.items.erase(item);
+    lane.items.erase(index);
 }
 
 void Courier::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
@@ -300,8 +318,10 @@ std::vector<Handle> Courier::behind(const Settlement& rejected) const
     std::vector<Handle> handles;
     const auto found = lanes_.find(rejected.lane);
     if (found != lanes_.end())
-        for (const auto& item : found->second.items)
-            handles.push_back({item->event.token, item->event.id});
+        for (std::size_t i = 0; i < found->second.items.size(); ++i) {
+            const Event& event = found->second.items[i].event;
+            handles.push_back({event.token, event.id});
+        }
     return handles;
 }
 
@@ -312,7 +332,7 @@ void Courier::go_on_behind(const Settlement& rejected, std::span<const std::int6
         return;
     Lane& lane = found->second;
     for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (std::ranges::find(parked_ids, lane.items[i]->event.id) != parked_ids.end())
+        if (std::ranges::find(parked_ids, lane.items[i].event.id) != parked_ids.end())
             remove(lane, i);
     lane.held = false;
     queue_if_ready(rejected.lane);
@@ -327,10 +347,10 @@ void Courier::drop_batch(std::int64_t token)
     std::vector<std::uint64_t> touched;
     for (auto& [key, lane] : lanes_) {
         for (std::size_t i = lane.items.size(); i-- > 0;) {
-            if (lane.items[i]->event.token != token)
+            if (lane.items[i].event.token != token)
                 continue;
             if (i < lane.on_the_way)
-                lane.items[i]->orphaned = true;
+                lane.items[i].orphaned = true;
             else
                 remove(lane, i);
         }

@@ -100,10 +100,25 @@ private:
         bool orphaned = false; // its lease is lost: what comes of it is nobody's
     };
 
+    // Most lanes have one item, some have thousands.
+    class Queue {
+    public:
+        bool empty() const { return first_ == items_.size(); }
+        std::size_t size() const { return items_.size() - first_; }
+        Item& operator[](std::size_t i) const { return *items_[first_ + i]; }
+        Item& front() const { return (*this)[0]; }
+        void push(std::unique_ptr<Item> item) { items_.push_back(std::move(item)); }
+        void erase(std::size_t i);
+
+    private:
+        std::vector<std::unique_ptr<Item>> items_;
+        std::size_t first_ = 0; // those before it are gone
+    };
+
     // The events of an aggregate, or one event where order does not matter. At most one parcel with
     // events of a lane is on the way.
     struct Lane {
-        std::deque<std::unique_ptr<Item>> items;
+        Queue items;
         std::size_t on_the_way = 0; // of these, the first ones
         bool held = false;          // behind a rejected event
         bool queued = false;        // in ready_

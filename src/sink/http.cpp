@@ -25,14 +25,6 @@ constexpr std::size_t kept_answer = 512;
     throw Error("58000", std::string(what) + " failed");
 }
 
-void append(curl_slist*& list, const std::string& header)
-{
-    curl_slist* longer = curl_slist_append(list, header.c_str());
-    if (longer == nullptr)
-        throw std::bad_alloc();
-    list = longer;
-}
-
 template <typename Value>
 void set(CURL* easy, CURLoption option, Value value)
 {
@@ -52,7 +44,6 @@ void set_unless_empty(CURL* easy, CURLoption option, const std::string& value)
 
 HttpSink::Transfer::~Transfer()
 {
-    curl_slist_free_all(headers);
     curl_easy_cleanup(easy);
 }
 
@@ -152,13 +143,26 @@ void HttpSink::sign(Transfer& transfer, const std::string& id) const
     std::string signatures;
     for (const WebhookSecret& secret : signing_)
         signatures += (signatures.empty() ? "" : " ") + secret.sign(id, now, transfer.body);
-    append(transfer.headers, "webhook-timestamp: " + std::to_string(now));
-    append(transfer.headers, "webhook-signature: " + signatures);
+    transfer.headers.push_back("webhook-timestamp: " + std::to_string(now));
+    transfer.headers.push_back("webhook-signature: " + signatures);
+}
+
+// The list is libcurl's type, but it need not be libcurl's memory.
+void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
+{
+    // Without this line libcurl asks for leave before it sends a large body.
+    transfer.headers.push_back("Expect:");
+    for (const auto& [name, value] : config_.headers)
+        transfer.headers.push_back(name + ": " + value);
+    sign(transfer, id);
+    transfer.header_list.resize(transfer.headers.size());
+    for (std::size_t i = 0; i < transfer.headers.size(); ++i)
+        transfer.header_list[i] = {transfer.headers[i].data(), &transfer.header_list[i] + 1};
+    transfer.header_list.back().next = nullptr;
 }
 
 void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
 {
-    const SignalsBlocked blocked;
     std::unique_ptr<Transfer> transfer = take_transfer();
     Rendered rendered = render(events, config_.format, surroundings_.source);
     transfer->parcel = parcel;
@@ -167,23 +171,21 @@ void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
     transfer->answered = 0;
     transfer->answer_cut = transfer->denied = false;
     transfer->error[0] = '\0';
-    curl_slist_free_all(std::exchange(transfer->headers, nullptr));
-    // Without this line libcurl asks for leave before it sends a large body.
-    append(transfer->headers, "Expect:");
-    for (const std::string& header : rendered.headers)
-        append(transfer->headers, header);
-    for (const auto& [name, value] : config_.headers)
-        append(transfer->headers, value.empty() ? name + ";" : name + ": " + value);
-    sign(*transfer, rendered.id);
+    transfer->headers = std::move(rendered.headers);
+    add_headers(*transfer, rendered.id);
 
     CURL* easy = transfer->easy;
-    set(easy, CURLOPT_HTTPHEADER, transfer->headers);
+    set(easy, CURLOPT_HTTPHEADER, transfer->header_list.data());
     set(easy, CURLOPT_POSTFIELDS, transfer->body.data());
     set(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
     if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
         fail("curl_multi_add_handle()");
     on_the_way_.emplace(easy, std::move(transfer));
-    // Off it goes, not only when somebody looks at the clock.
+}
+
+void HttpSink::start()
+{
+    const SignalsBlocked blocked;
     int running = 0;
     curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
 }

@@ -26,6 +26,7 @@ public:
     std::size_t parcel_size() const override;
     std::vector<std::string> metadata() const override { return config_.metadata; }
     void send(ParcelId parcel, std::span<const Event* const> events) override;
+    void start() override;
     void work(std::vector<Outcome>& outcomes) override;
     void abandon() override;
 
@@ -33,11 +34,12 @@ private:
     // A transfer on the way, or one that waits to be used again.
     struct Transfer {
         CURL* easy = nullptr;
-        curl_slist* headers = nullptr;
         ParcelId parcel = 0;
         std::string body;
-        std::string answer;       // the beginning of it
-        std::size_t answered = 0; // bytes
+        std::vector<std::string> headers;
+        std::vector<curl_slist> header_list; // as libcurl wants to see them
+        std::string answer;                  // the beginning of it
+        std::size_t answered = 0;            // bytes
         bool answer_cut = false;
         bool denied = false; // the address is one that must not be connected to
         char error[CURL_ERROR_SIZE] = {};
@@ -51,6 +53,7 @@ private:
 
     std::unique_ptr<Transfer> take_transfer();
     void set_up(Transfer& transfer) const;
+    void add_headers(Transfer& transfer, const std::string& id) const;
     void sign(Transfer& transfer, const std::string& id) const;
     Outcome judge(Transfer& transfer, CURLcode result) const;
     Outcome judge_answer(const Transfer& transfer, long status) const;

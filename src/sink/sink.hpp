@@ -52,6 +52,9 @@ public:
     // capacity.
     virtual void send(ParcelId parcel, std::span<const Event* const> events) = 0;
 
+    // What was sent goes out now, and not only when work() is called.
+    virtual void start() = 0;
+
     // Goes on with what is on the way, and adds what has come of it.
     virtual void work(std::vector<Outcome>& outcomes) = 0;
 

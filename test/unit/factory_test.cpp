@@ -1,0 +1,132 @@
+#include "sink/factory.hpp"
+
+#include "core/error.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace std::string_literals;
+
+const std::string plain = R"({"url": "https://hooks.example.org/a"})";
+
+// The SQLSTATE and all text of the error that the body throws.
+template <typename Body>
+std::pair<std::string, std::string> error_of(Body body)
+{
+    try {
+        body();
+    } catch (const outbox::Error& error) {
+        return {error.sqlstate(), error.what() + "|"s + error.detail() + "|" + error.hint()};
+    }
+    return {};
+}
+
+// Nobody should ask for these secrets.
+Secrets no_secrets()
+{
+    ADD_FAILURE() << "asked for the secrets";
+    return Secrets::parse("");
+}
+
+Surroundings allowing(std::string_view hosts)
+{
+    Surroundings surroundings;
+    surroundings.allowed_hosts = AllowedHosts(hosts);
+    return surroundings;
+}
+
+TEST(Factory, KnowsHttpAlone)
+{
+    EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts("")));
+    EXPECT_NE(make_sink("http", plain, no_secrets, {}), nullptr);
+    for (const char* kind : {"", "HTTP", "https", "kafka", "http "}) {
+        const auto [sqlstate, text] = error_of([&] { check_sink(kind, plain, AllowedHosts("")); });
+        EXPECT_EQ(sqlstate, "22023") << kind;
+        EXPECT_NE(text.find("\""s + kind + "\""), std::string::npos) << text;
+        EXPECT_EQ(error_of([&] { make_sink(kind, plain, no_secrets, {}); }).first, "22023") << kind;
+    }
+}
+
+TEST(Factory, RefusesAConfigThatCannotWork)
+{
+    for (const char* config : {"", "[]", "{}", R"({"url": "ftp://example.org"})",
+                               R"({"url": "https://example.org", "retries": 3})"}) {
+        EXPECT_EQ(error_of([&] { check_sink("http", config, AllowedHosts("")); }).first, "22023")
+            << config;
+        EXPECT_EQ(error_of([&] { make_sink("http", config, no_secrets, {}); }).first, "22023")
+            << config;
+    }
+}
+
+TEST(Factory, MakesWhatTheConfigSays)
+{
+    const auto sink = make_sink("http", R"({"url": "https://example.org", "concurrency": 3,
+        "format": "cloudevents-batch", "batch": 7, "metadata": ["region"]})",
+                                no_secrets, {});
+    EXPECT_EQ(sink->capacity(), 3u);
+    EXPECT_EQ(sink->parcel_size(), 7u);
+    EXPECT_EQ(sink->metadata(), std::vector<std::string>{"region"});
+    EXPECT_GE(sink->descriptor(), 0);
+    EXPECT_EQ(make_sink("http", plain, no_secrets, {})->parcel_size(), 1u);
+}
+
+TEST(Factory, AsksForSecretsOnlyIfTheConfigRefersToSome)
+{
+    int asked = 0;
+    const auto load = [&] {
+        ++asked;
+        return Secrets::parse("t = token\n");
+    };
+    make_sink("http", plain, load, {});
+    EXPECT_EQ(asked, 0);
+    make_sink("http", R"({"url": "https://example.org", "headers": {"X": "${secret:t}"}})", load,
+              {});
+    EXPECT_EQ(asked, 1);
+    const char* unknown = R"({"url": "https://example.org/${secret:u}"})";
+    EXPECT_EQ(error_of([&] { make_sink("http", unknown, load, {}); }).first, "42704");
+}
+
+TEST(Factory, ASigningSecretMustBeOne)
+{
+    const char* config = R"({"url": "https://example.org", "secret": "${secret:s}"})";
+    const auto [sqlstate, text] = error_of(
+        [&] { make_sink("http", config, [] { return Secrets::parse("s = hunter2\n"); }, {}); });
+    EXPECT_EQ(sqlstate, "22023");
+    EXPECT_EQ(text.find("hunter2"), std::string::npos);
+}
+
+TEST(Factory, TheHostMustBeAllowed)
+{
+    for (const char* hosts : {"", "*", "hooks.example.org", "*.example.org:443"}) {
+        EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts(hosts))) << hosts;
+        EXPECT_NO_THROW(make_sink("http", plain, no_secrets, allowing(hosts))) << hosts;
+    }
+    for (const char* hosts : {"example.org", "hooks.example.org:80", "other.example.org"}) {
+        const auto [sqlstate, text] =
+            error_of([&] { check_sink("http", plain, AllowedHosts(hosts)); });
+        EXPECT_EQ(sqlstate, "42501") << hosts;
+        EXPECT_NE(text.find("outbox.http_allowed_hosts"), std::string::npos) << text;
+        EXPECT_EQ(error_of([&] { make_sink("http", plain, no_secrets, allowing(hosts)); }).first,
+                  "42501");
+    }
+}
+
+TEST(Factory, AHostFromASecretIsCheckedWhenItIsKnown)
+{
+    for (const char* config :
+         {R"({"url": "${secret:url}"})", R"({"url": "https://${secret:host}/a"})"}) {
+        const auto load = [] {
+            return Secrets::parse("url = https://hunter2.example/a\nhost = hunter2.example\n");
+        };
+        EXPECT_NO_THROW(check_sink("http", config, AllowedHosts("example.org")));
+        EXPECT_NO_THROW(make_sink("http", config, load, allowing("hunter2.example")));
+        const auto [sqlstate, text] =
+            error_of([&] { make_sink("http", config, load, allowing("example.org")); });
+        EXPECT_EQ(sqlstate, "42501");
+        EXPECT_EQ(text.find("hunter2"), std::string::npos) << text;
+    }
+}
+
+} // namespace

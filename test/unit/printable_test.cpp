@@ -1,0 +1,77 @@
+#include "sink/printable.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using outbox::sink::to_printable;
+using namespace std::string_literals;
+
+TEST(Printable, TextStaysAsItIs)
+{
+    for (const char* text : {"", "HTTP 500: try later", "  indented", "Euro € ü 漢字 😀", "\xC2\xA0",
+                             "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
+                             "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "~\x7E"})
+        EXPECT_EQ(to_printable(text), text);
+}
+
+TEST(Printable, IsOneLine)
+{
+    EXPECT_EQ(to_printable("a\nb\r\nc"), "a b  c");
+    EXPECT_EQ(to_printable("a\xE2\x80\xA8"
+                           "b\xE2\x80\xA9"
+                           "c"),
+              "a b c");
+    EXPECT_EQ(to_printable("a\xC2\x85"
+                           "b"),
+              "a b");
+    EXPECT_EQ(to_printable("\xE2\x80\xA7\xE2\x80\xAA"), "\xE2\x80\xA7\xE2\x80\xAA");
+}
+
+TEST(Printable, HasNoControlCharacters)
+{
+    EXPECT_EQ(to_printable("a\0b\x1B[31mc\td\x7F"
+                           "e"s),
+              "a b [31mc d e");
+    EXPECT_EQ(to_printable("\x01\x1F!"), "  !");
+    EXPECT_EQ(to_printable("a\xC2\x80"
+                           "b\xC2\x9F"
+                           "c"),
+              "a b c");
+}
+
+TEST(Printable, EveryByteThatIsNoTextIsAQuestionMark)
+{
+    const std::pair<const char*, const char*> texts[] = {
+        {"a\x80z", "a?z"},             // nothing to continue
+        {"\xBF\xBF", "??"},            //
+        {"\xC3", "?"},                 // cut
+        {"\xC3z", "?z"},               //
+        {"\xE2\x82", "??"},            //
+        {"\xE2\x82z", "??z"},          //
+        {"\xF0\x9F\x98", "???"},       //
+        {"\xF0\x9F\x98z", "???z"},     //
+        {"\xC0\x80", "??"},            // longer than needed
+        {"\xC1\xBF", "??"},            //
+        {"\xE0\x9F\xBF", "???"},       //
+        {"\xF0\x8F\xBF\xBF", "????"},  //
+        {"\xED\xA0\x80", "???"},       // half of a pair
+        {"\xED\xBF\xBF", "???"},       //
+        {"\xF4\x90\x80\x80", "????"},  // beyond the last character
+        {"\xF5\x80\x80\x80", "????"},  //
+        {"\xFE\xFF", "??"},            //
+        {"\xC3\xC3\xA4", "?\xC3\xA4"}, // the next one is whole
+        {"\xF0\x9F\xC3\xA4", "??\xC3\xA4"},
+    };
+    for (const auto& [text, expected] : texts)
+        EXPECT_EQ(to_printable(text), expected);
+}
+
+TEST(Printable, HasNoBlanksAtItsEnd)
+{
+    EXPECT_EQ(to_printable("a b \r\n\t"), "a b");
+    EXPECT_EQ(to_printable("\n\n"), "");
+    EXPECT_EQ(to_printable("a\0\0"s), "a");
+}
+
+} // namespace
