@@ -1146,23 +1146,24 @@ CREATE VIEW @extschema@.outbox_deliveries AS
 SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
        m.event_type, m.occurred_at,
        CASE WHEN d.id IS NOT NULL THEN 'DEAD_LETTER'
-            WHEN s.open AND s.locked_until IS NOT NULL THEN 'PROCESSING'
+            WHEN s.in_hand THEN 'PROCESSING'
             WHEN r.id IS NOT NULL THEN 'RETRY'
             WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id) THEN 'PENDING'
             ELSE 'COMPLETED' END AS status,
        CASE WHEN d.id IS NOT NULL THEN d.attempts
-            WHEN s.open AND s.locked_until IS NOT NULL THEN coalesce(r.attempts, 0) + s.attempts
+            WHEN s.in_hand THEN coalesce(r.attempts, 0) + s.attempts
             WHEN r.id IS NOT NULL THEN r.attempts
             WHEN s.open THEN s.attempts - 1
             ELSE coalesce(s.handed_out, 0) END AS attempts,
        CASE WHEN d.id IS NULL AND r.id IS NULL AND NOT s.open THEN s.acked_at END AS processed_at,
-       CASE WHEN s.open THEN s.locked_until END AS locked_until,
-       CASE WHEN s.open AND s.locked_until IS NOT NULL THEN s.token END AS lock_token,
-       CASE WHEN s.open THEN s.worker END AS worker,
-       coalesce(d.died_at, CASE WHEN s.open THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
+       CASE WHEN s.in_hand THEN s.locked_until END AS locked_until,
+       CASE WHEN s.in_hand THEN s.token END AS lock_token,
+       CASE WHEN s.in_hand THEN s.worker END AS worker,
+       coalesce(d.died_at, CASE WHEN s.in_hand THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
        CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
        coalesce(d.last_error, r.last_error,
-                CASE WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id) THEN t.last_error END)
+                CASE WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id)
+                     THEN coalesce(t.last_error, c.pause_reason) END)
        AS last_error
   FROM @extschema@.outbox_consumers c
   LEFT JOIN @extschema@.outbox_sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
@@ -1173,9 +1174,10 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
   LEFT JOIN @extschema@.outbox_retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
   LEFT JOIN LATERAL (
       SELECT b.token, b.attempts, (count(*) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
-             l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
-             AND coalesce(l.remaining @> m.id, true) AS open
-        FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token)
+             o.open, o.open AND l.locked_until IS NOT NULL AND l.locked_until <> '-infinity' AS in_hand
+        FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token),
+             LATERAL (SELECT l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
+                             AND coalesce(l.remaining @> m.id, true)) o (open)
        WHERE b.consumer_id = c.consumer_id AND b.ids @> m.id
        ORDER BY b.token DESC LIMIT 1) s ON true
  WHERE (c.tenant_id IS NULL OR m.tenant_id = c.tenant_id)
@@ -1305,16 +1307,19 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            NOT c.paused AND coalesce(t.troubles, 0) = 0,
            CASE WHEN c.paused THEN 'paused' || coalesce(': ' || c.pause_reason, '')
                 WHEN t.troubles > 0 THEN
-                    format('in trouble since %s attempts, tried again %s: %s', t.troubles,
+                    format('in trouble, %s times in a row, tried again %s: %s', t.troubles,
                            coalesce('at ' || t.resume_at, 'now'), t.last_error)
                 WHEN t.consumer_id IS NULL THEN 'nothing sent yet'
                 ELSE format('%s delivered, %s rejected, %s in hand', t.delivered, t.rejected, t.in_hand) END,
-           CASE WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Mend it, then call outbox_resume().'
+           CASE WHEN c.paused AND s.home <> @extschema@.outbox_identity()
+                    THEN 'outbox_resume() lets it send from here, too.'
+                WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Mend it, then call outbox_resume().'
                 WHEN c.paused THEN 'outbox_resume() ends the pause.'
                 WHEN t.troubles > 0 THEN 'Its events wait. CALL outbox_test_sink() shows what the receiver says.' END
       FROM @extschema@.outbox_consumers c
+      JOIN @extschema@.outbox_sinks s USING (consumer_id)
       LEFT JOIN @extschema@.outbox_sink_states() t USING (consumer_id)
-     WHERE c.kind <> 'worker' ORDER BY c.name
+     ORDER BY c.name
 $$;
 COMMENT ON FUNCTION outbox_sink_status()
 IS 'internal: the rows of outbox_status() about sinks';

@@ -40,8 +40,11 @@ public:
     bool has_all() const { return at_end_; }
 
 private:
-    // Reads consumer, cursor and leases anew.
+    // Reads consumer, cursor and leases anew; or takes them as they were left.
     void refresh();
+    void believe(const ConsumerState& state);
+    void refresh_behind_lock();
+    void keep(const Progress& progress) const;
     bool lock(int patience);
     void unlock_if_unmoved();
 
@@ -148,6 +151,10 @@ void Claim::unlock_if_unmoved()
 // saves a look before the lock; behind the lock it is looked at anyway.
 bool Claim::recognize()
 {
+    if (const ConsumerState* kept = is_relay() ? request_.relay->kept.find() : nullptr) {
+        consumer_.id = kept->consumer.id;
+        return true;
+    }
     const std::string_view name = pg::to_view(request_.consumer);
     if (known_.name_size == 0 || name != std::string_view(known_.name, known_.name_size))
         return false;
@@ -170,7 +177,7 @@ bool Claim::lock(int patience)
         const int32 consumer = consumer_.id;
         if (!pg::lock_consumer(consumer, patience))
             return false;
-        refresh();
+        refresh_behind_lock();
         remember();
         locked_ = consumer_.id == consumer;
         if (locked_)
@@ -181,7 +188,26 @@ bool Claim::lock(int patience)
 
 void Claim::refresh()
 {
-    const ConsumerState state = read_consumer(request_.consumer);
+    believe(read_consumer(request_.consumer));
+}
+
+void Claim::refresh_behind_lock()
+{
+    if (const ConsumerState* kept = is_relay() ? request_.relay->kept.find() : nullptr)
+        believe(*kept);
+    else
+        refresh();
+}
+
+// Only what is simple is kept: retries come and go without the lock.
+void Claim::keep(const Progress& progress) const
+{
+    if (is_relay() && !has_retries_)
+        request_.relay->kept.keep({consumer_, progress, false, false});
+}
+
+void Claim::believe(const ConsumerState& state)
+{
     consumer_ = state.consumer;
     progress_ = state.progress;
     has_retries_ = state.has_retries;
@@ -440,6 +466,7 @@ Outcome Claim::hand_out_page()
     int handed_out = 0;
     const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
+    const Progress before = progress_;
     int64 limit = request_.batch_size;
     const Page page =
         read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
@@ -454,17 +481,22 @@ Outcome Claim::hand_out_page()
             return true;
         });
     at_end_ = page.at_end;
-    if (handed_out == 0 && !is_worth_remembering(page, known_before))
+    if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
+        keep(before);
         return {};
+    }
     batch.ids = ids.view();
     if (handed_out == 0)
         batch.token = batch.root = draw_tokens(1);
-    if (handed_out == 0 || request_.settle) {
-        add_cursor(consumer_.id, batch, progress_with({}));
-    } else {
+    const bool stays_open = handed_out > 0 && !request_.settle;
+    const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
+    if (stays_open) {
         const Holder holder = this->holder();
-        add_newest_batch(consumer_.id, batch, &holder, progress_with({&batch.token, 1}));
+        add_newest_batch(consumer_.id, batch, &holder, after);
+    } else {
+        add_cursor(consumer_.id, batch, after);
     }
+    keep(after);
     moved_ = true;
     return {handed_out, page.taken > 0};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "hand_out.hpp"
+#include "kept_state.hpp"
 
 namespace outbox {
 
@@ -11,6 +12,7 @@ namespace outbox {
 struct RelayBatches {
     std::span<const int64> in_hand;
     std::span<const int64> settled;
+    KeptState& kept;
 };
 
 struct ClaimRequest {

@@ -288,6 +288,7 @@ void outbox_launcher_main(Datum)
     pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
     BackgroundWorkerUnblockSignals();
     BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
+    SetConfigOption("application_name", "outbox launcher", PGC_USERSET, PGC_S_OVERRIDE);
     outbox::pg::become_launcher();
     outbox::pg::entry([] { outbox::run(); });
     // Not 0, or the postmaster would not start it again.

@@ -7,6 +7,7 @@
 #include "pg/library.hpp"
 #include "pg/shared.hpp"
 #include "pg/wake.hpp"
+#include "sinks.hpp"
 #include "step_aside.hpp"
 #include "test_sink.hpp"
 
@@ -20,7 +21,7 @@ void _PG_init(void);
 void _PG_init()
 {
     outbox::pg::preloaded = process_shared_preload_libraries_in_progress;
-    outbox::settings::define();
+    outbox::settings::define(outbox::is_list_of_hosts);
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
     if (!outbox::pg::preloaded)

@@ -1,5 +1,6 @@
 #include "relay.hpp"
 
+#include "core/error.hpp"
 #include "notify.hpp"
 #include "pg/guc.hpp"
 #include "pg/log_line.hpp"
@@ -41,6 +42,23 @@ constexpr milliseconds between_notifies{20};
 // How many scheduled events one transaction moves into the log.
 constexpr int due_at_once = 1000;
 
+sink::Secrets load_secrets()
+{
+    if (*settings::secrets_file == '\0')
+        throw Error("F0000", "outbox.secrets_file is not set", {},
+                    "It names the file with the secrets that sinks refer to.");
+    return sink::Secrets::load(settings::secrets_file);
+}
+
+// What went wrong, for people: with the hint, if there is one.
+std::string text_of(const std::exception& error)
+{
+    std::string text = error.what();
+    if (const auto* ours = dynamic_cast<const Error*>(&error))
+        text += ours->hint().empty() ? "" : " (" + ours->hint() + ")";
+    return text;
+}
+
 class Relay {
 public:
     explicit Relay(int post) : post_(post) {}
@@ -72,7 +90,7 @@ private:
     void forget_wait_set();
     void read_configuration();
 
-    void fall_silent();
+    static void fall_silent(std::span<const std::unique_ptr<Route>> routes);
     void leave();
 
     int post_;
@@ -129,6 +147,9 @@ void Relay::hear_calls()
     if ((calls.tasks & pg::task_schedule) != 0)
         next_scheduled_ = {};
     is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
+    if ((calls.tasks & pg::task_sinks) != 0)
+        for (const auto& route : routes_)
+            route->look_closely();
     if ((calls.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
         sinks_changed_ = true;
 }
@@ -147,9 +168,7 @@ sink::Surroundings Relay::surroundings() const
 
 std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) const
 {
-    return sink::make_sink(
-        definition.kind, definition.config,
-        [] { return sink::Secrets::load(settings::secrets_file); }, surroundings());
+    return sink::make_sink(definition.kind, definition.config, load_secrets, surroundings());
 }
 
 void Relay::reload()
@@ -186,6 +205,7 @@ void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
             return definition.makes_same_route(routes_[i]->definition());
         });
         if (same == wanted.end()) {
+            fall_silent({&routes_[i], 1});
             close_route(i);
         } else {
             routes_[i]->set_types(same->types);
@@ -195,7 +215,7 @@ void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
     for (const SinkDefinition& definition : wanted)
         open_route(definition);
     for (const auto& route : routes_)
-        route->look_for_retries();
+        route->look_closely();
 }
 
 void Relay::open_route(const SinkDefinition& definition)
@@ -204,7 +224,7 @@ void Relay::open_route(const SinkDefinition& definition)
     try {
         routes_.push_back(std::make_unique<Route>(definition, make_sink(definition)));
     } catch (const std::exception& error) {
-        problem = error.what();
+        problem = text_of(error);
     }
     forget_wait_set();
     if (!problem.empty())
@@ -322,7 +342,7 @@ void Relay::begin_test(int32 consumer)
         if (problem.empty())
             test_ = std::make_unique<SinkTest>(consumer, make_sink(sinks.front()));
     } catch (const std::exception& error) {
-        problem = error.what();
+        problem = text_of(error);
     }
     forget_wait_set();
     if (!problem.empty())
@@ -384,7 +404,7 @@ void Relay::read_configuration()
 {
     ConfigReloadPending = false;
     pg::call([] { ProcessConfigFile(PGC_SIGHUP); });
-    fall_silent();
+    fall_silent(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);
     sinks_changed_ = true;
@@ -394,22 +414,22 @@ void Relay::read_configuration()
 // ---- the end
 
 // Lets what is on the way arrive, if that does not take long.
-void Relay::fall_silent()
+void Relay::fall_silent(std::span<const std::unique_ptr<Route>> routes)
 {
     const TimePoint end = Clock::now() + farewell;
-    for (const auto& route : routes_)
+    for (const auto& route : routes)
         route->finish();
     const auto is_quiet = [](const auto& route) { return route->is_quiet(); };
-    while (!std::ranges::all_of(routes_, is_quiet) && Clock::now() < end) {
+    while (!std::ranges::all_of(routes, is_quiet) && Clock::now() < end) {
         pg_usleep(1000);
-        for (const auto& route : routes_)
+        for (const auto& route : routes)
             route->listen();
     }
 }
 
 void Relay::leave()
 {
-    fall_silent();
+    fall_silent(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);
     clear_board();
@@ -432,6 +452,7 @@ void choose_settings()
         choose("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
     choose("lock_timeout", "500ms");
+    choose("application_name", "outbox relay");
     choose("statement_timeout", "0");
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");

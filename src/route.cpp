@@ -77,12 +77,18 @@ Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
       metadata_(courier_.metadata())
 {}
 
+void Route::look_closely()
+{
+    may_find_something_ = looks_for_retries_ = true;
+    kept_.forget();
+}
+
 void Route::turn(std::size_t memory)
 {
     const TimePoint now = sink::Clock::now();
     courier_.work(now);
     if (now >= next_look_)
-        look_for_retries();
+        look_closely();
     if (is_to_hand_back(now))
         hand_back();
     memory_ = memory;
@@ -175,6 +181,8 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
     Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_.bytes()), metadata_);
+    if (!plan.rejections.empty())
+        kept_.forget();
     Claimed claimed;
     const auto rollback = pg::in_transaction(
         activity_.c_str(),
@@ -187,9 +195,11 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         },
         commit);
     if (rollback) {
+        kept_.forget();
         recover(*rollback, now);
         return;
     }
+    kept_.committed();
     flush_by_ = now + longest_unflushed;
     pg::call([&] { pg::flush_upto(outgoing.flush_needed()); });
     if (claimed.count > 0)
@@ -240,7 +250,7 @@ Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
 {
     constexpr int64 microseconds = 1000;
     outgoing.start();
-    const RelayBatches known = {plan.in_hand, plan.settled_before};
+    const RelayBatches known = {plan.in_hand, plan.settled_before, kept_};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
@@ -282,7 +292,7 @@ void Route::believe(const Plan& plan, TimePoint now)
         courier_.go_on_behind(rejection.settlement, ids);
     }
     if (!plan.rejections.empty())
-        look_for_retries();
+        look_closely();
     for (const int64 token : plan.renewals)
         if (const auto found = batches_.find(token); found != batches_.end())
             found->second.renew_at = now + lease_length() / 3;
@@ -330,7 +340,7 @@ void Route::drop_lost_batches()
             courier_.drop_batch(token);
             batches_.erase(token);
         }
-    look_for_retries();
+    look_closely();
     pg::log_line(LOG,
                  "sink \"" + definition_.name + "\" was moved: what it had in hand is dropped");
 }
@@ -351,7 +361,7 @@ void Route::hand_back()
     courier_.abandon();
     batches_.clear();
     settle_by_ = never;
-    look_for_retries();
+    look_closely();
 }
 
 void Route::close()

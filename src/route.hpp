@@ -24,7 +24,8 @@ public:
 
     // There may be something new in the log, or something that was due.
     void look() { may_find_something_ = true; }
-    void look_for_retries() { may_find_something_ = looks_for_retries_ = true; }
+    // The same, and nothing that is remembered is to be relied on.
+    void look_closely();
 
     // One round: hears what has come of requests, writes it down, claims what comes next, sends it.
     // `memory` is how many bytes of events it may have in hand.
@@ -100,6 +101,7 @@ private:
     std::vector<std::string> metadata_;
     std::map<int64, Batch> batches_;
     std::vector<int64> settled_; // batches that ended since the last claim
+    mutable KeptState kept_;
     std::size_t memory_ = 0;
     bool may_find_something_ = true;
     bool looks_for_retries_ = true;

@@ -47,6 +47,7 @@ int64 place(int32 consumer, const Cursor& cursor)
     batch.token = batch.root = draw_tokens(1);
     add_cursor(consumer, batch, {cursor, {}});
     pg::wake_at_commit();
+    pg::call_relay_at_commit(pg::task_sinks);
     return batch.token;
 }
 

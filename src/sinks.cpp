@@ -109,6 +109,16 @@ void pause_sink(int32 consumer, std::string_view reason)
     pause.execute_now(values);
 }
 
+bool is_list_of_hosts(const char* list)
+{
+    try {
+        const sink::AllowedHosts hosts(list);
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
 } // namespace outbox
 
 // Internal: the identity of this database, for telling it from its copies.

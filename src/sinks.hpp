@@ -33,6 +33,9 @@ void load_sinks(std::vector<SinkDefinition>& sinks);
 // This one, paused or not, if it is there.
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer);
 
+// Can outbox.http_allowed_hosts be this?
+bool is_list_of_hosts(const char* list);
+
 // Stops a sink, and says why. Call inside pg::as_owner().
 void pause_sink(int32 consumer, std::string_view reason);
 

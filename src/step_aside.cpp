@@ -101,6 +101,9 @@ void process(PlannedStmt* statement, const char* text, bool read_only_tree,
 {
     const News news = news_of(statement->utilityStmt);
     make_way(statement->utilityStmt);
+    // Before its locks are gone the relay must know, and afterwards it must look.
+    if (news == News::commits_prepared)
+        pg::wake_now();
     const auto next = next_hook != nullptr ? next_hook : standard_ProcessUtility;
     next(statement, text, read_only_tree, context, parameters, environment, destination,
          completion);

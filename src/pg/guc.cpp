@@ -100,6 +100,16 @@ void define_for_consumers()
                              1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
+bool (*check_hosts)(const char* list);
+
+bool check_allowed_hosts(char** list, void**, GucSource)
+{
+    if (check_hosts(*list))
+        return true;
+    GUC_check_errdetail("A list of hosts such as example.org, *.example.org, [::1]:8080.");
+    return false;
+}
+
 // The background workers. None of this is a session's to change.
 void define_for_relay()
 {
@@ -129,10 +139,10 @@ void define_for_relay()
         "outbox.secrets_file", "The file with the secrets that sinks refer to.",
         "Lines of the form name = value. It must be the server's, mode 0600.", &secrets_file, "",
         PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
-    DefineCustomStringVariable("outbox.http_allowed_hosts",
-                               "The hosts that HTTP sinks may talk to.",
-                               "A list with wildcards such as *.example.org; empty: all.",
-                               &http_allowed_hosts, "", PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.http_allowed_hosts", "The hosts that HTTP sinks may talk to.",
+        "A list with wildcards such as *.example.org; empty: all.", &http_allowed_hosts, "",
+        PGC_SIGHUP, 0, check_allowed_hosts, nullptr, nullptr);
     DefineCustomBoolVariable("outbox.http_deny_private",
                              "Whether HTTP sinks must not talk to loopback and private addresses.",
                              "Judged by the address that a name resolves to.", &http_deny_private,
@@ -148,8 +158,9 @@ std::optional<std::int64_t> tenant_id() noexcept
     return *tenant_value;
 }
 
-void define()
+void define(bool (*hosts)(const char* list))
 {
+    check_hosts = hosts;
     constexpr int day = 24 * 60 * 60;
 
     // Not PGC_USERSET: a tenant that any session may set isolates nobody.

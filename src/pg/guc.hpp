@@ -34,6 +34,7 @@ extern bool http_deny_private;
 // What outbox.tenant_id says; nothing when it is not set.
 std::optional<std::int64_t> tenant_id() noexcept;
 
-void define();
+// `check_hosts` judges outbox.http_allowed_hosts.
+void define(bool (*check_hosts)(const char* list));
 
 } // namespace outbox::settings

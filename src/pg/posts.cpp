@@ -222,6 +222,12 @@ Calls take_calls(int post)
     return calls;
 }
 
+bool is_relay_called(uint32 tasks)
+{
+    Post* post = own_post();
+    return post == nullptr || (pg_atomic_read_u32(&post->tasks) & tasks) != 0;
+}
+
 bool is_held(Oid database)
 {
     for (const pg_atomic_uint32& hold : shared->holds)

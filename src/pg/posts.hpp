@@ -66,6 +66,9 @@ struct Calls {
 };
 Calls take_calls(int post);
 
+// Has this worker been called for one of these, and not heard it yet?
+bool is_relay_called(uint32 tasks);
+
 // Does somebody want the worker of this database away?
 bool is_held(Oid database);
 

@@ -43,24 +43,30 @@ TEST(Printable, HasNoControlCharacters)
 TEST(Printable, EveryByteThatIsNoTextIsAQuestionMark)
 {
     const std::pair<const char*, const char*> texts[] = {
-        {"a\x80z", "a?z"},             // nothing to continue
-        {"\xBF\xBF", "??"},            //
-        {"\xC3", "?"},                 // cut
-        {"\xC3z", "?z"},               //
-        {"\xE2\x82", "??"},            //
-        {"\xE2\x82z", "??z"},          //
-        {"\xF0\x9F\x98", "???"},       //
-        {"\xF0\x9F\x98z", "???z"},     //
-        {"\xC0\x80", "??"},            // longer than needed
-        {"\xC1\xBF", "??"},            //
-        {"\xE0\x9F\xBF", "???"},       //
-        {"\xF0\x8F\xBF\xBF", "????"},  //
-        {"\xED\xA0\x80", "???"},       // half of a pair
-        {"\xED\xBF\xBF", "???"},       //
-        {"\xF4\x90\x80\x80", "????"},  // beyond the last character
-        {"\xF5\x80\x80\x80", "????"},  //
-        {"\xFE\xFF", "??"},            //
-        {"\xC3\xC3\xA4", "?\xC3\xA4"}, // the next one is whole
+        // nothing to continue
+        {"a\x80z", "a?z"},
+        {"\xBF\xBF", "??"},
+        // cut
+        {"\xC3", "?"},
+        {"\xC3z", "?z"},
+        {"\xE2\x82", "??"},
+        {"\xE2\x82z", "??z"},
+        {"\xF0\x9F\x98", "???"},
+        {"\xF0\x9F\x98z", "???z"},
+        // longer than needed
+        {"\xC0\x80", "??"},
+        {"\xC1\xBF", "??"},
+        {"\xE0\x9F\xBF", "???"},
+        {"\xF0\x8F\xBF\xBF", "????"},
+        // half of a pair
+        {"\xED\xA0\x80", "???"},
+        {"\xED\xBF\xBF", "???"},
+        // beyond the last character
+        {"\xF4\x90\x80\x80", "????"},
+        {"\xF5\x80\x80\x80", "????"},
+        {"\xFE\xFF", "??"},
+        // the next one is whole
+        {"\xC3\xC3\xA4", "?\xC3\xA4"},
         {"\xF0\x9F\xC3\xA4", "??\xC3\xA4"},
     };
     for (const auto& [text, expected] : texts)

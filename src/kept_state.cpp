@@ -1,0 +1,84 @@
+#include "kept_state.hpp"
+
+#include "pg/posts.hpp"
+#include "pg/values.hpp"
+
+extern "C" {
+#include "utils/datum.h"
+}
+
+#include <algorithm>
+
+namespace outbox {
+
+namespace {
+
+template <typename T>
+std::span<const T> copy_of(std::span<const T> values)
+{
+    auto* copy = static_cast<T*>(palloc(sizeof(T) * Max(values.size(), std::size_t{1})));
+    std::copy(values.begin(), values.end(), copy);
+    return {copy, values.size()};
+}
+
+std::span<const Datum> copy_of_texts(std::span<const Datum> texts)
+{
+    auto* copy = static_cast<Datum*>(palloc(sizeof(Datum) * Max(texts.size(), std::size_t{1})));
+    for (std::size_t i = 0; i < texts.size(); ++i)
+        copy[i] = datumCopy(texts[i], false, -1);
+    return {copy, texts.size()};
+}
+
+Position copy_of(const Position& position)
+{
+    return {position.seq, copy_of(position.running)};
+}
+
+ConsumerState copy_of(const ConsumerState& state)
+{
+    ConsumerState copy = state;
+    copy.consumer.filter.event_types = copy_of_texts(state.consumer.filter.event_types);
+    copy.consumer.filter.aggregate_types = copy_of_texts(state.consumer.filter.aggregate_types);
+    copy.progress.cursor.passed = copy_of(state.progress.cursor.passed);
+    if (state.progress.cursor.target)
+        copy.progress.cursor.target = copy_of(*state.progress.cursor.target);
+    copy.progress.open_tokens = copy_of(state.progress.open_tokens);
+    return copy;
+}
+
+} // namespace
+
+const ConsumerState* KeptState::find() const
+{
+    if (believed_ < 0 || pg::is_relay_called(pg::task_sinks))
+        return nullptr;
+    return &slots_[believed_].state;
+}
+
+void KeptState::keep(const ConsumerState& state)
+{
+    Slot& slot = slots_[believed_ == 0 ? 1 : 0];
+    if (slot.memory == nullptr)
+        slot.memory =
+            AllocSetContextCreate(TopMemoryContext, "outbox consumer", ALLOCSET_SMALL_SIZES);
+    MemoryContextReset(slot.memory);
+    const MemoryContext before = MemoryContextSwitchTo(slot.memory);
+    slot.state = copy_of(state);
+    MemoryContextSwitchTo(before);
+    has_next_ = true;
+}
+
+void KeptState::committed()
+{
+    if (has_next_)
+        believed_ = believed_ == 0 ? 1 : 0;
+    has_next_ = false;
+}
+
+void KeptState::forget()
+{
+    believed_ = -1;
+    has_next_ = false;
+}
+
+} // namespace outbox
