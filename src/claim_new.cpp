@@ -1,0 +1,145 @@
+#include "claim_steps.hpp"
+
+#include "deal.hpp"
+#include "pg/wake.hpp"
+#include "retries.hpp"
+
+namespace outbox {
+
+namespace {
+
+// How many pages a claim reads in search of something that can be handed out now.
+constexpr int max_pages = 8;
+
+} // namespace
+
+// Is there anybody who could take what would be read?
+bool Claim::can_read_on()
+{
+    if (pages_ == max_pages || !may_read_on(consumer_, leases_.view()))
+        return false;
+    // The relay keeps the order of what it has in hand by itself.
+    if (!consumer_.ordered || consumer_.partitions > 1 || is_relay())
+        return true;
+    return enter(0) && first_of(0) == nullptr;
+}
+
+// Without order, so few batches wait that the workers will soon be out of them?
+bool Claim::runs_low() const
+{
+    std::size_t dealt = 0;
+    for (const Lease& lease : leases_)
+        dealt += lease.dealt;
+    return !consumer_.ordered && consumer_.partitions > 1 &&
+           dealt <= static_cast<std::size_t>(consumer_.partitions);
+}
+
+// The others pick up what is left meanwhile.
+ClaimOutcome Claim::read_ahead()
+{
+    return runs_low() && pages_ == 0 ? read_on() : ClaimOutcome{};
+}
+
+ClaimOutcome Claim::read_on()
+{
+    if (!can_read_on())
+        return {};
+    ++pages_;
+    return consumer_.partitions == 1 ? hand_out_page() : deal_page();
+}
+
+// Is it worth a row to remember how far this one has read, although it hands out nothing?
+bool Claim::is_worth_remembering(const Page& page, Id known_before) const
+{
+    return page.is_worth_remembering() ||
+           progress_.cursor.known_upto() - known_before >= worth_remembering;
+}
+
+// Straight to the caller, in one pass.
+ClaimOutcome Claim::hand_out_page()
+{
+    Batch batch = {};
+    batch.attempts = batch.deliveries = 1;
+    pg::Growing<IdRange> ids;
+    int handed_out = 0;
+    const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
+    const Id known_before = progress_.cursor.known_upto();
+    const Progress before = progress_;
+    int64 limit = request_.batch_size;
+    const Page page =
+        read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
+            if (some_wait && must_wait(consumer_, 0, message, 0))
+                return true;
+            if (handed_out++ == 0)
+                batch.token = batch.root = draw_tokens(1);
+            append_to(ids, message.id());
+            sink_.put(message, {batch.token, locked_until(), 1, false});
+            if (sink_.is_full())
+                limit = 0;
+            return true;
+        });
+    at_end_ = page.at_end;
+    if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
+        keep(before);
+        return {};
+    }
+    batch.ids = ids.view();
+    if (handed_out == 0)
+        batch.token = batch.root = draw_tokens(1);
+    const bool stays_open = handed_out > 0 && !request_.settle;
+    const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
+    if (stays_open) {
+        const Holder holder = this->holder();
+        add_newest_batch(consumer_.id, batch, &holder, after);
+    } else {
+        add_cursor(consumer_.id, batch, after);
+    }
+    keep(after);
+    moved_ = true;
+    return {handed_out, page.taken > 0};
+}
+
+ClaimOutcome Claim::deal_page()
+{
+    const Id known_before = progress_.cursor.known_upto();
+    const Dealt dealt =
+        read_and_deal(consumer_, leases_.view(), request_.batch_size, progress_.cursor);
+    const std::size_t count = dealt.batches.size();
+    if (count == 0 && !is_worth_remembering(dealt.page, known_before))
+        return {};
+
+    Batch batch = {};
+    batch.token = batch.root = draw_tokens(Max(static_cast<int>(count), 1));
+    batch.attempts = batch.deliveries = 1;
+    pg::Growing<int64> tokens;
+    for (std::size_t i = 0; i < count; ++i)
+        tokens.push(batch.token + static_cast<int64>(i));
+    const Progress progress = progress_with(tokens.view());
+    if (count == 0)
+        add_cursor(consumer_.id, batch, progress);
+    for (std::size_t i = 0; i < count; ++i) {
+        batch.token = batch.root = tokens[i];
+        batch.partition = dealt.batches[i].partition;
+        batch.ids = dealt.batches[i].ids;
+        if (i + 1 < count)
+            add_batch(consumer_.id, batch, nullptr);
+        else
+            add_newest_batch(consumer_.id, batch, nullptr, progress);
+    }
+    moved_ = true;
+    pg::wake_at_commit();
+    return {0, count > 0};
+}
+
+Progress Claim::progress_with(std::span<const int64> new_tokens, int64 without) const
+{
+    pg::Growing<int64> open;
+    for (const Lease& lease : leases_)
+        if (lease.token != without)
+            open.push(lease.token);
+    for (const int64 token : new_tokens)
+        open.push(token);
+    return {progress_.cursor, open.view()};
+}
+
+} // namespace outbox
