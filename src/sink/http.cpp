@@ -40,6 +40,14 @@ void set_unless_empty(CURL* easy, CURLoption option, const std::string& value)
         set(easy, option, value.c_str());
 }
 
+// Before version 8 libcurl could lose sight of a request over HTTP/2 that was answered before its
+// body was read, until its time was over.
+bool does_http2_well()
+{
+    constexpr unsigned version_8 = 0x080000;
+    return curl_version_info(CURLVERSION_NOW)->version_num >= version_8;
+}
+
 } // namespace
 
 HttpSink::Transfer::~Transfer()
@@ -98,9 +106,11 @@ void HttpSink::set_up(Transfer& transfer) const
     set(easy, CURLOPT_NOSIGNAL, 1L);
     set(easy, CURLOPT_QUICK_EXIT, 1L);
     set(easy, CURLOPT_NOPROGRESS, 1L);
+    const bool http2 = config_.http2.value_or(does_http2_well());
+    set(easy, CURLOPT_HTTP_VERSION, http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
     // With TLS it is soon known whether one connection can carry many requests. Without, a request
     // that hangs would keep the next one waiting for that.
-    set(easy, CURLOPT_PIPEWAIT, config_.url.starts_with("https:") ? 1L : 0L);
+    set(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
     set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
     set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
     set(easy, CURLOPT_WRITEFUNCTION, on_answer);
@@ -287,7 +297,10 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
 {
     long status = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
-    if (result == CURLE_OK || (transfer.answer_cut && status != 0))
+    // Over HTTP/2 a receiver that does not want to read the body answers and then resets the
+    // stream.
+    const bool was_answered = status != 0 && (transfer.answer_cut || result == CURLE_HTTP2_STREAM);
+    if (result == CURLE_OK || was_answered)
         return judge_answer(transfer, status);
     if (transfer.denied)
         return {transfer.parcel,

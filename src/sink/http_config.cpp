@@ -19,6 +19,7 @@ constexpr std::string_view known_keys[] = {
     "url",     "method",          "format",     "headers",         "metadata",
     "secret",  "previous_secret", "timeout",    "connect_timeout", "concurrency",
     "ca_file", "client_cert",     "client_key", "proxy",           "batch",
+    "http2",
 };
 
 // The sink sets these, and all that begin with ce- or webhook-.
@@ -265,6 +266,7 @@ void parse_target(const Config& config, HttpConfig& parsed)
     parsed.method = config.text("method").value_or(parsed.method);
     if (parsed.method != "POST" && parsed.method != "PUT")
         refuse("config key \"method\" must be POST or PUT");
+    parsed.http2 = config.boolean("http2");
     if (const auto proxy = config.text("proxy")) {
         parsed.proxy = *proxy;
         check_proxy_reference(parsed.proxy);

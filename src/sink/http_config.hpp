@@ -23,7 +23,8 @@ struct HttpConfig {
     std::string client_cert;
     std::string client_key;
     std::string proxy;
-    int batch = 100; // events per request, in batch format
+    std::optional<bool> http2; // over TLS, if the receiver has it; absent: if libcurl does it well
+    int batch = 100;           // events per request, in batch format
 };
 
 // Throws 22023 for everything that could not work or would keep a password in the catalog.
