@@ -158,7 +158,7 @@ Claimed claim(const ClaimRequest& request, MessageSink& sink)
     // The relay sees to that by itself, before anything leaves.
     if (count > 0 && !request.settle && request.relay == nullptr)
         ForceSyncCommit();
-    return {count, claim.has_all()};
+    return {count, claim.may_find_more()};
 }
 
 } // namespace outbox

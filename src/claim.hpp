@@ -28,7 +28,7 @@ struct ClaimRequest {
 
 struct Claimed {
     int count = 0;
-    bool is_all = false; // whatever comes next is yet to be committed, or to become due
+    bool more = false; // may be had right now
 };
 
 // Hands out at most one batch, in the caller's transaction. Call inside pg::as_owner().

@@ -117,7 +117,7 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
         add_newest_batch(consumer_.id, parts[1], nullptr, progress);
         pg::wake_at_commit();
     }
-    moved_ = true;
+    moved_ = more_ = true;
     return {pass_on(parts[0]), true};
 }
 
@@ -148,7 +148,7 @@ ClaimOutcome Claim::hand_out_retries()
     batch.from_retries = true;
     const Holder holder = this->holder();
     add_newest_batch(consumer_.id, batch, &holder, progress_with({&batch.token, 1}));
-    moved_ = true;
+    moved_ = more_ = true;
     return {pass_on(batch), true};
 }
 

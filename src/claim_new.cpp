@@ -66,8 +66,10 @@ ClaimOutcome Claim::hand_out_page()
     const Id known_before = progress_.cursor.known_upto();
     const Progress before = progress_;
     int64 limit = request_.batch_size;
+    // The relay has other sinks to look after, and comes again.
+    const int64 budget = is_relay() ? reading_budget / 10 : reading_budget;
     const Page page =
-        read_page(progress_.cursor, consumer_.filter, limit, [&](const Message& message) {
+        read_page(progress_.cursor, consumer_.filter, limit, budget, [&](const Message& message) {
             if (some_wait && must_wait(consumer_, 0, message, 0))
                 return true;
             if (handed_out++ == 0)
@@ -78,7 +80,7 @@ ClaimOutcome Claim::hand_out_page()
                 limit = 0;
             return true;
         });
-    at_end_ = page.at_end;
+    more_ = !page.at_end;
     if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
         keep(before);
         return {};

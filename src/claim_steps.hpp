@@ -19,8 +19,8 @@ public:
 
     int run();
 
-    // Has it looked at everything there was?
-    bool has_all() const { return at_end_; }
+    // Is there something that it has not looked at, or not handed out?
+    bool may_find_more() const { return more_; }
 
 private:
     // Reads consumer, cursor and leases anew; or takes them as they were left.
@@ -81,7 +81,7 @@ private:
     bool locked_ = false; // the consumer's lock is ours
     bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch
     int pages_ = 0;       // that were read
-    bool at_end_ = false; // of the log
+    bool more_ = false;   // may be had by another claim
 };
 
 } // namespace outbox

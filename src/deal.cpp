@@ -50,19 +50,20 @@ Dealt read_and_deal(const Consumer& consumer, std::span<const Lease> leases, int
     int64 taken = 0;
     int64 limit =
         consumer.ordered ? max_page : Min(size * consumer.partitions * rounds_ahead, max_page);
-    dealt.page = read_page(cursor, consumer.filter, limit, [&](const Message& message) {
-        const int64 place =
-            consumer.ordered ? consumer.partition_of(message) : taken / size % consumer.partitions;
-        Hand& hand = hands[place];
-        append_to(hand.ids, message.id());
-        ++hand.size;
-        ++taken;
-        if (consumer.ordered && hand.has_nothing_else && hand.size == size)
-            limit = taken;
-        if (hand.size == largest)
-            lay_down(place);
-        return true;
-    });
+    dealt.page =
+        read_page(cursor, consumer.filter, limit, reading_budget, [&](const Message& message) {
+            const int64 place = consumer.ordered ? consumer.partition_of(message)
+                                                 : taken / size % consumer.partitions;
+            Hand& hand = hands[place];
+            append_to(hand.ids, message.id());
+            ++hand.size;
+            ++taken;
+            if (consumer.ordered && hand.has_nothing_else && hand.size == size)
+                limit = taken;
+            if (hand.size == largest)
+                lay_down(place);
+            return true;
+        });
     for (int32 place = 0; place < consumer.partitions; ++place)
         if (hands[place].size > 0)
             lay_down(place);

@@ -97,7 +97,8 @@ bool has_waiting_batch(const Consumer& consumer, const pg::Growing<Lease>& lease
 bool has_news(const ConsumerState& state)
 {
     Cursor cursor = state.progress.cursor;
-    return read_page(cursor, state.consumer.filter, 1, [](const Message&) { return true; })
+    return read_page(cursor, state.consumer.filter, 1, reading_budget,
+                     [](const Message&) { return true; })
         .is_worth_remembering();
 }
 
@@ -148,10 +149,11 @@ int peek(Datum name, int max_rows, MessageSink& sink)
             peek_at_batch(consumer, lease, out);
     if (!out.is_full()) {
         Cursor cursor = state.progress.cursor;
-        read_page(cursor, state.consumer.filter, out.left(), [&](const Message& message) {
-            out.put(message, 1);
-            return true;
-        });
+        read_page(cursor, state.consumer.filter, out.left(), reading_budget,
+                  [&](const Message& message) {
+                      out.put(message, 1);
+                      return true;
+                  });
     }
     return max_rows - out.left();
 }

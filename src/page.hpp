@@ -37,13 +37,13 @@ void set_target(Cursor& cursor, const pg::Moment& moment);
 void pass_target(Cursor& cursor);
 
 // Reads until `take` has taken `limit` messages, which it may lower on the way, and moves the
-// cursor. `take` says whether it has taken the message. Needs the consumer's lock if the cursor is
-// to be kept; call inside pg::as_owner().
+// cursor; or until `budget` messages were looked at. `take` says whether it has taken the message.
+// Needs the consumer's lock if the cursor is to be kept; call inside pg::as_owner().
 template <typename Take>
-Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, Take&& take)
+Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 budget, Take&& take)
 {
     Page page;
-    const auto goes_on = [&] { return page.taken < limit && page.examined < reading_budget; };
+    const auto goes_on = [&] { return page.taken < limit && page.examined < budget; };
     View view = open_view();
     // At most twice: the rest of an older target, and if nothing is left of that, the newest.
     for (bool newest = false; !newest && page.taken == 0 && goes_on();) {

@@ -2,6 +2,7 @@
 #include "pg/guard.hpp"
 #include "pg/guc.hpp"
 #include "pg/posts.hpp"
+#include "pg/transaction.hpp"
 #include "relay.hpp"
 
 extern "C" {
@@ -19,6 +20,19 @@ extern "C" {
 namespace outbox {
 
 namespace {
+
+// The loop sees to it, unless the process waits for a standby that does not answer.
+void asked_to_leave(SIGNAL_ARGS)
+{
+    const int saved_errno = errno;
+    ShutdownRequestPending = true;
+    if (pg::is_committing) {
+        ProcDiePending = true;
+        InterruptPending = true;
+    }
+    SetLatch(MyLatch);
+    errno = saved_errno;
+}
 
 // What the relay's transactions count on, whatever the database's defaults are.
 void choose_settings()
@@ -71,7 +85,7 @@ void outbox_relay_main(Datum post)
     using namespace outbox;
     const int number = DatumGetInt32(post);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+    pqsignal(SIGTERM, asked_to_leave);
     BackgroundWorkerUnblockSignals();
     BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
     if (!pg::take_post(number))

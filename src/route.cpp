@@ -143,6 +143,8 @@ Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
         if (!settles)
             break;
         ++plan.settled;
+        if (!batches_.contains(one.handle.token))
+            continue;
         if (one.delivered) {
             plan.delivered[one.handle.token].push_back(one.handle.id);
             continue;
@@ -207,7 +209,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     believe(plan, now);
     take(outgoing, now);
     if (claims)
-        may_find_something_ = claimed.count > 0 && !claimed.is_all;
+        may_find_something_ = claimed.more;
     if (plan.looks_for_retries) {
         const int64 interval = settings::relay_interval;
         const int64 due = plan.next_retry == DT_NOEND

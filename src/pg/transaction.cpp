@@ -2,10 +2,15 @@
 
 extern "C" {
 #include "pgstat.h"
+#include "postmaster/interrupt.h"
 #include "utils/backend_status.h"
 }
 
-namespace outbox::pg::detail {
+namespace outbox::pg {
+
+volatile sig_atomic_t is_committing = false;
+
+namespace detail {
 
 namespace {
 
@@ -31,20 +36,29 @@ void begin(const char* activity)
 void commit(bool waits)
 {
     PopActiveSnapshot();
+    is_committing = true;
     if (!waits)
         synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
+    else if (ShutdownRequestPending)
+        synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
     CommitTransactionCommand();
+    is_committing = false;
     synchronous_commit = wanted;
+    // If the wait for a standby was cut short, nobody may act on what was committed.
+    CHECK_FOR_INTERRUPTS();
     pgstat_report_activity(STATE_IDLE, nullptr);
     MemoryContextSwitchTo(before);
 }
 
 void roll_back()
 {
+    is_committing = false;
     synchronous_commit = wanted;
     AbortCurrentTransaction();
     pgstat_report_activity(STATE_IDLE, nullptr);
     MemoryContextSwitchTo(before);
 }
 
-} // namespace outbox::pg::detail
+} // namespace detail
+
+} // namespace outbox::pg

@@ -9,6 +9,10 @@
 
 namespace outbox::pg {
 
+// Is this process waiting for a commit to be confirmed, perhaps by a standby that is away? Whoever
+// wants it to end must then interrupt it.
+extern volatile sig_atomic_t is_committing;
+
 namespace detail {
 
 void begin(const char* activity);

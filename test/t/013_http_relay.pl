@@ -305,5 +305,14 @@ my (%times);
 $times{"$_->{path} $_->{id}"}++ for grep { $_->{answer} =~ /^2/ && $_->{id} } $receiver->records;
 is(scalar(grep { $_ > 1 } values %times), 0, 'and nothing was accepted twice');
 
+# A sink that wants little of a large backlog reads on by itself, and does not keep the others waiting.
+sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind = 'http'");
+sql("SELECT count(outbox_enqueue('Order', i::text, 'Boring', '{}')) FROM generate_series(1, 60000) i");
+my $rare = event('Rare', 'far behind');
+sql('ALTER SYSTEM SET outbox.relay_interval = \'1h\'');
+$node->reload;
+create_sink($node, 'rare', { url => $receiver->url('/rare') }, "event_types => ARRAY['Rare'], start_at => 'earliest'");
+ok(request('/rare', $rare), 'a sink finds the one event it wants behind 60,000 that it does not want');
+
 $node->stop;
 done_testing();

@@ -161,5 +161,20 @@ for my $mode ('fast', 'smart')
 		"what hung before a $mode shutdown is delivered after it");
 }
 
+# A standby that must confirm every commit and is not there.
+$node->safe_psql('postgres', 'DROP DATABASE IF EXISTS copy');
+$node->append_conf('postgresql.conf', "synchronous_standby_names = 'nowhere'\n");
+$node->reload;
+sleep 0.5;
+$node->safe_psql('shop', 'SET synchronous_commit = local; ' . enqueue('unconfirmed'));
+sleep 0.5;
+promptly('a fast shutdown while no standby confirms', sub { $node->stop('fast') });
+is(scalar(grep { header($_, 'ce-partitionkey') eq 'unconfirmed' } $receiver->records('/shop')), 0,
+	'what no standby has is not published');
+$node->append_conf('postgresql.conf', "synchronous_standby_names = ''\n");
+$node->start;
+ok(wait_until(sub { grep { header($_, 'ce-partitionkey') eq 'unconfirmed' } $receiver->records('/shop') }),
+	'but when none has to confirm it');
+
 $node->stop;
 done_testing();
