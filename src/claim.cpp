@@ -42,7 +42,7 @@ int Claim::run()
             outcome = (this->*step)();
             if (outcome.handed_out > 0)
                 return outcome.handed_out;
-            if (outcome.changed)
+            if (outcome.changed || busy_)
                 break;
         }
         if (!outcome.changed) {
@@ -89,13 +89,17 @@ bool Claim::lock(int patience)
 {
     for (;;) {
         const int32 consumer = consumer_.id;
-        if (!pg::lock_consumer(consumer, patience))
+        if (!pg::lock_consumer(consumer, patience)) {
+            busy_ = true;
             return false;
+        }
         refresh_behind_lock();
         remember();
         locked_ = consumer_.id == consumer;
+        // For the relay, one of the same name that came later is another sink.
+        const bool is_another = is_relay() && consumer_.id != request_.relay->consumer;
         if (locked_)
-            return !consumer_.paused;
+            return !consumer_.paused && !is_another;
         pg::unlock_consumer(consumer);
     }
 }
@@ -158,7 +162,7 @@ Claimed claim(const ClaimRequest& request, MessageSink& sink)
     // The relay sees to that by itself, before anything leaves.
     if (count > 0 && !request.settle && request.relay == nullptr)
         ForceSyncCommit();
-    return {count, claim.may_find_more()};
+    return {count, claim.may_find_more(), claim.was_busy()};
 }
 
 } // namespace outbox

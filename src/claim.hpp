@@ -10,6 +10,7 @@ namespace outbox {
 // Tokens in ascending order. What is in neither list, and open, was left behind by a relay that is
 // gone, or by this one.
 struct RelayBatches {
+    int32 consumer;
     std::span<const int64> in_hand;
     std::span<const int64> settled;
     KeptState& kept;
@@ -29,6 +30,7 @@ struct ClaimRequest {
 struct Claimed {
     int count = 0;
     bool more = false; // may be had right now
+    bool busy = false; // somebody else had a lock: look again soon
 };
 
 // Hands out at most one batch, in the caller's transaction. Call inside pg::as_owner().

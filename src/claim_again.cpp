@@ -69,10 +69,17 @@ ClaimOutcome Claim::take_over_expired()
 {
     const pg::Growing<Lease> candidates = leases_;
     for (const Lease& lease : candidates) {
-        if (!is_left_behind(lease) || !enter(lease.partition))
+        if (!is_left_behind(lease))
             continue;
-        if (const auto batch = lock_for_takeover(lease.token, is_relay() ? DT_NOEND : now_))
+        const auto batch = enter(lease.partition)
+                               ? lock_for_takeover(lease.token, is_relay() ? DT_NOEND : now_)
+                               : std::nullopt;
+        if (batch)
             return take_over(*batch, lease);
+        // What comes later must not pass it.
+        busy_ = is_relay();
+        if (busy_)
+            return {};
     }
     return {};
 }

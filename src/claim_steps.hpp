@@ -21,6 +21,7 @@ public:
 
     // Is there something that it has not looked at, or not handed out?
     bool may_find_more() const { return more_; }
+    bool was_busy() const { return busy_; }
 
 private:
     // Reads consumer, cursor and leases anew; or takes them as they were left.
@@ -82,6 +83,7 @@ private:
     bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch
     int pages_ = 0;       // that were read
     bool more_ = false;   // may be had by another claim
+    bool busy_ = false;   // another had what this one needs
 };
 
 } // namespace outbox

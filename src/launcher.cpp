@@ -43,6 +43,7 @@ struct Database {
     bool listed; // in the last look at pg_database
     bool active; // a relay was started, and has not been seen to end
     bool lacks_extension;
+    bool has_news; // since its relay was started
     int post;
     BackgroundWorkerHandle* handle;
     TimestampTz started_at;
@@ -135,7 +136,8 @@ void note_end(Database& database, TimestampTz now)
     database.handle = nullptr;
     database.not_before = now;
     if (vacancy == pg::Vacancy::no_extension) {
-        database.lacks_extension = true;
+        // Unless it has come while the relay was leaving.
+        database.lacks_extension = !database.has_news;
         pg::free_post(database.post);
         database.post = -1;
     } else if (vacancy == pg::Vacancy::asked_to_leave) {
@@ -191,6 +193,7 @@ void start(Database& database, TimestampTz now)
     }
     pg::set_vacancy(database.post, pg::Vacancy::none);
     database.active = true;
+    database.has_news = false;
     database.started_at = now;
 }
 
@@ -228,8 +231,10 @@ void hear_news()
 {
     const pg::News news = pg::take_news();
     for (int i = 0; i < databases.count; ++i)
-        if (news.several || databases.all[i].oid == news.database)
+        if (news.several || databases.all[i].oid == news.database) {
             databases.all[i].lacks_extension = false;
+            databases.all[i].has_news = true;
+        }
 }
 
 void wait_until(TimestampTz time)

@@ -13,6 +13,15 @@ constexpr int64 microseconds_to_2000 =
 std::string_view in_utf8(std::string_view text)
 {
     const int length = static_cast<int>(text.size());
+    // A database that does not know its encoding may hold anything.
+    if (GetDatabaseEncoding() == PG_SQL_ASCII &&
+        !pg_verify_mbstr(PG_UTF8, text.data(), length, true)) {
+        char* readable = pnstrdup(text.data(), text.size());
+        for (char* at = readable; at < readable + length; ++at)
+            if (IS_HIGHBIT_SET(*at))
+                *at = '?';
+        return {readable, text.size()};
+    }
     const char* converted = pg_server_to_any(const_cast<char*>(text.data()), length, PG_UTF8);
     return converted == text.data() ? text : std::string_view(converted);
 }

@@ -33,6 +33,8 @@ constexpr milliseconds farewell{100};
 // NOTIFY comes no more often than this.
 constexpr milliseconds between_notifies{20};
 
+constexpr milliseconds pause_after_error{1000};
+
 // How many scheduled events one transaction moves into the log.
 constexpr int due_at_once = 1000;
 
@@ -176,9 +178,11 @@ void Relay::reload()
     next_reload_ = Clock::now() + milliseconds(settings::relay_interval);
     sinks_changed_ = false;
     if (rollback) {
-        extension_is_gone_ = rollback->sqlstate == ERRCODE_UNDEFINED_OBJECT;
-        if (!extension_is_gone_)
+        extension_is_gone_ = !pg::is_installed();
+        if (!extension_is_gone_) {
+            next_reload_ = Clock::now() + pause_after_error;
             pg::log_line(WARNING, "the sinks cannot be read: " + rollback->message);
+        }
         return;
     }
     database_ = name;
@@ -276,7 +280,10 @@ void Relay::release_scheduled()
         next = milliseconds_to_next_due();
     });
     const int64 interval = settings::relay_interval;
-    next_scheduled_ = now + milliseconds(std::clamp<int64>(next, 0, interval));
+    // One that is due and was not released is in somebody else's hands.
+    const int64 least = released > 0 ? 0 : 100;
+    next_scheduled_ =
+        now + milliseconds(std::clamp<int64>(next, next > least ? 0 : least, interval));
     if (rollback) {
         next_scheduled_ = now + milliseconds(interval);
         pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
@@ -398,7 +405,10 @@ void Relay::wait()
 void Relay::read_configuration()
 {
     ConfigReloadPending = false;
-    pg::call([] { ProcessConfigFile(PGC_SIGHUP); });
+    pg::call([] {
+        ProcessConfigFile(PGC_SIGHUP);
+        choose_settings();
+    });
     fall_silent(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);

@@ -34,14 +34,17 @@ void asked_to_leave(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
+} // namespace
+
 // What the relay's transactions count on, whatever the database's defaults are.
 void choose_settings()
 {
     const auto choose = [](const char* name, const char* value) {
         SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
     };
-    // What is published must be durable. Anything stronger is the DBA's choice.
-    if (synchronous_commit < SYNCHRONOUS_COMMIT_ON)
+    // What is published must be durable. Anything stronger is the DBA's choice, until the next
+    // reload.
+    if (synchronous_commit != SYNCHRONOUS_COMMIT_REMOTE_APPLY)
         choose("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
     choose("lock_timeout", "500ms");
@@ -50,8 +53,6 @@ void choose_settings()
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");
 }
-
-} // namespace
 
 bool is_served(const char* database)
 {

@@ -31,8 +31,14 @@ constexpr milliseconds longest_unsettled{10};
 // sent, not in front of it.
 constexpr milliseconds longest_unflushed{20};
 
+// While somebody else has the consumer's lock.
+constexpr milliseconds pause_while_busy{20};
+
 // After a transaction that failed.
 constexpr milliseconds pause_after_error{1000};
+
+// After a lease that was lost.
+constexpr milliseconds pause_after_loss{100};
 
 // How often the board is written while only numbers change.
 constexpr milliseconds between_shows{100};
@@ -87,8 +93,10 @@ void Route::turn(std::size_t memory)
 {
     const TimePoint now = sink::Clock::now();
     courier_.work(now);
-    if (now >= next_look_)
+    if (now >= next_look_) {
+        next_look_ = now + milliseconds(settings::relay_interval);
         look_closely();
+    }
     if (is_to_hand_back(now))
         hand_back();
     memory_ = memory;
@@ -202,6 +210,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         return;
     }
     kept_.committed();
+    problem_.clear();
     flush_by_ = now + longest_unflushed;
     pg::call([&] { pg::flush_upto(outgoing.flush_needed()); });
     if (claimed.count > 0)
@@ -209,7 +218,9 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     believe(plan, now);
     take(outgoing, now);
     if (claims)
-        may_find_something_ = claimed.more;
+        may_find_something_ = claimed.more || claimed.busy;
+    if (claimed.busy)
+        retry_at_ = now + pause_while_busy;
     if (plan.looks_for_retries) {
         const int64 interval = settings::relay_interval;
         const int64 due = plan.next_retry == DT_NOEND
@@ -252,7 +263,7 @@ Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
 {
     constexpr int64 microseconds = 1000;
     outgoing.start();
-    const RelayBatches known = {plan.in_hand, plan.settled_before, kept_};
+    const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before, kept_};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
@@ -282,8 +293,13 @@ void Route::believe(const Plan& plan, TimePoint now)
     courier_.forget_settled(plan.settled);
     if (courier_.settled().empty())
         settle_by_ = never;
-    for (const auto& [token, ids] : plan.delivered)
+    for (const auto& [token, ids] : plan.delivered) {
+        // What waited behind a retry may have its turn now.
+        if (const auto found = batches_.find(token);
+            found != batches_.end() && !found->second.from_log)
+            look_closely();
         count_down(token, ids.size());
+    }
     for (const Rejection& rejection : plan.rejections) {
         count_down(rejection.settlement.handle.token, 1);
         std::vector<int64> ids;
@@ -320,6 +336,7 @@ void Route::recover(const pg::Rollback& rollback, TimePoint now)
         return;
     }
     retry_at_ = now + pause_after_error;
+    problem_ = rollback.message;
     pg::log_line(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
 }
 
@@ -337,11 +354,17 @@ void Route::drop_lost_batches()
                 open.push_back(lease.token);
         }))
         open.clear();
+    // If none was, something else is wrong with one of them: then all are dropped, and taken over.
+    if (open.size() == tokens.size())
+        open.clear();
     for (const int64 token : tokens)
         if (std::ranges::find(open, token) == open.end()) {
             courier_.drop_batch(token);
             batches_.erase(token);
         }
+    if (courier_.settled().empty())
+        settle_by_ = never;
+    retry_at_ = sink::Clock::now() + pause_after_loss;
     look_closely();
     pg::log_line(LOG,
                  "sink \"" + definition_.name + "\" was moved: what it had in hand is dropped");
@@ -405,7 +428,7 @@ void Route::tell(TimePoint now)
     state.consumer = definition_.consumer;
     state.in_hand = static_cast<int32>(courier_.in_hand());
     state.on_the_way = static_cast<int32>(courier_.on_the_way());
-    state.troubles = courier_.troubles();
+    state.troubles = courier_.troubles() + !problem_.empty();
     state.delivered = static_cast<int64>(courier_.delivered());
     state.rejected = static_cast<int64>(courier_.rejected());
     const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
@@ -425,7 +448,7 @@ void Route::tell(TimePoint now)
     state.last_error_at = shown_.last_error_at;
     if (state.troubles > shown_.troubles)
         state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = courier_.last_trouble();
+    const std::string& error = problem_.empty() ? courier_.last_trouble() : problem_;
     error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
                                      PG_UTF8, error.data(), static_cast<int>(error.size()),
                                      SinkState::max_error - 1)));

@@ -109,6 +109,7 @@ private:
     sink::TimePoint settle_by_ = never; // something waits to be written down
     sink::TimePoint flush_by_ = never;  // the last commit
     sink::TimePoint retry_at_{};        // after a failed transaction
+    std::string problem_;               // of the last transaction, if it failed
     bool in_trouble_ = false;
     SinkState shown_ = {};
     sink::TimePoint show_at_ = never;

@@ -2,6 +2,7 @@
 
 #include "hand_out.hpp"
 #include "pg/errors.hpp"
+#include "pg/posts.hpp"
 #include "pg/spi.hpp"
 #include "pg/values.hpp"
 #include "pg/wake.hpp"
@@ -49,7 +50,8 @@ enum : int {
     q_ids,
     q_consumer,
     q_name,
-    q_ordered
+    q_ordered,
+    q_kind
 };
 
 void check_held(int64 token, const pg::Row& row)
@@ -71,7 +73,7 @@ Held hold(int64 token)
 {
     static constinit pg::Statement lock{
         "SELECT l.acked_at, l.superseded_by, l.locked_until, l.remaining, l.failed, b.partition,"
-        " b.attempts, b.deliveries, b.from_retries, b.ids, c.consumer_id, c.name, c.ordered"
+        " b.attempts, b.deliveries, b.from_retries, b.ids, c.consumer_id, c.name, c.ordered, c.kind"
         " FROM @schema@.outbox_leases l"
         " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " JOIN @schema@.outbox_consumers c ON c.consumer_id = l.consumer_id"
@@ -82,6 +84,8 @@ Held hold(int64 token)
         refuse(pg::token_unknown, token, "is unknown",
                "It was never given out, its consumer is gone, or it was settled long ago.");
     const pg::Row row(0);
+    if (pg::to_view(row.get(q_kind)) != "worker" && !pg::is_relay())
+        refuse(pg::token_unknown, token, "is the relay's", "Nobody else settles what a sink has.");
     check_held(token, row);
 
     Held held;

@@ -59,8 +59,10 @@ bool ask(int32 consumer)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
     Question* question = find(MyDatabaseId);
-    // One whose asker has gone away is nobody's.
-    const bool is_free = question == nullptr || BackendPidGetProc(question->asker) == nullptr;
+    // One whose asker has gone away, or was interrupted, is nobody's.
+    const bool is_free = question == nullptr || question->state == Question::answered ||
+                         question->asker == MyProcPid ||
+                         BackendPidGetProc(question->asker) == nullptr;
     if (question == nullptr)
         question = find(InvalidOid);
     const bool asked = is_free && question != nullptr;

@@ -13,10 +13,14 @@ namespace outbox::pg {
 XLogRecPtr flush_needed_for(uint64 full_xid)
 {
     const auto xid = static_cast<TransactionId>(full_xid);
+    const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
+    constexpr uint64 half = uint64{1} << 31;
     XLogRecPtr position = InvalidXLogRecPtr;
-    // What is older than the commit log is durable: it was truncated behind a flush.
+    // One that is yet to come is another cluster's, from before a restore. What is older than the
+    // commit log is durable, too: it was truncated behind a flush. (As in xid8funcs.c.)
     LWLockAcquire(XactTruncationLock, LW_SHARED);
-    if (TransactionIdIsNormal(xid) && !TransactionIdPrecedes(xid, oldest_logged_xid()))
+    if (TransactionIdIsNormal(xid) && full_xid < next && next - full_xid < half &&
+        !TransactionIdPrecedes(xid, oldest_logged_xid()))
         position = TransactionIdGetCommitLSN(xid);
     LWLockRelease(XactTruncationLock);
     return position;

@@ -109,6 +109,9 @@ void worker_leaves(int, Datum post)
 
 void take_hold(Oid database)
 {
+    for (int i = 0; i < max_holds; ++i)
+        if (hold_is_mine[i] && pg_atomic_read_u32(&shared->holds[i]) == database)
+            return;
     for (int i = 0; i < max_holds; ++i) {
         uint32 expected = InvalidOid;
         if (pg_atomic_compare_exchange_u32(&shared->holds[i], &expected, database)) {
@@ -119,8 +122,7 @@ void take_hold(Oid database)
             return;
         }
     }
-    ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY),
-                    errmsg("too many commands keep relays away at the same time")));
+    // Without a place the command goes on, and finds the relay in its way as it would any session.
 }
 
 } // namespace
@@ -202,7 +204,7 @@ void leave_post(int post)
     for (pg_atomic_uint64& word : mine.interest)
         pg_atomic_write_u64(&word, 0);
     pg_atomic_exchange_u32(&mine.pid, 0);
-    call_launcher(pg_atomic_read_u32(&mine.database));
+    set_latch(&shared->launcher_latch);
 }
 
 void set_interest(int post, const TypeSet& types)
@@ -220,6 +222,12 @@ Calls take_calls(int post)
         if (pg_atomic_read_u64(&mine.types[i]) != 0)
             calls.types.words[i] = pg_atomic_exchange_u64(&mine.types[i], 0);
     return calls;
+}
+
+bool is_relay()
+{
+    Post* post = own_post();
+    return post != nullptr && pg_atomic_read_u32(&post->pid) == static_cast<uint32>(MyProcPid);
 }
 
 bool is_relay_called(uint32 tasks)
@@ -240,7 +248,7 @@ void call_relay(const TypeSet& types, uint32 tasks) noexcept
 {
     Post* post = own_post();
     // A relay knows of its own doings.
-    if (post == nullptr || pg_atomic_read_u32(&post->pid) == static_cast<uint32>(MyProcPid))
+    if (post == nullptr || is_relay())
         return;
     bool wanted = tasks != 0;
     if (tasks != 0)

@@ -66,6 +66,9 @@ struct Calls {
 };
 Calls take_calls(int post);
 
+// Is this process the relay of its database?
+bool is_relay();
+
 // Has this worker been called for one of these, and not heard it yet?
 bool is_relay_called(uint32 tasks);
 

@@ -1,5 +1,7 @@
 #include "pg/transaction.hpp"
 
+#include "pg/catalog.hpp"
+
 extern "C" {
 #include "pgstat.h"
 #include "postmaster/interrupt.h"
@@ -60,5 +62,18 @@ void roll_back()
 }
 
 } // namespace detail
+
+bool is_installed()
+{
+    const MemoryContext context = CurrentMemoryContext;
+    bool found = false;
+    call([&] {
+        StartTransactionCommand();
+        found = find_objects().has_value();
+        CommitTransactionCommand();
+        MemoryContextSwitchTo(context);
+    });
+    return found;
+}
 
 } // namespace outbox::pg

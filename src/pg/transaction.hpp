@@ -21,6 +21,9 @@ void roll_back();
 
 } // namespace detail
 
+// Does this database have the extension?
+bool is_installed();
+
 // Does a commit return when it is durable, or before?
 enum class Commit { durable, soon };
 

@@ -186,7 +186,7 @@ void Courier::arrive(const Outcome& outcome, TimePoint now)
     --on_the_way_;
     for (const Share& share : parcel.shares)
         lanes_.at(share.lane).on_the_way = 0;
-    switch (judge(parcel, outcome.verdict)) {
+    switch (judge(parcel, outcome)) {
     case Verdict::delivered:
         troubles_ = 0;
         resume_at_ = {};
@@ -207,10 +207,10 @@ void Courier::arrive(const Outcome& outcome, TimePoint now)
 }
 
 // Trouble that meets one parcel again and again, while others succeed, is no trouble of the sink's.
-Verdict Courier::judge(Parcel& parcel, Verdict verdict)
+Verdict Courier::judge(Parcel& parcel, const Outcome& outcome)
 {
-    if (verdict != Verdict::trouble)
-        return verdict;
+    if (outcome.verdict != Verdict::trouble || !outcome.may_be_its_own)
+        return outcome.verdict;
     Suspicion& suspicion = parcel.is_shared()
                                ? parcel.suspicion
                                : lanes_.at(parcel.shares.front().lane).items.front().suspicion;

@@ -148,7 +148,7 @@ private:
     static std::size_t share_of(const Lane& lane, std::size_t room);
     Parcel fill();
     void arrive(const Outcome& outcome, TimePoint now);
-    Verdict judge(Parcel& parcel, Verdict verdict);
+    Verdict judge(Parcel& parcel, const Outcome& outcome);
     void settle(const Parcel& parcel, bool delivered, const std::string& reason);
     void come_back(Parcel parcel);
     void unpack(const Parcel& parcel);

@@ -19,7 +19,7 @@ void check_host(const std::string& url, const AllowedHosts& allowed)
 {
     const Endpoint endpoint = endpoint_of(url);
     if (!allowed.allows(endpoint.host, endpoint.port))
-        throw Error("42501", "outbox.http_allowed_hosts does not allow this url's host", {},
+        throw Error("42501", "outbox.http_allowed_hosts does not allow this host", {},
                     "The host must be in that list, which is set in the server's configuration.");
 }
 
@@ -28,8 +28,9 @@ void check_host(const std::string& url, const AllowedHosts& allowed)
 void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
 {
     const HttpConfig parsed = parse(kind, config);
-    if (!has_secret_reference(parsed.url))
-        check_host(parsed.url, allowed_hosts);
+    for (const std::string& url : {parsed.url, parsed.proxy})
+        if (!url.empty() && !has_secret_reference(url))
+            check_host(url, allowed_hosts);
 }
 
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
@@ -39,7 +40,9 @@ std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
     HttpConfig parsed = parse(kind, config);
     Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
     parsed = resolve(std::move(parsed), secrets);
-    check_host(parsed.url, surroundings.allowed_hosts);
+    for (const std::string& url : {parsed.url, parsed.proxy})
+        if (!url.empty())
+            check_host(url, surroundings.allowed_hosts);
     return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
 }
 

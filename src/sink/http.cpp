@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "sink/cloudevents.hpp"
+#include "sink/file.hpp"
 #include "sink/http_outcome.hpp"
 #include "sink/printable.hpp"
 #include "sink/signals.hpp"
@@ -36,8 +37,16 @@ void set(CURL* easy, CURLoption option, Value value)
 
 void set_unless_empty(CURL* easy, CURLoption option, const std::string& value)
 {
-    if (!value.empty())
-        set(easy, option, value.c_str());
+    if (value.empty())
+        return;
+    curl_blob blob = {const_cast<char*>(value.data()), value.size(), CURL_BLOB_NOCOPY};
+    set(easy, option, &blob);
+}
+
+// libcurl would read a file by itself, and wait for a pipe for ever.
+std::string content_of(const char* what, const std::string& path)
+{
+    return path.empty() ? std::string() : read_small_file(what, path);
 }
 
 // Before version 8 libcurl could lose sight of a request over HTTP/2 that was answered before its
@@ -62,6 +71,9 @@ HttpSink::HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings
     for (const std::string& secret : {config_.secret, config_.previous_secret})
         if (!secret.empty())
             signing_.push_back(WebhookSecret::parse(secret));
+    ca_ = content_of("ca_file", config_.ca_file);
+    client_cert_ = content_of("client_cert", config_.client_cert);
+    client_key_ = content_of("client_key", config_.client_key);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_ < 0)
         fail("epoll_create1()");
@@ -119,9 +131,9 @@ void HttpSink::set_up(Transfer& transfer) const
     set(easy, CURLOPT_PRIVATE, &transfer);
     // An empty proxy: the server's environment has no say.
     set(easy, CURLOPT_PROXY, config_.proxy.c_str());
-    set_unless_empty(easy, CURLOPT_CAINFO, config_.ca_file);
-    set_unless_empty(easy, CURLOPT_SSLCERT, config_.client_cert);
-    set_unless_empty(easy, CURLOPT_SSLKEY, config_.client_key);
+    set_unless_empty(easy, CURLOPT_CAINFO_BLOB, ca_);
+    set_unless_empty(easy, CURLOPT_SSLCERT_BLOB, client_cert_);
+    set_unless_empty(easy, CURLOPT_SSLKEY_BLOB, client_key_);
     if (surroundings_.deny_private) {
         set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
         set(easy, CURLOPT_OPENSOCKETDATA, &transfer);
@@ -308,7 +320,13 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
                 "the host has a private address, and outbox.http_deny_private is on",
                 {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
-    return {transfer.parcel, Verdict::trouble, presentable(why), {}};
+    curl_off_t connected = 0;
+    curl_easy_getinfo(transfer.easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
+    return {transfer.parcel,
+            Verdict::trouble,
+            presentable(why),
+            {},
+            result == CURLE_OPERATION_TIMEDOUT && connected > 0};
 }
 
 Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
@@ -316,6 +334,8 @@ Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
     Outcome outcome{transfer.parcel, judge_status(status), "HTTP " + std::to_string(status), {}};
     if (outcome.verdict == Verdict::delivered)
         return outcome;
+    constexpr long first_server_error = 500;
+    outcome.may_be_its_own = status >= first_server_error;
     if (!transfer.answer.empty())
         outcome.reason = presentable(outcome.reason + ": " + transfer.answer);
     curl_header* header = nullptr;

@@ -68,6 +68,9 @@ private:
     Secrets secrets_;
     Surroundings surroundings_;
     std::vector<WebhookSecret> signing_;
+    std::string ca_; // certificates and key, as they were in their files
+    std::string client_cert_;
+    std::string client_key_;
     int epoll_ = -1;
     CURLM* multi_ = nullptr;
     std::optional<TimePoint> timer_;

@@ -1,13 +1,12 @@
 #include "sink/secrets.hpp"
 
 #include "core/error.hpp"
+#include "sink/file.hpp"
 
 #include <algorithm>
-#include <cerrno>
 #include <fcntl.h>
 #include <optional>
 #include <sys/stat.h>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -18,7 +17,6 @@ namespace {
 
 constexpr std::string_view opening = "${secret:";
 constexpr std::size_t max_name_bytes = 63;
-constexpr std::size_t max_file_bytes = 1 << 20;
 constexpr std::size_t min_redacted_bytes = 4;
 
 bool is_name(std::string_view name)
@@ -92,71 +90,15 @@ std::optional<std::string> parse_value(std::string_view text)
                 "or -.");
 }
 
-class Descriptor {
-public:
-    explicit Descriptor(int fd) : fd_(fd) {}
-    ~Descriptor()
-    {
-        if (fd_ >= 0)
-            close(fd_);
-    }
-    Descriptor(const Descriptor&) = delete;
-    Descriptor& operator=(const Descriptor&) = delete;
-
-    int get() const { return fd_; }
-
-private:
-    int fd_;
-};
-
-[[noreturn]] void refuse_file(const std::string& path, const std::string& why, std::string hint)
+// What others can read or replace is no secret.
+void check_owner(const std::string& path, const struct stat& status)
 {
-    throw Error("F0000", "could not use secrets file \"" + path + "\": " + why, {},
-                std::move(hint));
-}
-
-[[noreturn]] void refuse_file(const std::string& path, int error)
-{
-    if (error == ELOOP)
-        refuse_file(path, "it is a symbolic link", "Name the file itself.");
-    refuse_file(path, std::generic_category().message(error),
-                "The file must exist and be readable by the user that runs the server.");
-}
-
-// Looks at the open file, so that it cannot be exchanged between the look and the read.
-void check_file(const std::string& path, int fd)
-{
-    struct stat status;
-    if (fstat(fd, &status) != 0)
-        refuse_file(path, errno);
-    if (!S_ISREG(status.st_mode))
-        refuse_file(path, "it is not a regular file", "Name a regular file.");
     if (status.st_uid != geteuid())
-        refuse_file(path, "it belongs to another user",
+        refuse_file("secrets file", path, "it belongs to another user",
                     "The file must belong to the user that runs the server.");
     if ((status.st_mode & 077) != 0)
-        refuse_file(path, "others have access to it", "Make it private with chmod 600.");
-    if (status.st_size > static_cast<off_t>(max_file_bytes))
-        refuse_file(path, "it is larger than 1 MiB", "Keep nothing but secrets in it.");
-}
-
-std::string read_file(const std::string& path, int fd)
-{
-    std::string text;
-    std::vector<char> buffer(64 * 1024);
-    for (;;) {
-        const ssize_t size = read(fd, buffer.data(), buffer.size());
-        if (size < 0 && errno == EINTR)
-            continue;
-        if (size < 0)
-            refuse_file(path, errno);
-        if (size == 0)
-            return text;
-        text.append(buffer.data(), static_cast<std::size_t>(size));
-        // It may have grown since it was looked at.
-        if (text.size() > max_file_bytes)
-            refuse_file(path, "it is larger than 1 MiB", "Keep nothing but secrets in it.");
-    }
+        refuse_file("secrets file", path, "others have access to it",
+                    "Make it private with chmod 600.");
 }
 
 } // namespace
@@ -187,12 +129,8 @@ Secrets Secrets::parse(std::string_view text)
 
 Secrets Secrets::load(const std::string& path)
 {
-    // Not blocking: opening a pipe would wait for somebody to write to it.
-    const Descriptor file(open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK));
-    if (file.get() < 0)
-        refuse_file(path, errno);
-    check_file(path, file.get());
-    return parse(read_file(path, file.get()));
+    return parse(read_small_file("secrets file", path, O_NOFOLLOW,
+                                 [&](const struct stat& status) { check_owner(path, status); }));
 }
 
 const std::string* Secrets::find(std::string_view name) const

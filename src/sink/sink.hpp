@@ -26,6 +26,9 @@ struct Outcome {
     Verdict verdict;
     std::string reason; // for people: what the receiver said
     std::optional<std::chrono::seconds> retry_after;
+
+    // Trouble that one event can bring about by itself, such as an error inside the receiver.
+    bool may_be_its_own = false;
 };
 
 class Sink {

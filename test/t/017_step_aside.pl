@@ -12,7 +12,7 @@ use Time::HiRes qw(time sleep);
 
 my $receiver = OutboxReceiver->start('receiver');
 # No timer: whatever happens is done for a reason. Leases of a worker that was stopped are over soon.
-my $node = start_node('main', no_extension => 1,
+my $node = start_node('main', no_extension => 1, init => { allows_streaming => 1 },
 	conf => "outbox.relay_interval = '1h'\noutbox.lease = '3s'\noutbox.backoff_base = '100ms'\noutbox.backoff_max = '500ms'\nautovacuum = off\nmax_worker_processes = 16\n");
 
 sub sql

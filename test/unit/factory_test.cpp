@@ -113,6 +113,45 @@ TEST(Factory, TheHostMustBeAllowed)
     }
 }
 
+std::string through(const std::string& proxy)
+{
+    return R"({"url": "https://hooks.example.org/a", "proxy": ")" + proxy + "\"}";
+}
+
+void expect_proxy_to_be_checked(const std::string& proxy)
+{
+    SCOPED_TRACE(proxy);
+    const std::string config = through(proxy);
+    const auto load = [] { return Secrets::parse("pw = hunter2\nproxy = http://proxy:3128\n"); };
+    for (const char* hosts : {"", "*.example.org proxy", "*.example.org proxy:3128"}) {
+        EXPECT_NO_THROW(check_sink("http", config, AllowedHosts(hosts)));
+        EXPECT_NO_THROW(make_sink("http", config, load, allowing(hosts)));
+    }
+    for (const char* hosts : {"*.example.org", "*.example.org proxy:3129"}) {
+        const auto [sqlstate, text] =
+            error_of([&] { make_sink("http", config, load, allowing(hosts)); });
+        EXPECT_EQ(sqlstate, "42501");
+        EXPECT_EQ(text.find("hunter2"), std::string::npos) << text;
+        if (!has_secret_reference(proxy)) {
+            EXPECT_EQ(error_of([&] { check_sink("http", config, AllowedHosts(hosts)); }).first,
+                      "42501");
+        }
+    }
+}
+
+TEST(Factory, AProxyMustBeAllowedToo)
+{
+    expect_proxy_to_be_checked("http://proxy:3128");
+    expect_proxy_to_be_checked("${secret:proxy}");
+}
+
+TEST(Factory, DISABLED_AProxyMayHaveAnotherSchemeOrAUser)
+{
+    for (const char* proxy :
+         {"proxy:3128", "socks5h://proxy:3128", "http://user:${secret:pw}@proxy:3128"})
+        expect_proxy_to_be_checked(proxy);
+}
+
 TEST(Factory, AHostFromASecretIsCheckedWhenItIsKnown)
 {
     for (const char* config :

@@ -305,10 +305,12 @@ private:
 };
 
 // What one request meets that is answered like this.
-Outcome outcome_of(Reply reply)
+Outcome outcome_of(Reply reply, int timeout_ms = 30'000)
 {
     const Server server(always(std::move(reply)));
-    return Sender(config_for(server)).try_one();
+    HttpConfig config = config_for(server);
+    config.timeout_ms = timeout_ms;
+    return Sender(config).try_one();
 }
 
 template <typename Condition>
@@ -490,6 +492,16 @@ TEST(HttpSink, TheStatusDecides)
     EXPECT_EQ(outcome_of(status(410, "moved on")).reason, "HTTP 410: moved on");
 }
 
+// A wrong url or credential, or too many requests, meet every event.
+TEST(HttpSink, AnEventCanBeTheCauseOfAServerErrorOrOfAnAnswerThatDoesNotCome)
+{
+    for (const int code : {500, 502, 503, 504, 599})
+        EXPECT_TRUE(outcome_of(status(code)).may_be_its_own) << code;
+    for (const int code : {301, 307, 401, 403, 404, 405, 407, 408, 425, 429})
+        EXPECT_FALSE(outcome_of(status(code)).may_be_its_own) << code;
+    EXPECT_TRUE(outcome_of(silence, 100).may_be_its_own);
+}
+
 TEST(HttpSink, RedirectsAreNotFollowed)
 {
     const Server other(always(status(200)));
@@ -528,6 +540,7 @@ TEST(HttpSink, WhereNobodyListensIsTrouble)
     config.url = Server(always(silence)).url(); // no longer
     const Outcome outcome = Sender(config).try_one();
     EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_FALSE(outcome.may_be_its_own);
     EXPECT_NE(outcome.reason.find("127.0.0.1"), std::string::npos) << outcome.reason;
 }
 
@@ -555,9 +568,9 @@ TEST(HttpSink, AnAnswerOf64KiBIsReadWhole)
 {
     const Server server(always(status(200, std::string(65536, 'x'))));
     Sender sender(config_for(server));
-    sender.try_one(1);
-    sender.try_one(2);
-    EXPECT_EQ(server.connections(), 1);
+    for (int id = 1; id <= 3; ++id)
+        EXPECT_EQ(sender.try_one(id).verdict, Verdict::delivered);
+    EXPECT_EQ(server.connections(), 1); // none was broken off
 }
 
 TEST(HttpSink, WhoDoesNotAnswerInTimeIsInTrouble)
@@ -720,6 +733,7 @@ TEST(HttpSink, APrivateAddressIsNotCalledWhenThatIsDenied)
     for (int id = 1; id <= 2; ++id) {
         const Outcome outcome = sender.try_one(id);
         EXPECT_EQ(outcome.verdict, Verdict::trouble);
+        EXPECT_FALSE(outcome.may_be_its_own);
         EXPECT_NE(outcome.reason.find("outbox.http_deny_private"), std::string::npos)
             << outcome.reason;
     }
