@@ -300,7 +300,10 @@ void Courier::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
         ++troubles_;
         backed_off_at_ = now;
         const auto pause = std::chrono::microseconds(policy_.pause(troubles_, chance_()));
-        resume_at_ = now + std::max<Clock::duration>(pause, shortest_pause * troubles_);
+        const auto longest = std::chrono::microseconds(policy_.backoff_max);
+        const Clock::duration least = std::min<Clock::duration>(
+            shortest_pause * troubles_, std::max<Clock::duration>(longest, shortest_pause));
+        resume_at_ = now + std::max<Clock::duration>(pause, least);
     }
     if (outcome.retry_after)
         asked_to_wait_ = std::max(asked_to_wait_, now + *outcome.retry_after);
@@ -393,12 +396,22 @@ std::size_t Courier::wanted() const
     return std::clamp(sink_->capacity() * sink_->parcel_size() * 4, min_window, max_window);
 }
 
+// Is there a lane whose next event has not met trouble? What has might be bad by itself, and could
+// not tell whether the sink is back.
+bool Courier::has_fresh_lane() const
+{
+    return std::ranges::any_of(lanes_, [](const auto& entry) {
+        const Lane& lane = entry.second;
+        return !lane.items.empty() && !lane.returned && !lane.items.front().suspicion.met_trouble;
+    });
+}
+
 bool Courier::wants_more(TimePoint now) const
 {
     if (gone_ || is_backing_off(now))
         return false;
     if (troubles_ > 0)
-        return lanes_.size() < probes && in_hand_ < wanted();
+        return in_hand_ < wanted() && !has_fresh_lane();
     // One aggregate that has many events must not keep the others away.
     const bool has_few_lanes = lanes_.size() < sink_->capacity() * sink_->parcel_size();
     return in_hand_ < (has_few_lanes ? max_window : wanted() / 2);

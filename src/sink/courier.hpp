@@ -156,6 +156,7 @@ private:
     void settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason);
     void back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now);
     void remove(Lane& lane, std::size_t index);
+    bool has_fresh_lane() const;
 
     std::unique_ptr<Sink> sink_;
     bool ordered_;

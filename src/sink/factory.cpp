@@ -15,9 +15,8 @@ HttpConfig parse(std::string_view kind, std::string_view config)
     return parse_http_config(Config::parse(config));
 }
 
-void check_host(const std::string& url, const AllowedHosts& allowed)
+void check_host(const Endpoint& endpoint, const AllowedHosts& allowed)
 {
-    const Endpoint endpoint = endpoint_of(url);
     if (!allowed.allows(endpoint.host, endpoint.port))
         throw Error("42501", "outbox.http_allowed_hosts does not allow this host", {},
                     "The host must be in that list, which is set in the server's configuration.");
@@ -28,9 +27,10 @@ void check_host(const std::string& url, const AllowedHosts& allowed)
 void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
 {
     const HttpConfig parsed = parse(kind, config);
-    for (const std::string& url : {parsed.url, parsed.proxy})
-        if (!url.empty() && !has_secret_reference(url))
-            check_host(url, allowed_hosts);
+    if (!has_secret_reference(parsed.url))
+        check_host(endpoint_of(parsed.url), allowed_hosts);
+    if (!parsed.proxy.empty() && !has_secret_reference(parsed.proxy))
+        check_host(endpoint_of_proxy(parsed.proxy), allowed_hosts);
 }
 
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
@@ -40,9 +40,9 @@ std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
     HttpConfig parsed = parse(kind, config);
     Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
     parsed = resolve(std::move(parsed), secrets);
-    for (const std::string& url : {parsed.url, parsed.proxy})
-        if (!url.empty())
-            check_host(url, surroundings.allowed_hosts);
+    check_host(endpoint_of(parsed.url), surroundings.allowed_hosts);
+    if (!parsed.proxy.empty())
+        check_host(endpoint_of_proxy(parsed.proxy), surroundings.allowed_hosts);
     return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
 }
 

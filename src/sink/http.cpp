@@ -21,6 +21,9 @@ namespace {
 constexpr std::size_t max_answer = 64 * 1024;
 constexpr std::size_t kept_answer = 512;
 
+// What is searched for secrets before it is cut: a cut secret would not be recognized.
+constexpr std::size_t searched_answer = 8 * 1024;
+
 [[noreturn]] void fail(const char* what)
 {
     throw Error("58000", std::string(what) + " failed");
@@ -210,6 +213,9 @@ void HttpSink::start()
     const SignalsBlocked blocked;
     int running = 0;
     curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
+    // What has been answered already makes no socket readable.
+    if (static_cast<std::size_t>(running) < on_the_way_.size())
+        timer_ = Clock::now();
 }
 
 // ---- libcurl's wishes
@@ -249,7 +255,7 @@ std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count,
     auto& transfer = *static_cast<Transfer*>(user);
     const std::size_t bytes = size * count;
     transfer.answer.append(
-        data, std::min(bytes, kept_answer - std::min(transfer.answer.size(), kept_answer)));
+        data, std::min(bytes, searched_answer - std::min(transfer.answer.size(), searched_answer)));
     transfer.answered += bytes;
     if (transfer.answered > max_answer) {
         transfer.answer_cut = true;
@@ -347,7 +353,7 @@ Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
 std::string HttpSink::presentable(std::string text) const
 {
     secrets_.redact(text);
-    return to_printable(text);
+    return to_printable(std::string_view(text).substr(0, kept_answer));
 }
 
 void HttpSink::abandon()

@@ -124,12 +124,20 @@ ParsedUrl check_url(const std::string& url)
     return parsed;
 }
 
-void check_proxy(const std::string& proxy)
+ParsedUrl check_proxy(const std::string& proxy)
 {
     check_characters("proxy", proxy);
-    const ParsedUrl parsed("proxy", proxy, CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME);
+    ParsedUrl parsed("proxy", proxy, CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME);
     if (!is_one_of(lower(parsed.part(CURLUPART_SCHEME)), proxy_schemes))
         refuse("config key \"proxy\" must be the URL of an HTTP or SOCKS proxy");
+    return parsed;
+}
+
+Endpoint endpoint_of(const ParsedUrl& parsed, const std::string& port)
+{
+    Endpoint endpoint{parsed.part(CURLUPART_HOST), 0};
+    std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+    return endpoint;
 }
 
 // The password of a proxy's userinfo, or all of it if it has none. A reference has a colon too.
@@ -333,10 +341,16 @@ HttpConfig resolve(HttpConfig config, const Secrets& secrets)
 Endpoint endpoint_of(const std::string& url)
 {
     const ParsedUrl parsed = check_url(url);
-    const std::string port = parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT);
-    Endpoint endpoint{parsed.part(CURLUPART_HOST), 0};
-    std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
-    return endpoint;
+    return endpoint_of(parsed, parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT));
+}
+
+Endpoint endpoint_of_proxy(const std::string& proxy)
+{
+    // libcurl takes this port for every kind of proxy.
+    constexpr const char* default_port = "1080";
+    const ParsedUrl parsed = check_proxy(proxy);
+    const std::string port = parsed.part(CURLUPART_PORT);
+    return endpoint_of(parsed, port.empty() ? default_port : port);
 }
 
 } // namespace outbox::sink

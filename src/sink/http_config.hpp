@@ -40,5 +40,6 @@ struct Endpoint {
 };
 
 Endpoint endpoint_of(const std::string& url);
+Endpoint endpoint_of_proxy(const std::string& proxy);
 
 } // namespace outbox::sink

@@ -401,7 +401,7 @@ TEST(Courier, ARetryAtOnceLeavesTheSinkAMoment)
 }
 
 // backoff_max is the longest pause, also in an outage of many rounds.
-TEST(Courier, DISABLED_NoPauseIsLongerThanTheLimit)
+TEST(Courier, NoPauseIsLongerThanTheLimit)
 {
     Stage stage({}, {10, 0, 50'000, 100'000, 0});
     stage.add_apart({1});
@@ -582,7 +582,7 @@ TEST(Courier, OneBadEventDoesNotKeepTheOthersAway)
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(Courier, DISABLED_TwoBadEventsDoNotKeepTheOthersAway)
+TEST(Courier, TwoBadEventsDoNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -590,7 +590,7 @@ TEST(Courier, DISABLED_TwoBadEventsDoNotKeepTheOthersAway)
 }
 
 // The answer to the parcel is that to its first event.
-TEST(Courier, DISABLED_ABadParcelDoesNotKeepTheOthersAway)
+TEST(Courier, ABadParcelDoesNotKeepTheOthersAway)
 {
     Stage stage({.parcel_size = 3});
     stage.add_apart({1, 2001, 2002});

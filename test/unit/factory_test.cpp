@@ -145,7 +145,7 @@ TEST(Factory, AProxyMustBeAllowedToo)
     expect_proxy_to_be_checked("${secret:proxy}");
 }
 
-TEST(Factory, DISABLED_AProxyMayHaveAnotherSchemeOrAUser)
+TEST(Factory, AProxyMayHaveAnotherSchemeOrAUser)
 {
     for (const char* proxy :
          {"proxy:3128", "socks5h://proxy:3128", "http://user:${secret:pw}@proxy:3128"})

@@ -1,0 +1,95 @@
+# What could bring a relay out of step: other people's hands, other clusters' numbers, receivers that
+# are busy, and work that never comes.
+use strict;
+use warnings;
+use IPC::Run;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use OutboxReceiver;
+use OutboxTest;
+
+my $receiver = OutboxReceiver->start('receiver');
+my $node = start_node('main', conf => "outbox.relay_interval = '1s'\noutbox.backoff_base = '20ms'\noutbox.backoff_max = '50ms'\n");
+$node->safe_psql('postgres', 'SELECT outbox_setup(); CREATE ROLE worker LOGIN');
+$node->safe_psql('postgres', q{SELECT outbox_grant('worker', 'consumer')});
+
+sub sql { return $node->safe_psql('postgres', @_) }
+
+# Clock ticks that a process has used.
+sub ticks
+{
+	my ($pid) = @_;
+	my @fields = split / /, slurp_file("/proc/$pid/stat") =~ s/^.*\) //sr;
+	return $fields[11] + $fields[12];
+}
+
+# A receiver that is busy is nobody's fault.
+create_sink($node, 'busy', { url => $receiver->url('/busy') }, 'max_attempts => 2');
+$receiver->control({ path => '/busy', probability => 0.7, do => 'status', status => 429 });
+sql("SELECT count(outbox_enqueue('Order', i::text, 'OrderConfirmed', '{}')) FROM generate_series(1, 40) i");
+ok(wait_until(sub { scalar($receiver->accepted_ids('/busy')) >= 40 }, 30), 'all that a receiver was too busy for arrives in the end');
+is(sql('SELECT count(*) FROM outbox_messages_dlq'), 0, 'and none of it is a dead letter');
+sql("SELECT outbox_drop_sink('busy')");
+
+# Only the relay settles what it has in hand.
+$receiver->control({ path => '/mine', do => 'hang' });
+create_sink($node, 'mine', { url => $receiver->url('/mine') });
+my $id = sql("SELECT outbox_enqueue('Order', 'mine', 'OrderConfirmed', '{}')");
+wait_until(sub { $receiver->records('/mine') });
+my $token = sql('SELECT max(token) FROM outbox_leases');
+for my $call ("outbox_ack($token)", "outbox_release($token)", "outbox_heartbeat($token)", "outbox_fail($token, 1, 'no')")
+{
+	my ($status, undef, $error) = $node->psql('postgres', "SET ROLE worker; \\set VERBOSITY verbose\nSELECT $call");
+	like($error, qr/OB002/, "$call is refused to others");
+}
+
+# While a request hangs, and there is more than it may have in hand, the relay sleeps.
+sql("SELECT count(outbox_enqueue('Order', 'mine', 'OrderConfirmed', '{}')) FROM generate_series(1, 12000)");
+sleep 2;
+my $pid = relay_pid($node, 'postgres');
+my $before = ticks($pid);
+sleep 3;
+cmp_ok(ticks($pid) - $before, '<', 60, 'a relay that can do nothing does nothing');
+$receiver->control();
+$receiver->drop_connections;
+ok(wait_until(sub { scalar($receiver->accepted_ids('/mine')) >= 12001 }, 60), 'and goes on when it can');
+sql("SELECT outbox_drop_sink('mine')");
+
+# A scheduled event that somebody is about to cancel is due, and cannot be released.
+my $scheduled = sql("SELECT outbox_enqueue('Order', 'later', 'OrderConfirmed', '{}', available_at => clock_timestamp() + interval '1 second')");
+my $session = IPC::Run::start([ 'psql', '-XqAt', '-d', $node->connstr('postgres'), '-c',
+	"BEGIN; SELECT outbox_cancel('$scheduled'); SELECT pg_sleep(4.5); ROLLBACK" ]);
+sleep 2;
+$before = ticks($pid);
+sleep 2;
+cmp_ok(ticks($pid) - $before, '<', 60, 'one that is in other hands is not asked for again and again');
+$session->finish;
+ok(wait_until(sub { sql("SELECT count(*) FROM outbox_messages WHERE tracking_id = '$scheduled'") }, 10), 'and is released when it can be');
+
+# Rows of another cluster, whose transactions mean nothing here.
+create_sink($node, 'restored', { url => $receiver->url('/restored') });
+my $foreign = sql("INSERT INTO outbox_messages (xid, aggregate_type, aggregate_id, event_type, payload)
+	VALUES ('5000000', 'Order', 'foreign', 'OrderConfirmed', '{}') RETURNING tracking_id");
+my $own = sql("SELECT outbox_enqueue('Order', 'own', 'OrderConfirmed', '{}')");
+ok(wait_until(sub { my %ids = map { $_ => 1 } $receiver->accepted_ids('/restored'); $ids{$foreign} && $ids{$own} }, 20),
+	'a row with a transaction id of another cluster is delivered, and so is what follows');
+
+# What waits behind a retry follows it at once.
+$receiver->control({ path => '/restored', contains => '"n": 1}', times => 1, status => 400 });
+my $started = time;
+sql("SELECT count(outbox_enqueue('Order', 'chain', 'OrderConfirmed', jsonb_build_object('n', i))) FROM generate_series(1, 100) i");
+ok(wait_until(sub { scalar(grep { header($_, 'ce-partitionkey') eq 'chain' && $_->{answer} eq '200' } $receiver->records('/restored')) >= 100 }, 30),
+	'a chain behind a failed event arrives');
+my @order = map { $_->{body} =~ /(\d+)/ } grep { header($_, 'ce-partitionkey') eq 'chain' && $_->{answer} eq '200' } $receiver->records('/restored');
+is_deeply(\@order, [ 1 .. 100 ], 'in order');
+
+# A question whose asker was interrupted is nobody's.
+$receiver->control({ path => '/restored', do => 'hang' });
+$node->psql('postgres', "SET statement_timeout = '500ms'; CALL outbox_test_sink('restored')");
+$receiver->control();
+$receiver->drop_connections;
+sleep 1;
+like(sql("CALL outbox_test_sink('restored', NULL, NULL)"), qr/^t\|/, 'a test that was interrupted does not keep others from testing');
+
+$node->stop;
+done_testing();
