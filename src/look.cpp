@@ -105,10 +105,6 @@ bool has_news(const ConsumerState& state)
 // When the next lease expires or the next retry is due, but not later than a while from now.
 long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now)
 {
-    static constinit pg::Statement find{
-        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
-        " AND available_at > $2",
-        {INT4OID, TIMESTAMPTZOID}};
     // What is due already, and in the hands of another, is looked at again soon.
     constexpr long soon = 20;
     for (const Lease& lease : leases)
@@ -122,10 +118,8 @@ long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now
     for (const Lease& lease : leases)
         if (lease.is_live(now))
             due = Min(due, lease.locked_until);
-    const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
-    find.execute_now(values);
-    if (const auto first = pg::Row(0).find(1))
-        due = Min(due, DatumGetTimestampTz(*first));
+    if (const auto first = next_due(consumer, now))
+        due = Min(due, *first);
     return static_cast<long>((due - now) / 1000) + 1;
 }
 

@@ -189,6 +189,18 @@ void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
     }
 }
 
+std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
+{
+    static constinit pg::Statement find{
+        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        " AND available_at > $2",
+        {INT4OID, TIMESTAMPTZOID}};
+    const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
+    find.execute_now(values);
+    const auto first = pg::Row(0).find(1);
+    return first ? std::optional<TimestampTz>(DatumGetTimestampTz(*first)) : std::nullopt;
+}
+
 std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
 {
     static constinit pg::Statement find{

@@ -38,6 +38,9 @@ void bury(int32 consumer, const Message& message, int attempts, Datum error, Tim
 // These are settled. In an ordered consumer the next of their aggregates have their turn.
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now);
 
+// When the next is due that is not due yet.
+std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now);
+
 // The partitions in which something is due.
 std::span<const int32> due_partitions(int32 consumer, TimestampTz now);
 

@@ -7,6 +7,7 @@
 #include "pg/log_line.hpp"
 #include "pg/text.hpp"
 #include "pg/transaction.hpp"
+#include "retries.hpp"
 #include "settle.hpp"
 
 extern "C" {
@@ -52,19 +53,6 @@ TimestampTz to_timestamp(TimePoint time, TimePoint now)
 {
     using std::chrono::duration_cast;
     return GetCurrentTimestamp() + duration_cast<std::chrono::microseconds>(time - now).count();
-}
-
-// In the server's frames: no destructors here.
-TimestampTz next_retry_of(int32 consumer)
-{
-    static constinit pg::Statement find{
-        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
-        " AND available_at > $2",
-        {INT4OID, TIMESTAMPTZOID}};
-    const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(GetCurrentTimestamp())};
-    find.execute_now(values);
-    const auto time = pg::Row(0).find(1);
-    return time ? DatumGetTimestampTz(*time) : DT_NOEND;
 }
 
 void note_parked(std::vector<sink::Handle>& parked, int64 token, IdRanges ids)
@@ -201,7 +189,8 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
             if (plan.wanted > 0)
                 claimed = claim_next(plan, outgoing);
             if (plan.looks_for_retries)
-                plan.next_retry = next_retry_of(definition_.consumer);
+                plan.next_retry =
+                    next_due(definition_.consumer, GetCurrentTimestamp()).value_or(DT_NOEND);
         },
         commit);
     if (rollback) {
