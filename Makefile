@@ -60,28 +60,39 @@ unit: build/unit build/unit-sanitized
 	build/unit-sanitized --gtest_brief=1
 
 UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
-UNIT_HEADERS = $(wildcard src/core/*.hpp src/sink/*.hpp)
+UNIT_OBJS = $(UNIT_SOURCES:%.cpp=build/plain/%.o)
+UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
 UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lcrypto -pthread
-UNIT_FLAGS = -std=c++20 -g -O1 -Wall -Wextra $(WERROR) -I$(srcdir)/src
+UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
 SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
 
-build/unit: $(UNIT_SOURCES) $(UNIT_HEADERS)
-	@mkdir -p build
-	$(CXX) $(UNIT_FLAGS) -o $@ $(UNIT_SOURCES) $(UNIT_LIBRARIES)
+build/unit: $(UNIT_OBJS)
+	$(CXX) -o $@ $^ $(UNIT_LIBRARIES)
 
-build/unit-sanitized: $(UNIT_SOURCES) $(UNIT_HEADERS)
-	@mkdir -p build
-	$(CXX) $(UNIT_FLAGS) $(SANITIZERS) -o $@ $(UNIT_SOURCES) $(UNIT_LIBRARIES)
+build/unit-sanitized: $(UNIT_SANITIZED_OBJS)
+	$(CXX) $(SANITIZERS) -o $@ $^ $(UNIT_LIBRARIES)
+
+$(UNIT_OBJS): build/plain/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(UNIT_FLAGS) -O0 -c -o $@ $<
+
+$(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(UNIT_FLAGS) -g1 -O1 $(SANITIZERS) -c -o $@ $<
+
+-include $(UNIT_OBJS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
 
 # Functions that drive the boundary between C++ and the server, in a library of their own.
 build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guard.hpp
 	@mkdir -p build
 	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(wildcard test/module/*.cpp) src/pg/guard.cpp
 
-# The extension with pauses between its steps (src/pg/pause.hpp), for the tests of the cursor.
-PAUSES_OBJS = $(OBJS:%=build/pauses/%)
+# The extension with pauses between its steps (src/pg/pause.hpp), for the tests of the cursor. Only those
+# who pause are compiled again.
+PAUSING = $(patsubst %.cpp,%.o,$(shell grep -ls 'pg/pause.hpp' $(OBJS:.o=.cpp)))
+PAUSES_OBJS = $(PAUSING:%=build/pauses/%)
 
-build/pauses/outbox.so: $(PAUSES_OBJS)
+build/pauses/outbox.so: $(PAUSES_OBJS) $(filter-out $(PAUSING),$(OBJS))
 	$(CXX) -shared -o $@ $^ $(SHLIB_LINK)
 
 $(PAUSES_OBJS): build/pauses/%.o: %.cpp
