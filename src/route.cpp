@@ -25,7 +25,7 @@ using std::chrono::milliseconds;
 
 // What has been delivered is written down together with the next claim, or when there is so much of
 // it, or after so long. A crash repeats what is not written down.
-constexpr std::size_t enough_to_settle = 64;
+constexpr std::size_t enough_to_settle = 256;
 constexpr milliseconds longest_unsettled{10};
 
 // So long after a transaction its commit is flushed, if nobody else has done so: behind what is

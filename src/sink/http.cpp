@@ -110,7 +110,7 @@ std::size_t HttpSink::parcel_size() const
 
 // Connections and TLS sessions belong to the multi handle, the rest of the set-up to the transfer:
 // both are used again and again.
-void HttpSink::set_up(Transfer& transfer) const
+void HttpSink::set_up(Transfer& transfer)
 {
     CURL* easy = transfer.easy;
     set(easy, CURLOPT_URL, config_.url.c_str());
@@ -137,10 +137,10 @@ void HttpSink::set_up(Transfer& transfer) const
     set_unless_empty(easy, CURLOPT_CAINFO_BLOB, ca_);
     set_unless_empty(easy, CURLOPT_SSLCERT_BLOB, client_cert_);
     set_unless_empty(easy, CURLOPT_SSLKEY_BLOB, client_key_);
-    if (surroundings_.deny_private) {
-        set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
-        set(easy, CURLOPT_OPENSOCKETDATA, &transfer);
-    }
+    set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
+    set(easy, CURLOPT_OPENSOCKETDATA, &transfer);
+    set(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    set(easy, CURLOPT_CLOSESOCKETDATA, this);
 }
 
 std::unique_ptr<HttpSink::Transfer> HttpSink::take_transfer()
@@ -220,24 +220,39 @@ void HttpSink::start()
 
 // ---- libcurl's wishes
 
-int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void* known)
+// A connection that is kept for the next request is also kept in the epoll set: most of them are
+// wanted again at once, and each change would be a system call. Other descriptors of libcurl's come
+// and go without a word.
+int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void*)
 {
     auto& sink = *static_cast<HttpSink*>(self);
+    const auto known = sink.watched_.find(socket);
     if (what == CURL_POLL_REMOVE) {
-        // libcurl may have closed it already.
-        (void)epoll_ctl(sink.epoll_, EPOLL_CTL_DEL, socket, nullptr);
-        curl_multi_assign(sink.multi_, socket, nullptr);
+        if (known != sink.watched_.end() && known->second.is_connection)
+            known->second.wanted = false;
+        else
+            sink.forget(socket);
         return 0;
     }
     epoll_event event = {};
     event.data.fd = socket;
     event.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
-    if (known == nullptr || epoll_ctl(sink.epoll_, EPOLL_CTL_MOD, socket, &event) != 0) {
-        if (epoll_ctl(sink.epoll_, EPOLL_CTL_ADD, socket, &event) != 0)
+    Watched& watched = sink.watched_[socket];
+    if (watched.events != event.events) {
+        const int change = watched.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
+        if (epoll_ctl(sink.epoll_, change, socket, &event) != 0)
             return -1;
-        curl_multi_assign(sink.multi_, socket, self);
     }
+    watched.events = event.events;
+    watched.wanted = true;
     return 0;
+}
+
+void HttpSink::forget(int socket)
+{
+    // It may have been closed already.
+    (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+    watched_.erase(socket);
 }
 
 int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
@@ -268,11 +283,21 @@ std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count,
 curl_socket_t HttpSink::on_open(void* user, curlsocktype, curl_sockaddr* address)
 {
     auto& transfer = *static_cast<Transfer*>(user);
-    if (is_private_address(&address->addr, address->addrlen)) {
+    HttpSink& sink = *transfer.sink;
+    if (sink.surroundings_.deny_private && is_private_address(&address->addr, address->addrlen)) {
         transfer.denied = true;
         return CURL_SOCKET_BAD;
     }
-    return socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+    if (fd >= 0)
+        sink.watched_[fd] = {0, false, true};
+    return fd;
+}
+
+int HttpSink::on_close(void* self, curl_socket_t socket)
+{
+    static_cast<HttpSink*>(self)->forget(socket);
+    return close(socket);
 }
 
 // ---- outcomes
@@ -287,6 +312,13 @@ void HttpSink::work(std::vector<Outcome>& outcomes)
         found = epoll_wait(epoll_, events, most, 0);
         for (int i = 0; i < found; ++i) {
             const std::uint32_t seen = events[i].events;
+            const auto watched = watched_.find(events[i].data.fd);
+            if (watched != watched_.end() && !watched->second.wanted) {
+                // The receiver has closed a connection that is not in use. libcurl will see.
+                (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, watched->first, nullptr);
+                watched->second.events = 0;
+                continue;
+            }
             const int what = (seen & EPOLLIN ? CURL_CSELECT_IN : 0) |
                              (seen & EPOLLOUT ? CURL_CSELECT_OUT : 0) |
                              (seen & (EPOLLERR | EPOLLHUP) ? CURL_CSELECT_ERR : 0);

@@ -43,7 +43,7 @@ private:
         bool answer_cut = false;
         bool denied = false; // the address is one that must not be connected to
         char error[CURL_ERROR_SIZE] = {};
-        const HttpSink* sink = nullptr;
+        HttpSink* sink = nullptr;
 
         Transfer() = default;
         Transfer(const Transfer&) = delete;
@@ -51,8 +51,16 @@ private:
         ~Transfer();
     };
 
+    // A descriptor in the epoll set, or one that may be.
+    struct Watched {
+        std::uint32_t events = 0; // 0: it is not in the set
+        bool wanted = false;
+        bool is_connection = false;
+    };
+
     std::unique_ptr<Transfer> take_transfer();
-    void set_up(Transfer& transfer) const;
+    void set_up(Transfer& transfer);
+    void forget(int socket);
     void add_headers(Transfer& transfer, const std::string& id) const;
     void sign(Transfer& transfer, const std::string& id) const;
     Outcome judge(Transfer& transfer, CURLcode result) const;
@@ -62,6 +70,7 @@ private:
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);
     static std::size_t on_answer(char* data, std::size_t size, std::size_t count, void* transfer);
+    static int on_close(void* self, curl_socket_t socket);
     static curl_socket_t on_open(void* transfer, curlsocktype purpose, curl_sockaddr* address);
 
     HttpConfig config_;
@@ -73,6 +82,7 @@ private:
     std::string client_key_;
     int epoll_ = -1;
     CURLM* multi_ = nullptr;
+    std::unordered_map<int, Watched> watched_;
     std::optional<TimePoint> timer_;
     std::unordered_map<CURL*, std::unique_ptr<Transfer>> on_the_way_;
     std::vector<std::unique_ptr<Transfer>> idle_;
