@@ -62,7 +62,7 @@ $node->safe_psql('postgres', "SELECT outbox_setup(); $produce");
 create_sink($node, 'sink', { url => $receiver->url('/sink'), timeout => seconds(5) });
 
 # The receiver comes and goes, and then resets 30 of 100 requests.
-my $writer = writer($node, '', 500, 0.004);
+my $writer = writer($node, '', 250 * $restarts, 0.004);
 for my $round (1 .. $restarts)
 {
 	my $seen = $receiver->count;
