@@ -90,6 +90,7 @@ private:
     void leave();
 
     int post_;
+    MemoryContext memory_ = CurrentMemoryContext; // of the loop, between its transactions
     std::string database_;
     std::vector<std::unique_ptr<Route>> routes_;
     bool sinks_changed_ = true;
@@ -395,7 +396,8 @@ void Relay::wait()
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
-        MemoryContextReset(CurrentMemoryContext); // what errors have left behind
+        MemoryContextSwitchTo(memory_);
+        MemoryContextReset(memory_); // what errors have left behind
     });
     if (ConfigReloadPending)
         read_configuration();
