@@ -279,6 +279,11 @@ void Route::count_down(int64 token, std::size_t count)
 
 void Route::believe(const Plan& plan, TimePoint now)
 {
+    // One whose batch is gone is nobody's to write down, and holds up nobody.
+    for (std::size_t i = 0; i < plan.settled; ++i)
+        if (const sink::Settlement& one = courier_.settled()[i];
+            !one.delivered && !batches_.contains(one.handle.token))
+            courier_.go_on_behind(one, {});
     courier_.forget_settled(plan.settled);
     if (courier_.settled().empty())
         settle_by_ = never;
