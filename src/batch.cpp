@@ -61,6 +61,19 @@ constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
                                              {"failed", INT8MULTIRANGEOID},
                                              {"worker", TEXTOID}};
 
+enum : int {
+    l_lease = 6,
+    l_claimed_at,
+    l_locked_until,
+    l_acked_at,
+    l_superseded_by,
+    l_remaining,
+    l_failed,
+    l_worker
+};
+
+constinit pg::DirectTable lease_table{lease_columns};
+
 // The way for a table that somebody has put a trigger or a column on: one parameter per column.
 void insert_by_statement(pg::Statement& statement, int count, const Datum* values,
                          const bool* nulls)
@@ -115,23 +128,12 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 
 void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
 {
-    static constinit pg::DirectTable table{lease_columns};
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_leases (token, root, first_id, consumer_id, partition, size,"
         " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
         {INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, INT4OID, INTERVALOID, TIMESTAMPTZOID,
          TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID, TEXTOID}};
-    enum : int {
-        lease = 6,
-        claimed_at,
-        locked_until,
-        acked_at,
-        superseded_by,
-        remaining,
-        failed,
-        worker
-    };
     constexpr int count = std::size(lease_columns);
     Datum values[count] = {Int64GetDatum(batch.token),
                            Int64GetDatum(batch.root),
@@ -140,17 +142,18 @@ void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
                            Int32GetDatum(batch.partition),
                            Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
     bool nulls[count] = {};
-    nulls[acked_at] = nulls[superseded_by] = nulls[remaining] = nulls[failed] = true;
-    nulls[lease] = nulls[claimed_at] = nulls[locked_until] = nulls[worker] = holder == nullptr;
+    nulls[l_acked_at] = nulls[l_superseded_by] = nulls[l_remaining] = nulls[l_failed] = true;
+    nulls[l_lease] = nulls[l_claimed_at] = nulls[l_locked_until] = nulls[l_worker] =
+        holder == nullptr;
     Interval length = {};
     if (holder != nullptr) {
         length = pg::to_interval(holder->lease);
-        values[lease] = IntervalPGetDatum(&length);
-        values[claimed_at] = TimestampTzGetDatum(holder->claimed_at);
-        values[locked_until] = TimestampTzGetDatum(holder->claimed_at + holder->lease);
-        values[worker] = holder->worker;
+        values[l_lease] = IntervalPGetDatum(&length);
+        values[l_claimed_at] = TimestampTzGetDatum(holder->claimed_at);
+        values[l_locked_until] = TimestampTzGetDatum(holder->claimed_at + holder->lease);
+        values[l_worker] = holder->worker;
     }
-    if (!table.insert(pg::objects().leases, values, nulls))
+    if (!lease_table.insert(pg::objects().leases, values, nulls))
         insert_by_statement(insert, count, values, nulls);
 }
 
@@ -337,7 +340,9 @@ void settle_lease(int64 token, TimestampTz now)
         "UPDATE @schema@.outbox_leases SET acked_at = $2, remaining = NULL WHERE token = $1",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
-    update.execute_now(values);
+    const pg::ColumnChange changes[] = {{l_acked_at, values[1], false}, {l_remaining, 0, true}};
+    if (!lease_table.update(pg::objects().leases, token, changes))
+        update.execute_now(values);
 }
 
 void take_out(int64 token, IdRanges remaining, IdRanges failed)

@@ -1,8 +1,9 @@
 #include "consumer.hpp"
 
+#include "pg/catalog.hpp"
 #include "pg/guard.hpp"
 #include "pg/guc.hpp"
-#include "pg/spi.hpp"
+#include "pg/index.hpp"
 #include "pg/values.hpp"
 
 namespace outbox {
@@ -31,63 +32,75 @@ int64 interval_or(std::optional<Datum> interval, int milliseconds)
                     : milliseconds * microseconds_per_millisecond;
 }
 
-// The columns of the query in read_consumer().
+// What is read of outbox_consumers, by name.
+constexpr const char* consumer_columns[] = {"name",         "consumer_id",       "kind",
+                                            "ordered",      "partitions",        "paused",
+                                            "event_types",  "aggregate_types",   "tenant_id",
+                                            "max_attempts", "immediate_retries", "backoff_base",
+                                            "backoff_max",  "backoff_jitter"};
 enum : int {
-    q_id = 1,
-    q_kind,
-    q_ordered,
-    q_partitions,
-    q_paused,
-    q_event_types,
-    q_aggregate_types,
-    q_tenant_id,
-    q_max_attempts,
-    q_immediate_retries,
-    q_backoff_base,
-    q_backoff_max,
-    q_backoff_jitter,
-    q_passed_seq,
-    q_passed_running,
-    q_target_seq,
-    q_target_running,
-    q_last_id,
-    q_open_tokens,
-    q_has_retries,
-    q_has_due_retries
+    c_id = 1,
+    c_kind,
+    c_ordered,
+    c_partitions,
+    c_paused,
+    c_event_types,
+    c_aggregate_types,
+    c_tenant_id,
+    c_max_attempts,
+    c_immediate_retries,
+    c_backoff_base,
+    c_backoff_max,
+    c_backoff_jitter
 };
+using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
-Filter filter_of(const pg::Row& row)
+// And of the newest batch.
+constexpr const char* progress_columns[] = {"consumer_id",    "token",      "passed_seq",
+                                            "passed_running", "target_seq", "target_running",
+                                            "last_id",        "open_tokens"};
+enum : int {
+    b_passed_seq = 2,
+    b_passed_running,
+    b_target_seq,
+    b_target_running,
+    b_last_id,
+    b_open_tokens
+};
+using ProgressRow = pg::StoredRow<std::size(progress_columns)>;
+
+Filter filter_of(const ConsumerRow& row)
 {
     Filter filter;
-    filter.event_types = texts(row.find(q_event_types), "event_types");
-    filter.aggregate_types = texts(row.find(q_aggregate_types), "aggregate_types");
-    if (const auto tenant = row.find(q_tenant_id))
+    filter.event_types = texts(row.find(c_event_types), "event_types");
+    filter.aggregate_types = texts(row.find(c_aggregate_types), "aggregate_types");
+    if (const auto tenant = row.find(c_tenant_id))
         filter.tenant_id = DatumGetInt64(*tenant);
     return filter;
 }
 
-RetryPolicy policy_of(const pg::Row& row)
+RetryPolicy policy_of(const ConsumerRow& row)
 {
     const auto number = [&](int column, int otherwise) {
         const auto value = row.find(column);
         return value ? DatumGetInt32(*value) : otherwise;
     };
-    const auto jitter = row.find(q_backoff_jitter);
-    return {number(q_max_attempts, settings::max_attempts),
-            number(q_immediate_retries, settings::immediate_retries),
-            interval_or(row.find(q_backoff_base), settings::backoff_base),
-            interval_or(row.find(q_backoff_max), settings::backoff_max),
+    const auto jitter = row.find(c_backoff_jitter);
+    return {number(c_max_attempts, settings::max_attempts),
+            number(c_immediate_retries, settings::immediate_retries),
+            interval_or(row.find(c_backoff_base), settings::backoff_base),
+            interval_or(row.find(c_backoff_max), settings::backoff_max),
             jitter ? DatumGetFloat8(*jitter) : settings::backoff_jitter};
 }
 
-Consumer consumer_of(const pg::Row& row)
+Consumer consumer_of(const ConsumerRow& row)
 {
     Consumer consumer;
-    consumer.id = DatumGetInt32(row.get(q_id));
-    consumer.is_sink = pg::to_view(row.get(q_kind)) != "worker";
-    consumer.ordered = DatumGetBool(row.get(q_ordered));
-    consumer.partitions = DatumGetInt32(row.get(q_partitions));
-    consumer.paused = DatumGetBool(row.get(q_paused));
+    consumer.id = DatumGetInt32(row.get(c_id));
+    consumer.is_sink = pg::to_view(row.get(c_kind)) != "worker";
+    consumer.ordered = DatumGetBool(row.get(c_ordered));
+    consumer.partitions = DatumGetInt32(row.get(c_partitions));
+    consumer.paused = DatumGetBool(row.get(c_paused));
     consumer.filter = filter_of(row);
     consumer.policy = policy_of(row);
     return consumer;
@@ -108,15 +121,15 @@ Position position_of(Datum seq, Datum running)
     return {DatumGetInt64(seq), {ranges, count}};
 }
 
-Progress progress_of(const pg::Row& row)
+Progress progress_of(const ProgressRow& row)
 {
     Progress progress;
-    progress.cursor.passed = position_of(row.get(q_passed_seq), row.get(q_passed_running));
-    if (const auto seq = row.find(q_target_seq)) {
-        progress.cursor.target = position_of(*seq, row.get(q_target_running));
-        progress.cursor.last_id = DatumGetInt64(row.get(q_last_id));
+    progress.cursor.passed = position_of(row.get(b_passed_seq), row.get(b_passed_running));
+    if (const auto seq = row.find(b_target_seq)) {
+        progress.cursor.target = position_of(*seq, row.get(b_target_running));
+        progress.cursor.last_id = DatumGetInt64(row.get(b_last_id));
     }
-    progress.open_tokens = pg::from_bigint_array(row.get(q_open_tokens), "open_tokens", INT_MAX);
+    progress.open_tokens = pg::from_bigint_array(row.get(b_open_tokens), "open_tokens", INT_MAX);
     return progress;
 }
 
@@ -158,33 +171,47 @@ Datum checked_consumer_name(std::optional<Datum> name)
     return *name;
 }
 
+namespace {
+
+[[noreturn]] void refuse_unknown(Datum name)
+{
+    const std::string_view text = pg::to_view(name);
+    ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                    errmsg("consumer \"%.*s\" does not exist",
+                           pg_mbcliplen(text.data(), static_cast<int>(text.size()), NAMEDATALEN),
+                           text.data()),
+                    errhint("Create it with outbox_create_consumer().")));
+    pg_unreachable();
+}
+
+ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
+{
+    static constinit pg::IndexedTable consumers{consumer_columns, 1};
+    static constinit pg::IndexedTable batches{progress_columns, 2};
+    static constexpr const char* retry_columns[] = {"consumer_id", "available_at"};
+    static constinit pg::IndexedTable retries{retry_columns, 2};
+
+    const pg::Objects objects = pg::objects();
+    const pg::IndexKey by_name[] = {{TEXTOID, name}};
+    const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
+    if (!row)
+        refuse_unknown(name);
+    const pg::IndexKey by_id[] = {{INT4OID, row->get(c_id)}};
+    const auto newest = batches.find_last(objects.batches, snapshot, by_id);
+    if (!newest)
+        refuse_unknown(name);
+    const auto next_retry = retries.find_first(objects.retries, snapshot, by_id);
+    const bool is_due =
+        next_retry && DatumGetTimestampTz(next_retry->get(1)) <= GetCurrentTimestamp();
+    return {consumer_of(*row), progress_of(*newest), next_retry.has_value(), is_due};
+}
+
+} // namespace
+
 ConsumerState read_consumer(Datum name)
 {
-    static constinit pg::Statement find{
-        "SELECT c.consumer_id, c.kind, c.ordered, c.partitions, c.paused, c.event_types,"
-        " c.aggregate_types, c.tenant_id, c.max_attempts, c.immediate_retries, c.backoff_base,"
-        " c.backoff_max, c.backoff_jitter, b.passed_seq, b.passed_running, b.target_seq,"
-        " b.target_running, b.last_id, b.open_tokens,"
-        " EXISTS (SELECT FROM @schema@.outbox_retries r WHERE r.consumer_id = c.consumer_id),"
-        " EXISTS (SELECT FROM @schema@.outbox_retries r WHERE r.consumer_id = c.consumer_id"
-        " AND r.available_at <= $2)"
-        " FROM @schema@.outbox_consumers c, LATERAL (SELECT * FROM @schema@.outbox_batches b"
-        " WHERE b.consumer_id = c.consumer_id ORDER BY b.token DESC LIMIT 1) b"
-        " WHERE c.name = $1",
-        {TEXTOID, TIMESTAMPTZOID}};
-    const Datum values[] = {name, TimestampTzGetDatum(GetCurrentTimestamp())};
-    if (find.execute_now(values) == 0) {
-        const std::string_view text = pg::to_view(name);
-        ereport(ERROR,
-                (errcode(ERRCODE_UNDEFINED_OBJECT),
-                 errmsg("consumer \"%.*s\" does not exist",
-                        pg_mbcliplen(text.data(), static_cast<int>(text.size()), NAMEDATALEN),
-                        text.data()),
-                 errhint("Create it with outbox_create_consumer().")));
-    }
-    const pg::Row row(0);
-    return {consumer_of(row), progress_of(row), DatumGetBool(row.get(q_has_retries)),
-            DatumGetBool(row.get(q_has_due_retries))};
+    return pg::with_latest_snapshot(
+        [&](Snapshot snapshot) { return read_consumer_at(snapshot, name); });
 }
 
 } // namespace outbox

@@ -1,73 +1,22 @@
 #include "read.hpp"
 
 #include "pg/catalog.hpp"
-
-#include <cstring>
+#include "pg/index.hpp"
 
 namespace outbox {
 
 namespace {
 
-AttrNumber find_column(Relation table, Column column)
-{
-    const TupleDesc descriptor = RelationGetDescr(table);
-    const char* name = log_columns[column].name;
-    // Where the install script has put it, unless somebody has changed the table.
-    if (column < descriptor->natts &&
-        std::strcmp(NameStr(TupleDescAttr(descriptor, column)->attname), name) == 0)
-        return static_cast<AttrNumber>(column + 1);
-    const AttrNumber number = get_attnum(RelationGetRelid(table), name);
-    if (number == InvalidAttrNumber)
-        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_COLUMN),
-                        errmsg("partition \"%s\" of the log has no column \"%s\"",
-                               RelationGetRelationName(table), name)));
-    return number;
-}
-
-bool is_index_on(Relation index, const AttrNumber* columns, int count)
-{
-    const Form_pg_index form = index->rd_index;
-    if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID || form->indnkeyatts != count ||
-        RelationGetIndexPredicate(index) != NIL)
-        return false;
-    for (int i = 0; i < count; ++i)
-        if (form->indkey.values[i] != columns[i])
-            return false;
-    return true;
-}
-
-Relation open_index(Relation table, const AttrNumber* columns, int count, const char* names)
-{
-    List* indexes = RelationGetIndexList(table);
-    ListCell* cell;
-    foreach (cell, indexes) {
-        const Relation index = index_open(lfirst_oid(cell), AccessShareLock);
-        if (is_index_on(index, columns, count)) {
-            list_free(indexes);
-            return index;
-        }
-        index_close(index, NoLock);
-    }
-    const char* schema = get_namespace_name(RelationGetNamespace(table));
-    ereport(ERROR,
-            (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-             errmsg("partition \"%s\" of the log has no index on (%s)",
-                    RelationGetRelationName(table), names),
-             errhint("Run CREATE UNIQUE INDEX ON %s (%s).",
-                     quote_qualified_identifier(schema, RelationGetRelationName(table)), names)));
-    pg_unreachable();
-}
-
 Relation open_index_on_id(const LogPartition& partition)
 {
     const AttrNumber columns[] = {partition.numbers[col_id]};
-    return open_index(partition.table, columns, 1, "id");
+    return pg::open_index(partition.table, columns, AccessShareLock);
 }
 
 Relation open_index_on_xid(const LogPartition& partition)
 {
     const AttrNumber columns[] = {partition.numbers[col_xid], partition.numbers[col_id]};
-    return open_index(partition.table, columns, 2, "xid, id");
+    return pg::open_index(partition.table, columns, AccessShareLock);
 }
 
 // A partition that has no block now has no row that a snapshot taken before could show.
@@ -77,7 +26,8 @@ bool has_rows(LogPartition& partition)
         return false;
     if (partition.numbers[col_id] == 0)
         for (int column = 0; column < column_count; ++column)
-            partition.numbers[column] = find_column(partition.table, static_cast<Column>(column));
+            partition.numbers[column] =
+                pg::find_column(partition.table, log_columns[column].name, column);
     return true;
 }
 

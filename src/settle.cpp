@@ -1,7 +1,9 @@
 #include "settle.hpp"
 
 #include "hand_out.hpp"
+#include "pg/catalog.hpp"
 #include "pg/errors.hpp"
+#include "pg/index.hpp"
 #include "pg/posts.hpp"
 #include "pg/spi.hpp"
 #include "pg/values.hpp"
@@ -36,74 +38,86 @@ struct Held {
 
 constexpr const char* lost_hint = "Roll back what was done for this batch, and claim again.";
 
-// The columns of the query in hold().
-enum : int {
-    q_acked_at = 1,
-    q_superseded_by,
-    q_locked_until,
-    q_remaining,
-    q_failed,
-    q_partition,
-    q_attempts,
-    q_deliveries,
-    q_from_retries,
-    q_ids,
-    q_consumer,
-    q_name,
-    q_ordered,
-    q_kind
-};
+// What is read of a lease, its batch and its consumer.
+constexpr const char* lease_columns[] = {"token",        "consumer_id", "acked_at", "superseded_by",
+                                         "locked_until", "remaining",   "failed"};
+enum : int { l_consumer = 1, l_acked_at, l_superseded_by, l_locked_until, l_remaining, l_failed };
+using LeaseRow = pg::StoredRow<std::size(lease_columns)>;
 
-void check_held(int64 token, const pg::Row& row)
+constexpr const char* batch_columns[] = {"consumer_id", "token",        "partition", "attempts",
+                                         "deliveries",  "from_retries", "ids"};
+enum : int { b_partition = 2, b_attempts, b_deliveries, b_from_retries, b_ids };
+
+constexpr const char* consumer_columns[] = {"consumer_id", "name", "ordered", "kind"};
+enum : int { c_name = 1, c_ordered, c_kind };
+
+void check_held(int64 token, const LeaseRow& lease)
 {
-    const auto locked_until = row.find(q_locked_until);
+    const auto locked_until = lease.find(l_locked_until);
     if (!locked_until)
         refuse(pg::token_unknown, token, "is unknown", "It was never given out.");
-    if (!row.is_null(q_superseded_by))
+    if (lease.find(l_superseded_by))
         refuse(pg::lease_lost, token, "has lost its lease: another worker has the batch now",
                lost_hint);
-    if (!row.is_null(q_acked_at))
+    if (lease.find(l_acked_at))
         refuse(pg::lease_lost, token, "has lost its lease: the whole batch is settled", lost_hint);
     if (DatumGetTimestampTz(*locked_until) == DT_NOBEGIN)
         refuse(pg::lease_lost, token, "has lost its lease: the batch was handed back", lost_hint);
 }
 
-// Locks the lease, or refuses the token.
-Held hold(int64 token)
+[[noreturn]] void refuse_unknown(int64 token)
 {
-    static constinit pg::Statement lock{
-        "SELECT l.acked_at, l.superseded_by, l.locked_until, l.remaining, l.failed, b.partition,"
-        " b.attempts, b.deliveries, b.from_retries, b.ids, c.consumer_id, c.name, c.ordered, c.kind"
-        " FROM @schema@.outbox_leases l"
-        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
-        " JOIN @schema@.outbox_consumers c ON c.consumer_id = l.consumer_id"
-        " WHERE l.token = $1 FOR UPDATE OF l",
-        {INT8OID}};
-    const Datum values[] = {Int64GetDatum(token)};
-    if (lock.execute_now(values) == 0)
-        refuse(pg::token_unknown, token, "is unknown",
-               "It was never given out, its consumer is gone, or it was settled long ago.");
-    const pg::Row row(0);
-    if (pg::to_view(row.get(q_kind)) != "worker" && !pg::is_relay())
+    refuse(pg::token_unknown, token, "is unknown",
+           "It was never given out, its consumer is gone, or it was settled long ago.");
+}
+
+std::optional<LeaseRow> lock_lease(Snapshot snapshot, int64 token)
+{
+    static constinit pg::IndexedTable leases{lease_columns, 1};
+    const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
+    return leases.lock_first(pg::objects().leases, snapshot, by_token);
+}
+
+Held hold_at(Snapshot snapshot, int64 token)
+{
+    static constinit pg::IndexedTable batches{batch_columns, 2};
+    static constinit pg::IndexedTable consumers{consumer_columns, 1};
+    const auto lease = lock_lease(snapshot, token);
+    if (!lease)
+        refuse_unknown(token);
+    const pg::IndexKey keys[] = {{INT4OID, lease->get(l_consumer)},
+                                 {INT8OID, Int64GetDatum(token)}};
+    const auto batch = batches.find_first(pg::objects().batches, snapshot, keys);
+    const auto consumer =
+        consumers.find_first(pg::objects().consumers, snapshot, std::span(keys, 1));
+    if (!batch || !consumer)
+        refuse_unknown(token);
+    if (pg::to_view(consumer->get(c_kind)) != "worker" && !pg::is_relay())
         refuse(pg::token_unknown, token, "is the relay's", "Nobody else settles what a sink has.");
-    check_held(token, row);
+    check_held(token, *lease);
 
     Held held;
     held.batch.token = token;
     held.batch.root = 0;
-    held.batch.partition = DatumGetInt32(row.get(q_partition));
-    held.batch.attempts = DatumGetInt32(row.get(q_attempts));
-    held.batch.deliveries = DatumGetInt32(row.get(q_deliveries));
-    held.batch.from_retries = DatumGetBool(row.get(q_from_retries));
-    held.all = pg::from_multirange(row.get(q_ids));
-    const auto remaining = row.find(q_remaining);
+    held.batch.partition = DatumGetInt32(batch->get(b_partition));
+    held.batch.attempts = DatumGetInt32(batch->get(b_attempts));
+    held.batch.deliveries = DatumGetInt32(batch->get(b_deliveries));
+    held.batch.from_retries = DatumGetBool(batch->get(b_from_retries));
+    held.all = pg::from_multirange(batch->get(b_ids));
+    const auto remaining = lease->find(l_remaining);
     held.batch.ids = remaining ? pg::from_multirange(*remaining) : held.all;
-    const auto failed = row.find(q_failed);
+    const auto failed = lease->find(l_failed);
     held.failed = failed ? pg::from_multirange(*failed) : IdRanges{};
-    held.consumer = DatumGetInt32(row.get(q_consumer));
-    held.consumer_name = row.get(q_name);
-    held.ordered = DatumGetBool(row.get(q_ordered));
+    held.consumer = DatumGetInt32(lease->get(l_consumer));
+    held.consumer_name = consumer->get(c_name);
+    held.ordered = DatumGetBool(consumer->get(c_ordered));
     return held;
+}
+
+// Locks the lease, or refuses the token.
+Held hold(int64 token)
+{
+    return pg::with_latest_snapshot([&](Snapshot snapshot) { return hold_at(snapshot, token); });
 }
 
 // The ids as a set, all of them in the batch and none of them out of the worker's hands.
@@ -307,14 +321,15 @@ int ack(int64 token, const std::span<const int64>* ids)
 
 void ack_whole(std::span<const int64> tokens)
 {
-    static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_leases SET acked_at = $2, remaining = NULL WHERE token = ANY ($1)"
-        " AND acked_at IS NULL AND superseded_by IS NULL AND locked_until > '-infinity'",
-        {INT8ARRAYOID, TIMESTAMPTZOID}};
-    const Datum values[] = {pg::to_bigint_array(tokens),
-                            TimestampTzGetDatum(GetCurrentTimestamp())};
-    if (update.execute_now(values) != tokens.size())
-        refuse(pg::lease_lost, tokens.front(), "or another has lost its lease", lost_hint);
+    const TimestampTz now = GetCurrentTimestamp();
+    for (const int64 token : tokens) {
+        const auto lease = pg::with_latest_snapshot(
+            [&](Snapshot snapshot) { return lock_lease(snapshot, token); });
+        if (!lease)
+            refuse_unknown(token);
+        check_held(token, *lease);
+        settle_lease(token, now);
+    }
 }
 
 Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)

@@ -20,7 +20,8 @@ void relation_changed(Datum, Oid relation)
 {
     if (relation == InvalidOid || relation == cached.log || relation == cached.log_sequence ||
         relation == cached.token_sequence || relation == cached.dedup_keys ||
-        relation == cached.batches || relation == cached.leases || relation == watched_relation)
+        relation == cached.consumers || relation == cached.batches || relation == cached.leases ||
+        relation == cached.retries || relation == watched_relation)
         forget();
 }
 
@@ -76,11 +77,14 @@ std::optional<Objects> find_objects()
     found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
     found.token_sequence = get_relname_relid("outbox_token_seq", found.schema);
     found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
+    found.consumers = get_relname_relid("outbox_consumers", found.schema);
     found.batches = get_relname_relid("outbox_batches", found.schema);
     found.leases = get_relname_relid("outbox_leases", found.schema);
+    found.retries = get_relname_relid("outbox_retries", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.log_sequence) ||
         !OidIsValid(found.token_sequence) || !OidIsValid(found.dedup_keys) ||
-        !OidIsValid(found.batches) || !OidIsValid(found.leases))
+        !OidIsValid(found.consumers) || !OidIsValid(found.batches) || !OidIsValid(found.leases) ||
+        !OidIsValid(found.retries))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

@@ -14,8 +14,10 @@ struct Objects {
     Oid log_sequence;
     Oid token_sequence;
     Oid dedup_keys;
+    Oid consumers;
     Oid batches;
     Oid leases;
+    Oid retries;
     char schema_name[NAMEDATALEN];
 };
 

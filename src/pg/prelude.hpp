@@ -111,6 +111,21 @@ inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot s
 #endif
 }
 
+// Is the new version one that the indexes have to hear of?
+inline bool update_row(Relation table, ItemPointerData place, TupleTableSlot* row,
+                       Snapshot snapshot)
+{
+#if PG_VERSION_NUM >= 160000
+    TU_UpdateIndexes indexes;
+    simple_table_tuple_update(table, &place, row, snapshot, &indexes);
+    return indexes != TU_None;
+#else
+    bool indexes;
+    simple_table_tuple_update(table, &place, row, snapshot, &indexes);
+    return indexes;
+#endif
+}
+
 // The oldest transaction whose status is still in the commit log. Needs XactTruncationLock.
 inline TransactionId oldest_logged_xid()
 {

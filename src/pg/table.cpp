@@ -65,6 +65,20 @@ void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
                  writer.must_check[number] ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
 }
 
+void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key,
+                         TupleTableSlot* slot)
+{
+    const Relation index = writer.result->ri_IndexRelationDescs[primary_key(writer)];
+    ScanKeyData scan_key;
+    ScanKeyInit(&scan_key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(key));
+    const IndexScanDesc scan = begin_index_scan(writer.relation, index, snapshot, 1);
+    index_rescan(scan, &scan_key, 1, nullptr, 0);
+    if (!index_getnext_slot(scan, ForwardScanDirection, slot))
+        elog(ERROR, "table \"%s\" has no row " INT64_FORMAT,
+             RelationGetRelationName(writer.relation), key);
+    index_endscan(scan);
+}
+
 } // namespace
 
 bool is_plain(Relation relation)
@@ -145,12 +159,8 @@ void insert(TableWriter& writer, int count)
 bool DirectTable::insert(Oid table, const Datum* values, const bool* nulls)
 {
     const Relation relation = table_open(table, RowExclusiveLock);
-    if (known_generation_ != catalog_generation()) {
-        const uint64 generation = catalog_generation();
-        is_as_made_ = has_shape(relation, columns_, count_) && is_plain(relation);
-        known_generation_ = generation;
-    }
-    if (is_as_made_) {
+    const bool can_do = is_as_made(relation);
+    if (can_do) {
         TableWriter writer = open_writer(relation, 1);
         TupleTableSlot* slot = fresh_slot(writer, 0);
         for (int i = 0; i < count_; ++i) {
@@ -162,6 +172,48 @@ bool DirectTable::insert(Oid table, const Datum* values, const bool* nulls)
         close_writer(writer);
     }
     table_close(relation, NoLock);
+    return can_do;
+}
+
+bool DirectTable::update(Oid table, int64 key, std::span<const ColumnChange> changes)
+{
+    const Relation relation = table_open(table, RowExclusiveLock);
+    TableWriter writer = open_writer(relation, 1);
+    // With other indexes than the primary key, some may have to hear of the new row and some not.
+    const bool can_do = is_as_made(relation) && writer.result->ri_NumIndices == 1;
+    if (can_do) {
+        CommandCounterIncrement();
+        const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+        TupleTableSlot* before = table_slot_create(relation, nullptr);
+        find_by_primary_key(writer, snapshot, key, before);
+        slot_getallattrs(before);
+        TupleTableSlot* after = fresh_slot(writer, 0);
+        for (int i = 0; i < count_; ++i) {
+            after->tts_values[i] = before->tts_values[i];
+            after->tts_isnull[i] = before->tts_isnull[i];
+        }
+        for (const ColumnChange& change : changes) {
+            after->tts_values[change.column] = change.value;
+            after->tts_isnull[change.column] = change.isnull;
+        }
+        ExecStoreVirtualTuple(after);
+        if (update_row(relation, before->tts_tid, after, snapshot))
+            insert_into_index(writer, 0, after);
+        ExecDropSingleTupleTableSlot(before);
+        UnregisterSnapshot(snapshot);
+    }
+    close_writer(writer);
+    table_close(relation, NoLock);
+    return can_do;
+}
+
+bool DirectTable::is_as_made(Relation table)
+{
+    if (known_generation_ != catalog_generation()) {
+        const uint64 generation = catalog_generation();
+        is_as_made_ = has_shape(table, columns_, count_) && is_plain(table);
+        known_generation_ = generation;
+    }
     return is_as_made_;
 }
 

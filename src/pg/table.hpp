@@ -3,6 +3,8 @@
 
 #include "pg/prelude.hpp"
 
+#include <span>
+
 namespace outbox::pg {
 
 struct TableWriter {
@@ -35,8 +37,14 @@ TupleTableSlot* fresh_slot(TableWriter& writer, int index);
 // Inserts the first `count` slots, each filled and passed to ExecStoreVirtualTuple().
 void insert(TableWriter& writer, int count);
 
-// Inserts one row, past the executor, into a table that has to be as the extension made it. Whether
-// it is, is found out once and again when the catalog changes.
+struct ColumnChange {
+    int column; // from 0
+    Datum value;
+    bool isnull;
+};
+
+// Inserts or updates one row, past the executor, in a table that has to be as the extension made
+// it. Whether it is, is found out once and again when the catalog changes.
 class DirectTable {
 public:
     template <int count>
@@ -47,7 +55,13 @@ public:
     // False, and nothing is inserted, if somebody has changed the table.
     bool insert(Oid table, const Datum* values, const bool* nulls);
 
+    // Changes columns of the row with this primary key, a bigint; somebody else must not be at it.
+    // False, and nothing is changed, if somebody has changed the table.
+    bool update(Oid table, int64 key, std::span<const ColumnChange> changes);
+
 private:
+    bool is_as_made(Relation table);
+
     const ColumnShape* columns_;
     int count_;
     uint64 known_generation_ = PG_UINT64_MAX;
