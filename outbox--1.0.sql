@@ -36,7 +36,8 @@ CREATE TABLE outbox_messages (
     event_type     text        NOT NULL,
     payload        jsonb       NOT NULL,
     metadata       jsonb       NOT NULL DEFAULT '{}',
-    trace_id       text
+    trace_id       text,
+    run_length     smallint    DEFAULT 1
 ) PARTITION BY RANGE (occurred_at);
 COMMENT ON TABLE outbox_messages
 IS 'the log of events: append-only, partitioned by time';
@@ -52,12 +53,15 @@ COMMENT ON COLUMN outbox_messages.event_type IS 'what happened';
 COMMENT ON COLUMN outbox_messages.payload IS 'the event itself; JSON null is a tombstone';
 COMMENT ON COLUMN outbox_messages.metadata IS 'an object beside the payload';
 COMMENT ON COLUMN outbox_messages.trace_id IS 'as the producer gave it, valid or not';
+COMMENT ON COLUMN outbox_messages.run_length
+IS 'how many rows one call has written from here on, their ids in a row; NULL: not the first of them';
 
 -- Unique indexes without the partition key can only exist on each partition by itself; pg_partman
--- copies them from here.
+-- copies them from here. The second one is for finding what a transaction has written: the first row
+-- of each run is enough for that, and a batch pays for one entry instead of hundreds.
 CREATE TABLE outbox_messages_template (LIKE outbox_messages INCLUDING DEFAULTS);
 CREATE UNIQUE INDEX ON outbox_messages_template (id);
-CREATE UNIQUE INDEX ON outbox_messages_template (xid, id);
+CREATE UNIQUE INDEX ON outbox_messages_template (xid, id) WHERE run_length IS NOT NULL;
 COMMENT ON TABLE outbox_messages_template
 IS 'always empty: the indexes that each partition of the log gets';
 

@@ -19,8 +19,10 @@ namespace {
 // What else could be demanded of a row is demanded of every event anyway.
 bool has_expected_shape(Relation relation)
 {
-    return pg::has_shape(relation, log_columns, column_count) &&
-           !TupleDescAttr(RelationGetDescr(relation), col_trace_id)->attnotnull;
+    const TupleDesc descriptor = RelationGetDescr(relation);
+    return pg::has_shape(relation, log_columns, log_column_count) &&
+           !TupleDescAttr(descriptor, col_trace_id)->attnotnull &&
+           !TupleDescAttr(descriptor, col_run_length)->attnotnull;
 }
 
 // May rows go straight into this partition, past the executor? Only if log and partition are as the
@@ -45,11 +47,12 @@ bool takes_rows_directly(Relation log, Relation partition)
     return known_answer;
 }
 
+// `run_length` is 0 for all but the first of a run.
 void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
-          TimestampTz occurred_at)
+          TimestampTz occurred_at, int run_length)
 {
     Datum* values = slot->tts_values;
-    std::memset(slot->tts_isnull, 0, column_count * sizeof(bool));
+    std::memset(slot->tts_isnull, 0, log_column_count * sizeof(bool));
     values[col_xid] = FullTransactionIdGetDatum(xid);
     values[col_id] = Int64GetDatum(id);
     values[col_occurred_at] = TimestampTzGetDatum(occurred_at);
@@ -63,6 +66,8 @@ void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64
     values[col_metadata] = event.metadata;
     values[col_trace_id] = event.trace_id.value_or(Datum{0});
     slot->tts_isnull[col_trace_id] = !event.trace_id;
+    values[col_run_length] = Int16GetDatum(static_cast<int16>(run_length));
+    slot->tts_isnull[col_run_length] = run_length == 0;
     ExecStoreVirtualTuple(slot);
 }
 
@@ -70,13 +75,15 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 {
     // The xid before the first id: a claim that reads the sequence and then the next xid must find
     // every transaction that can own an id up to there.
+    Assert(count <= append_chunk);
     const FullTransactionId xid = GetTopFullTransactionId();
     pg::pause_at("append");
     const int64 first_id = pg::draw(pg::objects().log_sequence, count);
 
     pg::TableWriter writer = pg::open_writer(partition, count);
     for (int i = 0; i < count; ++i)
-        fill(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at);
+        fill(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at,
+             i == 0 ? count : 0);
     pg::insert(writer, count);
     pg::close_writer(writer);
 }

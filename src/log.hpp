@@ -6,7 +6,8 @@
 
 namespace outbox {
 
-// The log's columns in the order of the install script.
+// The columns of an event, in the log and in copies of its rows, in the order of the install
+// script.
 enum Column {
     col_xid,
     col_id,
@@ -23,7 +24,12 @@ enum Column {
     column_count
 };
 
-inline constexpr pg::ColumnShape log_columns[column_count] = {
+// Behind them, in the log alone: how many events, from this one on, were appended together, with
+// ids in a row. NULL if it is not the first of them.
+inline constexpr int col_run_length = column_count;
+inline constexpr int log_column_count = column_count + 1;
+
+inline constexpr pg::ColumnShape log_columns[log_column_count] = {
     {"xid", XID8OID},
     {"id", INT8OID},
     {"occurred_at", TIMESTAMPTZOID},
@@ -36,12 +42,13 @@ inline constexpr pg::ColumnShape log_columns[column_count] = {
     {"payload", JSONBOID},
     {"metadata", JSONBOID},
     {"trace_id", TEXTOID},
+    {"run_length", INT2OID},
 };
 
 // Appends the events, in their order, in the caller's transaction.
 void append_to_log(const Event* events, int count);
 
-// How many events are worth appending at once.
+// How many events are worth appending at once: no run is longer.
 inline constexpr int append_chunk = 256;
 
 } // namespace outbox

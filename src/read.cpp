@@ -16,19 +16,21 @@ Relation open_index_on_id(const LogPartition& partition)
 Relation open_index_on_xid(const LogPartition& partition)
 {
     const AttrNumber columns[] = {partition.numbers[col_xid], partition.numbers[col_id]};
-    return pg::open_index(partition.table, columns, AccessShareLock);
+    return pg::open_index(partition.table, columns, AccessShareLock,
+                          partition.numbers[col_run_length]);
 }
 
 // A partition that has no block now has no row that a snapshot taken before could show.
 bool has_rows(LogPartition& partition)
 {
-    if (RelationGetNumberOfBlocks(partition.table) == 0)
-        return false;
-    if (partition.numbers[col_id] == 0)
-        for (int column = 0; column < column_count; ++column)
+    if (partition.content == LogPartition::unknown) {
+        const bool empty = RelationGetNumberOfBlocks(partition.table) == 0;
+        partition.content = empty ? LogPartition::empty : LogPartition::filled;
+        for (int column = 0; !empty && column < log_column_count; ++column)
             partition.numbers[column] =
                 pg::find_column(partition.table, log_columns[column].name, column);
-    return true;
+    }
+    return partition.content == LogPartition::filled;
 }
 
 void make_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
@@ -49,20 +51,62 @@ Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot,
 
 void close_scanner(Scanner& scanner)
 {
+    if (scanner.runs != nullptr) {
+        index_endscan(scanner.runs->scan);
+        ExecDropSingleTupleTableSlot(scanner.runs->first);
+        index_close(scanner.runs->index, NoLock);
+    }
     index_endscan(scanner.scan);
     ExecDropSingleTupleTableSlot(scanner.slot);
     index_close(scanner.index, NoLock);
 }
 
+void show(Scanner& scanner, TupleTableSlot* row)
+{
+    bool isnull;
+    scanner.row = row;
+    scanner.id = DatumGetInt64(slot_getattr(row, scanner.partition->numbers[col_id], &isnull));
+}
+
 bool fetch(Scanner& scanner)
 {
     scanner.ended = !index_getnext_slot(scanner.scan, ForwardScanDirection, scanner.slot);
-    if (scanner.ended)
-        return false;
-    bool isnull;
-    scanner.id =
-        DatumGetInt64(slot_getattr(scanner.slot, scanner.partition->numbers[col_id], &isnull));
-    return true;
+    if (!scanner.ended)
+        show(scanner, scanner.slot);
+    return !scanner.ended;
+}
+
+// The rows with from < id <= upto.
+void look_between(const Scanner& scanner, Id from, Id upto)
+{
+    ScanKeyData keys[2];
+    make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
+    make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+    index_rescan(scanner.scan, keys, 2, nullptr, 0);
+}
+
+// Moves a scan of a transaction's rows to the next of them.
+void fetch_of_run(Scanner& scanner)
+{
+    RunScan& runs = *scanner.runs;
+    while (!runs.is_inside || !fetch(scanner)) {
+        scanner.ended = !index_getnext_slot(runs.scan, ForwardScanDirection, runs.first);
+        if (scanner.ended)
+            return;
+        bool isnull;
+        const Datum length =
+            slot_getattr(runs.first, scanner.partition->numbers[col_run_length], &isnull);
+        // An index that somebody has made may have all rows.
+        runs.is_inside = !isnull && DatumGetInt16(length) > 1;
+        if (isnull)
+            continue;
+        show(scanner, runs.first);
+        if (runs.is_inside)
+            look_between(scanner, Max(scanner.id, runs.after),
+                         scanner.id + DatumGetInt16(length) - 1);
+        if (scanner.id > runs.after)
+            return;
+    }
 }
 
 constexpr Id no_end = PG_INT64_MAX;
@@ -133,7 +177,9 @@ void fetch_wanted(Scanner& scanner)
 void advance(Scanner& scanner)
 {
     CHECK_FOR_INTERRUPTS();
-    if (scanner.wanted.data() != nullptr)
+    if (scanner.runs != nullptr)
+        fetch_of_run(scanner);
+    else if (scanner.wanted.data() != nullptr)
         fetch_wanted(scanner);
     else
         fetch(scanner);
@@ -179,6 +225,28 @@ pg::Growing<Running> find_present(const LogPartition& partition, Relation index,
     return present;
 }
 
+// What the transaction has written behind cursor.last_id. A run that begins before that may reach
+// beyond it.
+Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
+                         const Running& transaction, const Cursor& cursor)
+{
+    Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+    auto* runs = static_cast<RunScan*>(palloc0(sizeof(RunScan)));
+    runs->index = index_open(index, NoLock);
+    runs->first = table_slot_create(partition.table, nullptr);
+    runs->scan = pg::begin_index_scan(partition.table, runs->index, snapshot, 3);
+    runs->after = Max(transaction.above, cursor.last_id);
+    ScanKeyData keys[3];
+    make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
+             FullTransactionIdGetDatum(FullTransactionIdFromU64(transaction.from)));
+    make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
+             Int64GetDatum(Max(transaction.above, cursor.last_id - append_chunk)));
+    make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(cursor.passed.seq));
+    index_rescan(runs->scan, keys, 3, nullptr, 0);
+    scanner.runs = runs;
+    return scanner;
+}
+
 void close_partitions(OpenLog& log)
 {
     for (const LogPartition& partition : log.partitions)
@@ -209,7 +277,8 @@ OpenLog open_log_for_reading()
         close_partitions(log);
         const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
         for (int i = 0; i < description->nparts; ++i)
-            log.partitions.push({table_open(description->oids[i], AccessShareLock), {}});
+            log.partitions.push(
+                {table_open(description->oids[i], AccessShareLock), LogPartition::unknown, {}});
     } while (!is_complete(log));
     return log;
 }
@@ -235,11 +304,11 @@ const Message* MergedScan::next()
             current_ = &scanner;
     if (current_ == nullptr)
         return nullptr;
-    slot_getallattrs(current_->slot);
+    slot_getallattrs(current_->row);
     for (int column = 0; column < column_count; ++column) {
         const int i = current_->partition->numbers[column] - 1;
-        message_.values[column] = current_->slot->tts_values[i];
-        message_.nulls[column] = current_->slot->tts_isnull[i];
+        message_.values[column] = current_->row->tts_values[i];
+        message_.nulls[column] = current_->row->tts_isnull[i];
     }
     return &message_;
 }
@@ -263,19 +332,8 @@ StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& curs
         if (!has_rows(partition))
             continue;
         const Relation index = open_index_on_xid(partition);
-        for (const Running& one : find_present(partition, index, snapshot, ended.view())) {
-            ScanKeyData keys[3];
-            make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
-                     FullTransactionIdGetDatum(FullTransactionIdFromU64(one.from)));
-            make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
-                     Int64GetDatum(Max(one.above, cursor.last_id)));
-            make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE,
-                     Int64GetDatum(cursor.passed.seq));
-            const Relation own = index_open(RelationGetRelid(index), NoLock);
-            const Scanner scanner = open_scanner(partition, own, snapshot, 3);
-            index_rescan(scanner.scan, keys, 3, nullptr, 0);
-            add(scanner);
-        }
+        for (const Running& one : find_present(partition, index, snapshot, ended.view()))
+            add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, cursor));
         index_close(index, NoLock);
     }
 }
@@ -287,11 +345,8 @@ RangeScan::RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto)
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
-        ScanKeyData keys[2];
-        make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
-        make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
         const Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
-        index_rescan(scanner.scan, keys, 2, nullptr, 0);
+        look_between(scanner, from, upto);
         add(scanner);
     }
 }

@@ -26,7 +26,8 @@ inline void append_to(pg::Growing<IdRange>& set, Id id)
 
 struct LogPartition {
     Relation table;
-    AttrNumber numbers[column_count]; // where the log's columns are; 0 while that is not known
+    enum { unknown, empty, filled } content; // as of the snapshot with which it was first read
+    AttrNumber numbers[log_column_count];    // where the log's columns are, if it is filled
 };
 
 struct OpenLog {
@@ -43,19 +44,32 @@ void close_log(OpenLog& log);
 // be visible in it that stand in a partition which nobody looks into.
 bool is_complete(const OpenLog& log);
 
-// One index scan of one partition.
+// The runs that one transaction has written to a partition.
+struct RunScan {
+    Relation index;
+    IndexScanDesc scan;
+    TupleTableSlot* first; // of the present run
+    Id after;              // rows up to here are passed over
+    bool is_inside;        // is the rest of a run being read?
+};
+
+// One scan of one partition, by id.
 struct Scanner {
     LogPartition* partition;
     Relation index;
     IndexScanDesc scan;
     TupleTableSlot* slot;
-    Id id; // of the row in the slot
+    TupleTableSlot* row; // what was found
+    Id id;               // of that
     bool ended;
 
     // For a scan of given ids.
     IdRanges wanted; // those that are still to come
     Id until;        // where the present look ends
     bool found;      // has it found anything?
+
+    // For a scan of what a transaction has written.
+    RunScan* runs;
 };
 
 // Rows of several scans, merged by id. Message and its values are good until the next call.

@@ -8,12 +8,14 @@ namespace outbox::pg {
 
 namespace {
 
-bool is_index_on(Relation index, std::span<const AttrNumber> columns)
+bool is_index_on(Relation index, std::span<const AttrNumber> columns, AttrNumber wanted)
 {
     const Form_pg_index form = index->rd_index;
     if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID ||
-        form->indnkeyatts != static_cast<int>(columns.size()) ||
-        RelationGetIndexPredicate(index) != NIL)
+        form->indnkeyatts != static_cast<int>(columns.size()))
+        return false;
+    List* predicate = RelationGetIndexPredicate(index);
+    if (predicate != NIL && (wanted == 0 || column_wanted_by(predicate) != wanted))
         return false;
     for (std::size_t i = 0; i < columns.size(); ++i)
         if (form->indkey.values[i] != columns[i])
@@ -49,6 +51,16 @@ RegProcedure equality_of(Oid type)
 
 } // namespace
 
+AttrNumber column_wanted_by(List* predicate)
+{
+    if (list_length(predicate) != 1)
+        return 0;
+    const auto* test = static_cast<const NullTest*>(linitial(predicate));
+    if (!IsA(test, NullTest) || test->nulltesttype != IS_NOT_NULL || !IsA(test->arg, Var))
+        return 0;
+    return reinterpret_cast<const Var*>(test->arg)->varattno;
+}
+
 AttrNumber find_column(Relation table, const char* name, int expected)
 {
     const TupleDesc descriptor = RelationGetDescr(table);
@@ -63,13 +75,14 @@ AttrNumber find_column(Relation table, const char* name, int expected)
     return number;
 }
 
-Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock)
+Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
+                    AttrNumber wanted)
 {
     List* indexes = RelationGetIndexList(table);
     ListCell* cell;
     foreach (cell, indexes) {
         const Relation index = index_open(lfirst_oid(cell), lock);
-        if (is_index_on(index, columns)) {
+        if (is_index_on(index, columns, wanted)) {
             list_free(indexes);
             return index;
         }

@@ -23,9 +23,14 @@ auto with_latest_snapshot(Look&& look)
 // Where the table has the column, which the install script has made its `expected`th from 0.
 AttrNumber find_column(Relation table, const char* name, int expected);
 
-// Opens the index whose keys are these columns, in this order. Raises an error that says how to
-// make one.
-Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock);
+// Opens the index whose keys are these columns, in this order, and which has all rows, or at least
+// those with a value in column `wanted`. Raises an error that says how to make one.
+Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
+                    AttrNumber wanted = 0);
+
+// For a partial index with no other condition than that a column is not null: that column. 0 for
+// any other condition, and for none.
+AttrNumber column_wanted_by(List* predicate);
 
 // What a column of an index has to equal: int4, int8 or text.
 struct IndexKey {

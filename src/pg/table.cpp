@@ -1,6 +1,7 @@
 #include "pg/table.hpp"
 
 #include "pg/catalog.hpp"
+#include "pg/index.hpp"
 
 #include <cstring>
 
@@ -16,7 +17,8 @@ bool has_plain_indexes(Relation relation)
     foreach (cell, indexes) {
         const Relation index = index_open(lfirst_oid(cell), AccessShareLock);
         const IndexInfo* info = BuildIndexInfo(index);
-        plain = plain && info->ii_Expressions == NIL && info->ii_Predicate == NIL &&
+        plain = plain && info->ii_Expressions == NIL &&
+                (info->ii_Predicate == NIL || column_wanted_by(info->ii_Predicate) > 0) &&
                 info->ii_ExclusionOps == nullptr && index->rd_index->indimmediate;
         index_close(index, NoLock);
     }
@@ -47,7 +49,7 @@ bool must_check(const ResultRelInfo* result, int number)
         return true;
     for (int i = 0; i < result->ri_NumIndices; ++i) {
         const IndexInfo* other = result->ri_IndexRelationInfo[i];
-        if (other->ii_Unique && other->ii_ReadyForInserts &&
+        if (other->ii_Unique && other->ii_ReadyForInserts && other->ii_Predicate == NIL &&
             other->ii_NumIndexKeyAttrs < info->ii_NumIndexKeyAttrs && covers(info, other))
             return false;
     }
@@ -56,6 +58,9 @@ bool must_check(const ResultRelInfo* result, int number)
 
 void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
 {
+    const AttrNumber wanted = writer.wanted[number];
+    if (wanted > 0 && slot->tts_isnull[wanted - 1])
+        return;
     Datum values[INDEX_MAX_KEYS];
     bool isnull[INDEX_MAX_KEYS];
     const Relation index = writer.result->ri_IndexRelationDescs[number];
@@ -115,8 +120,11 @@ TableWriter open_writer(Relation relation, int capacity)
     ExecOpenIndices(writer.result, false);
     const int indexes = writer.result->ri_NumIndices;
     writer.must_check = static_cast<bool*>(palloc(sizeof(bool) * Max(indexes, 1)));
-    for (int i = 0; i < indexes; ++i)
+    writer.wanted = static_cast<AttrNumber*>(palloc(sizeof(AttrNumber) * Max(indexes, 1)));
+    for (int i = 0; i < indexes; ++i) {
         writer.must_check[i] = must_check(writer.result, i);
+        writer.wanted[i] = column_wanted_by(writer.result->ri_IndexRelationInfo[i]->ii_Predicate);
+    }
 
     // A copy, because each slot would pin the relation's own descriptor.
     const TupleDesc descriptor =

@@ -11,13 +11,14 @@ struct TableWriter {
     Relation relation;      // open and locked by the caller
     ResultRelInfo* result;  // only for the indexes, open and locked too
     bool* must_check;       // of each index: has it to be checked for duplicates?
+    AttrNumber* wanted;     // of each index: it has only rows with a value in this column; 0: all
     TupleTableSlot** slots; // virtual, to be filled, `capacity` of them
     int capacity;
 };
 
 // True when inserting into the relation is only a matter of heap and indexes: no trigger, no rule,
-// no CHECK, no generated column, no index that evaluates anything. Then a TableWriter does all that
-// an INSERT would do.
+// no CHECK, no generated column, no index that evaluates anything but, for a partial one, whether a
+// column is null. Then a TableWriter does all that an INSERT would do.
 bool is_plain(Relation relation);
 
 // Are these, in this order, the relation's columns?
