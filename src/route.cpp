@@ -66,9 +66,9 @@ void note_parked(std::vector<sink::Handle>& parked, int64 token, IdRanges ids)
 
 Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
     : definition_(std::move(definition)), activity_("relay to sink " + definition_.name),
-      courier_(std::move(sink), definition_.ordered, definition_.policy,
-               [] { return pg_prng_double(&pg_global_prng_state); }),
-      metadata_(courier_.metadata())
+      courier_(sink::make_courier(std::move(sink), definition_.ordered, definition_.policy,
+                                  [] { return pg_prng_double(&pg_global_prng_state); })),
+      metadata_(courier_->metadata())
 {}
 
 void Route::look_closely()
@@ -80,7 +80,7 @@ void Route::look_closely()
 void Route::turn(std::size_t memory)
 {
     const TimePoint now = sink::Clock::now();
-    courier_.work(now);
+    courier_->work(now);
     if (now >= next_look_) {
         next_look_ = now + milliseconds(settings::relay_interval);
         look_closely();
@@ -92,13 +92,13 @@ void Route::turn(std::size_t memory)
     const bool settles = is_to_settle(now);
     if (now >= retry_at_ && (claims || settles || is_to_renew(now))) {
         transact(now, settles, claims, memory);
-        courier_.work(sink::Clock::now());
+        courier_->work(sink::Clock::now());
     }
     if (now >= flush_by_) {
         flush_by_ = never;
         pg::call([] { pg::flush_upto(pg::last_commit()); });
     }
-    if (!courier_.settled().empty() && settle_by_ == never)
+    if (!courier_->settled().empty() && settle_by_ == never)
         settle_by_ = now + longest_unsettled;
     tell(now);
 }
@@ -107,7 +107,7 @@ void Route::turn(std::size_t memory)
 
 bool Route::is_to_settle(TimePoint now) const
 {
-    const auto& settled = courier_.settled();
+    const auto& settled = courier_->settled();
     const auto was_rejected = [](const sink::Settlement& one) { return !one.delivered; };
     return !settled.empty() && (settled.size() >= enough_to_settle || now >= settle_by_ ||
                                 std::ranges::any_of(settled, was_rejected));
@@ -116,7 +116,7 @@ bool Route::is_to_settle(TimePoint now) const
 // Half of the memory, because a request on its way has a copy of its event.
 bool Route::is_to_claim(TimePoint now, std::size_t memory) const
 {
-    return may_find_something_ && courier_.wants_more(now) && courier_.bytes() < memory / 2;
+    return may_find_something_ && courier_->wants_more(now) && courier_->bytes() < memory / 2;
 }
 
 bool Route::is_to_renew(TimePoint now) const
@@ -128,14 +128,14 @@ bool Route::is_to_renew(TimePoint now) const
 // During a long pause others could use the memory, and nobody should have to keep leases alive.
 bool Route::is_to_hand_back(TimePoint now) const
 {
-    return courier_.is_backing_off(now) && courier_.on_the_way() == 0 && !batches_.empty() &&
-           courier_.resume_at() - now > lease_length() / 3;
+    return courier_->is_backing_off(now) && courier_->on_the_way() == 0 && !batches_.empty() &&
+           courier_->resume_at() - now > lease_length() / 3;
 }
 
 Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
 {
     Plan plan;
-    for (const sink::Settlement& one : courier_.settled()) {
+    for (const sink::Settlement& one : courier_->settled()) {
         if (!settles)
             break;
         ++plan.settled;
@@ -148,7 +148,7 @@ Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
         Rejection rejection;
         rejection.settlement = one;
         if (definition_.ordered)
-            for (const Handle& handle : courier_.behind(one))
+            for (const Handle& handle : courier_->behind(one))
                 rejection.behind[handle.token].push_back(handle.id);
         plan.rejections.push_back(std::move(rejection));
     }
@@ -165,7 +165,7 @@ Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
             plan.renewals.push_back(token);
     }
     std::ranges::sort(plan.settled_before);
-    plan.wanted = claims ? courier_.wanted() : 0;
+    plan.wanted = claims ? courier_->wanted() : 0;
     plan.looks_for_retries = claims && (looks_for_retries_ || !plan.rejections.empty());
     return plan;
 }
@@ -178,7 +178,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
-    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_.bytes()), metadata_);
+    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_);
     if (!plan.rejections.empty())
         kept_.forget();
     Claimed claimed;
@@ -281,11 +281,11 @@ void Route::believe(const Plan& plan, TimePoint now)
 {
     // One whose batch is gone is nobody's to write down, and holds up nobody.
     for (std::size_t i = 0; i < plan.settled; ++i)
-        if (const sink::Settlement& one = courier_.settled()[i];
+        if (const sink::Settlement& one = courier_->settled()[i];
             !one.delivered && !batches_.contains(one.handle.token))
-            courier_.go_on_behind(one, {});
-    courier_.forget_settled(plan.settled);
-    if (courier_.settled().empty())
+            courier_->go_on_behind(one, {});
+    courier_->forget_settled(plan.settled);
+    if (courier_->settled().empty())
         settle_by_ = never;
     for (const auto& [token, ids] : plan.delivered) {
         // What waited behind a retry may have its turn now.
@@ -301,7 +301,7 @@ void Route::believe(const Plan& plan, TimePoint now)
             count_down(handle.token, 1);
             ids.push_back(handle.id);
         }
-        courier_.go_on_behind(rejection.settlement, ids);
+        courier_->go_on_behind(rejection.settlement, ids);
     }
     if (!plan.rejections.empty())
         look_closely();
@@ -316,7 +316,7 @@ void Route::take(Outgoing& outgoing, TimePoint now)
         const Batch fresh = {0, now + lease_length() / 3, !outgoing.is_from_retries()};
         Batch& batch = batches_.try_emplace(event.token, fresh).first->second;
         ++batch.left;
-        courier_.add(std::move(event));
+        courier_->add(std::move(event));
     }
     outgoing.events().clear();
 }
@@ -353,10 +353,10 @@ void Route::drop_lost_batches()
         open.clear();
     for (const int64 token : tokens)
         if (std::ranges::find(open, token) == open.end()) {
-            courier_.drop_batch(token);
+            courier_->drop_batch(token);
             batches_.erase(token);
         }
-    if (courier_.settled().empty())
+    if (courier_->settled().empty())
         settle_by_ = never;
     retry_at_ = sink::Clock::now() + pause_after_loss;
     look_closely();
@@ -377,7 +377,7 @@ void Route::hand_back()
     if (rollback)
         pg::log_line(LOG,
                      "sink \"" + definition_.name + "\" hands nothing back: " + rollback->message);
-    courier_.abandon();
+    courier_->abandon();
     batches_.clear();
     settle_by_ = never;
     look_closely();
@@ -396,15 +396,15 @@ TimePoint Route::next_turn() const
 {
     const TimePoint now = sink::Clock::now();
     TimePoint next = show_at_;
-    if (const auto work = courier_.next_work())
+    if (const auto work = courier_->next_work())
         next = std::min(next, *work);
     if (now < retry_at_)
         return std::min(next, retry_at_);
     if (is_to_settle(now) || is_to_claim(now, memory_))
         return now;
     next = std::min({next, next_look_, settle_by_, flush_by_});
-    if (courier_.is_backing_off(now))
-        next = std::min(next, courier_.resume_at());
+    if (courier_->is_backing_off(now))
+        next = std::min(next, courier_->resume_at());
     for (const auto& [token, batch] : batches_)
         next = std::min(next, batch.renew_at);
     return next;
@@ -412,19 +412,19 @@ TimePoint Route::next_turn() const
 
 void Route::tell(TimePoint now)
 {
-    const bool in_trouble = courier_.troubles() > 0;
+    const bool in_trouble = courier_->troubles() > 0;
     if (in_trouble != in_trouble_)
         pg::log_line(in_trouble ? WARNING : LOG,
                      "sink \"" + definition_.name + "\" " +
-                         (in_trouble ? "is in trouble: " + courier_.last_trouble() : "is back"),
+                         (in_trouble ? "is in trouble: " + courier_->last_trouble() : "is back"),
                      in_trouble ? "Its events wait; it is tried again with growing pauses." : "");
     SinkState state = {};
     state.consumer = definition_.consumer;
-    state.in_hand = static_cast<int32>(courier_.in_hand());
-    state.on_the_way = static_cast<int32>(courier_.on_the_way());
-    state.troubles = courier_.troubles() + !problem_.empty();
-    state.delivered = static_cast<int64>(courier_.delivered());
-    state.rejected = static_cast<int64>(courier_.rejected());
+    state.in_hand = static_cast<int32>(courier_->in_hand());
+    state.on_the_way = static_cast<int32>(courier_->on_the_way());
+    state.troubles = courier_->troubles() + !problem_.empty();
+    state.delivered = static_cast<int64>(courier_->delivered());
+    state.rejected = static_cast<int64>(courier_->rejected());
     const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
                          state.troubles == shown_.troubles && state.delivered == shown_.delivered &&
                          state.rejected == shown_.rejected;
@@ -438,11 +438,11 @@ void Route::tell(TimePoint now)
         show_at_ = now + between_shows;
     if (!is_urgent && now < show_at_)
         return;
-    state.resume_at = courier_.is_backing_off(now) ? to_timestamp(courier_.resume_at(), now) : 0;
+    state.resume_at = courier_->is_backing_off(now) ? to_timestamp(courier_->resume_at(), now) : 0;
     state.last_error_at = shown_.last_error_at;
     if (state.troubles > shown_.troubles)
         state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = problem_.empty() ? courier_.last_trouble() : problem_;
+    const std::string& error = problem_.empty() ? courier_->last_trouble() : problem_;
     error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
                                      PG_UTF8, error.data(), static_cast<int>(error.size()),
                                      SinkState::max_error - 1)));

@@ -20,7 +20,7 @@ public:
     const SinkDefinition& definition() const { return definition_; }
     void set_types(const TypeSet& types) { definition_.types = types; }
     const char* name() const { return definition_.name.c_str(); }
-    int descriptor() const { return courier_.descriptor(); }
+    int descriptor() const { return courier_->descriptor(); }
 
     // There may be something new in the log, or something that was due.
     void look() { may_find_something_ = true; }
@@ -38,12 +38,12 @@ public:
     void close();
 
     // Why the sink is to be paused, if it is.
-    const std::optional<std::string>& end() const { return courier_.gone(); }
+    const std::optional<std::string>& end() const { return courier_->gone(); }
 
     // No more requests: what is on the way may still arrive.
-    void finish() { courier_.finish(); }
-    bool is_quiet() const { return courier_.on_the_way() == 0; }
-    void listen() { courier_.work(sink::Clock::now()); }
+    void finish() { courier_->finish(); }
+    bool is_quiet() const { return courier_->on_the_way() == 0; }
+    void listen() { courier_->work(sink::Clock::now()); }
 
 private:
     // A batch in hand.
@@ -65,7 +65,7 @@ private:
     // What a transaction is to do, and has done. Made before it begins and believed when it is
     // committed: while it runs, nothing with a destructor is made.
     struct Plan {
-        std::size_t settled = 0;  // how many of courier_.settled() it is about
+        std::size_t settled = 0;  // how many of courier_->settled() it is about
         std::vector<int64> ended; // batches from the log of which everything is delivered
         std::map<int64, std::vector<int64>> delivered;
         std::vector<Rejection> rejections;
@@ -97,7 +97,7 @@ private:
 
     SinkDefinition definition_;
     std::string activity_;
-    sink::Courier courier_;
+    std::unique_ptr<sink::Courier> courier_;
     std::vector<std::string> metadata_;
     std::map<int64, Batch> batches_;
     std::vector<int64> settled_; // batches that ended since the last claim

@@ -183,17 +183,17 @@ SinkTest::SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink)
     : consumer_(consumer), sink_(std::move(sink)), event_(made_up_event())
 {
     const sink::Event* events[] = {&event_};
-    sink_->send(1, events);
+    if (auto outcome = sink_->send(1, events))
+        outcomes_.push_back(std::move(*outcome));
     sink_->start();
 }
 
 bool SinkTest::work()
 {
-    std::vector<sink::Outcome> outcomes;
-    sink_->work(outcomes);
-    if (outcomes.empty())
+    sink_->work(outcomes_);
+    if (outcomes_.empty())
         return false;
-    const sink::Outcome& outcome = outcomes.front();
+    const sink::Outcome& outcome = outcomes_.front();
     const bool ok = outcome.verdict == sink::Verdict::delivered;
     answer(consumer_, ok, outcome.reason);
     return true;

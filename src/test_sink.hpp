@@ -28,6 +28,7 @@ private:
     int32 consumer_;
     std::unique_ptr<sink::Sink> sink_;
     sink::Event event_;
+    std::vector<sink::Outcome> outcomes_;
 };
 
 void set_up_sink_tests();

@@ -186,7 +186,7 @@ void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
     transfer.header_list.back().next = nullptr;
 }
 
-void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
+std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
 {
     std::unique_ptr<Transfer> transfer = take_transfer();
     Rendered rendered = render(events, config_.format, surroundings_.source);
@@ -206,6 +206,7 @@ void HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
     if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
         fail("curl_multi_add_handle()");
     on_the_way_.emplace(easy, std::move(transfer));
+    return std::nullopt;
 }
 
 void HttpSink::start()

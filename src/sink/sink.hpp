@@ -51,9 +51,17 @@ public:
     virtual std::size_t capacity() const = 0;
     virtual std::size_t parcel_size() const = 0;
 
-    // The events stay where they are until the outcome is known. Not more parcels than the
-    // capacity.
-    virtual void send(ParcelId parcel, std::span<const Event* const> events) = 0;
+    // Does it deliver what it was sent, for each aggregate, in that order, and nothing behind an
+    // event that it did not deliver? Then many of an aggregate may be on the way at once, each in a
+    // parcel of its own.
+    virtual bool keeps_order() const { return false; }
+
+    // False while it takes nothing for a moment.
+    virtual bool is_ready() const { return true; }
+
+    // The events stay where they are until the outcome is known, which may be at once. Not more
+    // parcels than the capacity.
+    virtual std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) = 0;
 
     // What was sent goes out now, and not only when work() is called.
     virtual void start() = 0;
@@ -63,6 +71,12 @@ public:
 
     // Forgets everything that is on the way: whether it arrives is open.
     virtual void abandon() = 0;
+
+    // What is wrong although nothing has failed: a receiver that is away, say.
+    virtual std::string complaint() const { return {}; }
+
+    // Lines that the library behind it has for the log.
+    virtual std::vector<std::string> take_remarks() { return {}; }
 };
 
 } // namespace outbox::sink

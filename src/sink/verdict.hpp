@@ -7,6 +7,7 @@ enum class Verdict {
     delivered, // the receiver has it
     rejected,  // this message is bad: its own retries, then the dead letters
     trouble,   // the sink is in trouble: back it off, the messages are not to blame
+    returned,  // it was not taken, and nobody is to blame: send it again
     gone,      // 410: the receiver wants nothing more, pause the sink
 };
 

@@ -1,4 +1,4 @@
-#include "sink/courier.hpp"
+#include "sink/lane_courier.hpp"
 
 #include <gtest/gtest.h>
 
@@ -83,9 +83,10 @@ public:
     std::size_t parcel_size() const override { return receiver_.parcel_size; }
     void abandon() override { receiver_.on_the_way.clear(); }
 
-    void send(ParcelId parcel, std::span<const Event* const> events) override
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override
     {
         receiver_.take(parcel, events);
+        return std::nullopt;
     }
 
     void start() override { receiver_.started = receiver_.sent.size(); }
@@ -220,7 +221,7 @@ struct Stage {
     Receiver receiver;
     double chance = 0;
     TimePoint now = TimePoint{} + 1h;
-    Courier courier;
+    LaneCourier courier;
 };
 
 constexpr auto fails = [](auto...) { return Verdict::trouble; };
@@ -228,7 +229,7 @@ constexpr auto works = [](auto...) { return Verdict::delivered; };
 
 // ---- order
 
-TEST(Courier, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivered)
+TEST(LaneCourier, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivered)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3})
@@ -248,7 +249,7 @@ TEST(Courier, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivered)
     stage.expect_empty();
 }
 
-TEST(Courier, AggregatesDoNotWaitForEachOther)
+TEST(LaneCourier, AggregatesDoNotWaitForEachOther)
 {
     Stage stage({.capacity = 10});
     for (const std::int64_t id : {1, 2, 3, 4, 5, 6})
@@ -264,7 +265,7 @@ TEST(Courier, AggregatesDoNotWaitForEachOther)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {7}, {4}}));
 }
 
-TEST(Courier, WithoutOrderEverythingGoesUpToTheCapacity)
+TEST(LaneCourier, WithoutOrderEverythingGoesUpToTheCapacity)
 {
     Stage stage({.capacity = 3, .ordered = false});
     for (const std::int64_t id : {1, 2, 3, 4, 5})
@@ -279,7 +280,7 @@ TEST(Courier, WithoutOrderEverythingGoesUpToTheCapacity)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{5}}));
 }
 
-TEST(Courier, ASettlementNamesTheBatchAndSaysWhy)
+TEST(LaneCourier, ASettlementNamesTheBatchAndSaysWhy)
 {
     Stage stage;
     stage.add(1, "a", 77);
@@ -301,7 +302,7 @@ TEST(Courier, ASettlementNamesTheBatchAndSaysWhy)
 
 // ---- trouble
 
-TEST(Courier, InTroubleNothingIsSentUntilThePauseIsOver)
+TEST(LaneCourier, InTroubleNothingIsSentUntilThePauseIsOver)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -317,7 +318,7 @@ TEST(Courier, InTroubleNothingIsSentUntilThePauseIsOver)
     EXPECT_EQ(stage.settled(), "");
 }
 
-TEST(Courier, TwoProbeUntilOneSucceeds)
+TEST(LaneCourier, TwoProbeUntilOneSucceeds)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -331,7 +332,7 @@ TEST(Courier, TwoProbeUntilOneSucceeds)
     EXPECT_EQ(stage.courier.troubles(), 0);
 }
 
-TEST(Courier, ASuccessEndsThePause)
+TEST(LaneCourier, ASuccessEndsThePause)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -342,7 +343,7 @@ TEST(Courier, ASuccessEndsThePause)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
 }
 
-TEST(Courier, ASinkThatTakesOneAtATimeIsProbedByOne)
+TEST(LaneCourier, ASinkThatTakesOneAtATimeIsProbedByOne)
 {
     Stage stage({.capacity = 1});
     stage.add_apart({1, 2, 3});
@@ -351,7 +352,7 @@ TEST(Courier, ASinkThatTakesOneAtATimeIsProbedByOne)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(Courier, WhatIsStillOnTheWayCountsAsAProbe)
+TEST(LaneCourier, WhatIsStillOnTheWayCountsAsAProbe)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -362,7 +363,7 @@ TEST(Courier, WhatIsStillOnTheWayCountsAsAProbe)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {4}, {5}, {1}}));
 }
 
-TEST(Courier, PausesGrowUpToTheLimit)
+TEST(LaneCourier, PausesGrowUpToTheLimit)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4});
@@ -378,7 +379,7 @@ TEST(Courier, PausesGrowUpToTheLimit)
     EXPECT_EQ(stage.pause(), 1s);
 }
 
-TEST(Courier, ChanceShortensAPause)
+TEST(LaneCourier, ChanceShortensAPause)
 {
     Stage stage;
     stage.chance = 0.5;
@@ -387,7 +388,7 @@ TEST(Courier, ChanceShortensAPause)
     EXPECT_EQ(stage.pause(), 750ms);
 }
 
-TEST(Courier, ARetryAtOnceLeavesTheSinkAMoment)
+TEST(LaneCourier, ARetryAtOnceLeavesTheSinkAMoment)
 {
     Stage stage({}, {10, 3, 1'000'000, 8'000'000, 0});
     stage.add_apart({1});
@@ -401,7 +402,7 @@ TEST(Courier, ARetryAtOnceLeavesTheSinkAMoment)
 }
 
 // backoff_max is the longest pause, also in an outage of many rounds.
-TEST(Courier, NoPauseIsLongerThanTheLimit)
+TEST(LaneCourier, NoPauseIsLongerThanTheLimit)
 {
     Stage stage({}, {10, 0, 50'000, 100'000, 0});
     stage.add_apart({1});
@@ -411,7 +412,7 @@ TEST(Courier, NoPauseIsLongerThanTheLimit)
     }
 }
 
-TEST(Courier, WhatWasSentBeforeTheTroubleCountsOnce)
+TEST(LaneCourier, WhatWasSentBeforeTheTroubleCountsOnce)
 {
     Stage stage({.capacity = 16});
     stage.add_apart({1, 2, 3, 4, 5, 6, 7, 8});
@@ -428,7 +429,7 @@ TEST(Courier, WhatWasSentBeforeTheTroubleCountsOnce)
     EXPECT_EQ(stage.courier.troubles(), 2);
 }
 
-TEST(Courier, RetryAfterIsHonoured)
+TEST(LaneCourier, RetryAfterIsHonoured)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -441,7 +442,7 @@ TEST(Courier, RetryAfterIsHonoured)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {1}}));
 }
 
-TEST(Courier, RetryAfterDoesNotShortenAPause)
+TEST(LaneCourier, RetryAfterDoesNotShortenAPause)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -456,7 +457,7 @@ TEST(Courier, RetryAfterDoesNotShortenAPause)
     EXPECT_EQ(stage.pause(), 2s);
 }
 
-TEST(Courier, RetryAfterIsHonouredThoughOthersSucceed)
+TEST(LaneCourier, RetryAfterIsHonouredThoughOthersSucceed)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -473,7 +474,7 @@ TEST(Courier, RetryAfterIsHonouredThoughOthersSucceed)
 
 // ---- blame
 
-TEST(Courier, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
+TEST(LaneCourier, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
 {
     Stage stage({.capacity = 2});
     stage.add_apart({1});
@@ -490,7 +491,7 @@ TEST(Courier, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
     stage.expect_empty();
 }
 
-TEST(Courier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
+TEST(LaneCourier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
@@ -504,7 +505,7 @@ TEST(Courier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
 }
 
-TEST(Courier, TroubleThatMeetsEverybodyRejectsNobody)
+TEST(LaneCourier, TroubleThatMeetsEverybodyRejectsNobody)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -519,7 +520,7 @@ TEST(Courier, TroubleThatMeetsEverybodyRejectsNobody)
     stage.expect_empty();
 }
 
-TEST(Courier, OneThatFailedBeforeIsBlamedSooner)
+TEST(LaneCourier, OneThatFailedBeforeIsBlamedSooner)
 {
     for (const int attempts : {1, 2, 7}) {
         Stage stage({.capacity = 2});
@@ -533,7 +534,7 @@ TEST(Courier, OneThatFailedBeforeIsBlamedSooner)
     }
 }
 
-TEST(Courier, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
+TEST(LaneCourier, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
@@ -543,7 +544,7 @@ TEST(Courier, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
     EXPECT_EQ(stage.courier.rejected(), 0u);
 }
 
-TEST(Courier, BetweenTwoProbesOfOneOthersHaveTheirTurn)
+TEST(LaneCourier, BetweenTwoProbesOfOneOthersHaveTheirTurn)
 {
     Stage stage({.capacity = 1, .parcel_size = 2});
     stage.add(1, "a");
@@ -575,14 +576,14 @@ void expect_bad_ones_to_be_rejected(Stage& stage, std::size_t bad)
     EXPECT_EQ(stage.courier.rejected(), bad);
 }
 
-TEST(Courier, OneBadEventDoesNotKeepTheOthersAway)
+TEST(LaneCourier, OneBadEventDoesNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1});
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(Courier, TwoBadEventsDoNotKeepTheOthersAway)
+TEST(LaneCourier, TwoBadEventsDoNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -590,14 +591,14 @@ TEST(Courier, TwoBadEventsDoNotKeepTheOthersAway)
 }
 
 // The answer to the parcel is that to its first event.
-TEST(Courier, ABadParcelDoesNotKeepTheOthersAway)
+TEST(LaneCourier, ABadParcelDoesNotKeepTheOthersAway)
 {
     Stage stage({.parcel_size = 3});
     stage.add_apart({1, 2001, 2002});
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(Courier, TroubleThatIsNoEventsOwnRejectsNobody)
+TEST(LaneCourier, TroubleThatIsNoEventsOwnRejectsNobody)
 {
     for (const int attempts : {1, 2}) {
         Stage stage({.capacity = 2, .parcel_size = 2, .may_be_its_own = false});
@@ -620,7 +621,7 @@ TEST(Courier, TroubleThatIsNoEventsOwnRejectsNobody)
 
 // ---- rejected
 
-TEST(Courier, ARejectedEventHoldsItsLane)
+TEST(LaneCourier, ARejectedEventHoldsItsLane)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3, 4})
@@ -650,7 +651,7 @@ TEST(Courier, ARejectedEventHoldsItsLane)
     stage.expect_empty();
 }
 
-TEST(Courier, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
+TEST(LaneCourier, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
 {
     Stage stage;
     stage.add(1, "a");
@@ -664,7 +665,7 @@ TEST(Courier, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(Courier, ALaneIsHeldAlsoWhenNothingIsBehindYet)
+TEST(LaneCourier, ALaneIsHeldAlsoWhenNothingIsBehindYet)
 {
     Stage stage;
     stage.add_apart({1});
@@ -677,7 +678,7 @@ TEST(Courier, ALaneIsHeldAlsoWhenNothingIsBehindYet)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(Courier, WithoutOrderARejectedEventHoldsNobody)
+TEST(LaneCourier, WithoutOrderARejectedEventHoldsNobody)
 {
     Stage stage({.capacity = 1, .ordered = false});
     stage.add(1, "a");
@@ -690,7 +691,7 @@ TEST(Courier, WithoutOrderARejectedEventHoldsNobody)
 
 // ---- parcels
 
-TEST(Courier, AParcelIsFilledFromManyAggregates)
+TEST(LaneCourier, AParcelIsFilledFromManyAggregates)
 {
     Stage stage({.capacity = 2, .parcel_size = 4});
     for (const std::int64_t id : {1, 2, 3})
@@ -702,7 +703,7 @@ TEST(Courier, AParcelIsFilledFromManyAggregates)
     EXPECT_EQ(stage.courier.in_hand(), 2u);
 }
 
-TEST(Courier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
+TEST(LaneCourier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
 {
     Stage stage({.parcel_size = 2});
     for (const std::int64_t id : {1, 2, 3, 4, 5})
@@ -713,7 +714,7 @@ TEST(Courier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3, 4}}));
 }
 
-TEST(Courier, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
+TEST(LaneCourier, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
 {
     Stage stage({.capacity = 2, .parcel_size = 3});
     stage.add(1, "a");
@@ -730,7 +731,7 @@ TEST(Courier, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5, 6}}));
 }
 
-TEST(Courier, InTroubleNewParcelsHoldOneEvent)
+TEST(LaneCourier, InTroubleNewParcelsHoldOneEvent)
 {
     Stage stage({.capacity = 2, .parcel_size = 3});
     stage.add_apart({1});
@@ -742,7 +743,7 @@ TEST(Courier, InTroubleNewParcelsHoldOneEvent)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {6, 7, 1}}));
 }
 
-TEST(Courier, ARejectedParcelGoesApart)
+TEST(LaneCourier, ARejectedParcelGoesApart)
 {
     Stage stage({.capacity = 3, .parcel_size = 4});
     stage.add(1, "a");
@@ -765,7 +766,7 @@ TEST(Courier, ARejectedParcelGoesApart)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5}})); // they were never in bad company
 }
 
-TEST(Courier, WhatGoesAloneTakesNobodyAlong)
+TEST(LaneCourier, WhatGoesAloneTakesNobodyAlong)
 {
     Stage stage({.capacity = 1, .parcel_size = 2});
     stage.add_apart({1, 2, 3});
@@ -780,7 +781,7 @@ TEST(Courier, WhatGoesAloneTakesNobodyAlong)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
 }
 
-TEST(Courier, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
+TEST(LaneCourier, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
 {
     Stage stage({.capacity = 2, .parcel_size = 2});
     stage.add_apart({1, 2});
@@ -799,7 +800,7 @@ TEST(Courier, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
 
 // ---- a lost lease
 
-TEST(Courier, WhatWaitsOfALostBatchIsForgotten)
+TEST(LaneCourier, WhatWaitsOfALostBatchIsForgotten)
 {
     Stage stage({.capacity = 1});
     stage.add_apart({1}, 10);
@@ -816,7 +817,7 @@ TEST(Courier, WhatWaitsOfALostBatchIsForgotten)
     stage.expect_empty();
 }
 
-TEST(Courier, WhatComesOfALostBatchIsIgnored)
+TEST(LaneCourier, WhatComesOfALostBatchIsIgnored)
 {
     for (const Verdict verdict : {Verdict::delivered, Verdict::rejected, Verdict::trouble}) {
         Stage stage;
@@ -838,7 +839,7 @@ TEST(Courier, WhatComesOfALostBatchIsIgnored)
     }
 }
 
-TEST(Courier, TheSameEventInANewBatchWaitsForTheOldOne)
+TEST(LaneCourier, TheSameEventInANewBatchWaitsForTheOldOne)
 {
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
@@ -857,7 +858,7 @@ TEST(Courier, TheSameEventInANewBatchWaitsForTheOldOne)
     }
 }
 
-TEST(Courier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
+TEST(LaneCourier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -873,7 +874,7 @@ TEST(Courier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(Courier, TheHoldOfAnotherBatchStays)
+TEST(LaneCourier, TheHoldOfAnotherBatchStays)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -889,7 +890,7 @@ TEST(Courier, TheHoldOfAnotherBatchStays)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(Courier, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
+TEST(LaneCourier, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
 {
     for (const Verdict verdict : {Verdict::delivered, Verdict::rejected, Verdict::trouble}) {
         Stage stage({.parcel_size = 4});
@@ -911,7 +912,7 @@ TEST(Courier, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
     }
 }
 
-TEST(Courier, AParcelThatCameBackGoesOnWithoutTheLostBatch)
+TEST(LaneCourier, AParcelThatCameBackGoesOnWithoutTheLostBatch)
 {
     Stage stage({.parcel_size = 4});
     stage.add(1, "a", 10);
@@ -929,7 +930,7 @@ TEST(Courier, AParcelThatCameBackGoesOnWithoutTheLostBatch)
 
 // ---- the end
 
-TEST(Courier, WhoIsGoneGetsNothingMore)
+TEST(LaneCourier, WhoIsGoneGetsNothingMore)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -946,7 +947,7 @@ TEST(Courier, WhoIsGoneGetsNothingMore)
     EXPECT_EQ(stage.courier.in_hand(), 2u); // nobody was rejected
 }
 
-TEST(Courier, WhoFinishesSendsNothingMoreButListens)
+TEST(LaneCourier, WhoFinishesSendsNothingMoreButListens)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -961,7 +962,7 @@ TEST(Courier, WhoFinishesSendsNothingMoreButListens)
     EXPECT_EQ(stage.courier.in_hand(), 2u);
 }
 
-TEST(Courier, WhoAbandonsHasNothingInHand)
+TEST(LaneCourier, WhoAbandonsHasNothingInHand)
 {
     Stage stage({.parcel_size = 2});
     stage.add_apart({1});
@@ -989,7 +990,7 @@ TEST(Courier, WhoAbandonsHasNothingInHand)
 
 // ---- how much, and when
 
-TEST(Courier, CountsWhatIsInHand)
+TEST(LaneCourier, CountsWhatIsInHand)
 {
     Stage stage;
     EXPECT_EQ(stage.courier.bytes(), 0u);
@@ -1010,7 +1011,7 @@ TEST(Courier, CountsWhatIsInHand)
     stage.expect_empty();
 }
 
-TEST(Courier, WantsEnoughToKeepTheSinkBusy)
+TEST(LaneCourier, WantsEnoughToKeepTheSinkBusy)
 {
     EXPECT_EQ(Stage({.capacity = 1}).courier.wanted(), 256u);
     EXPECT_EQ(Stage({.capacity = 100}).courier.wanted(), 400u);
@@ -1023,7 +1024,7 @@ TEST(Courier, WantsEnoughToKeepTheSinkBusy)
     EXPECT_EQ(stage.courier.in_hand(), stage.courier.wanted() / 2);
 }
 
-TEST(Courier, AHotAggregateDoesNotKeepTheOthersAway)
+TEST(LaneCourier, AHotAggregateDoesNotKeepTheOthersAway)
 {
     Stage stage;
     std::int64_t id = 1;
@@ -1040,7 +1041,7 @@ TEST(Courier, AHotAggregateDoesNotKeepTheOthersAway)
     EXPECT_EQ(full.courier.in_hand(), 10'000u);
 }
 
-TEST(Courier, InTroubleItWantsNoMoreThanProbes)
+TEST(LaneCourier, InTroubleItWantsNoMoreThanProbes)
 {
     Stage stage;
     stage.add_apart({1});
@@ -1054,7 +1055,7 @@ TEST(Courier, InTroubleItWantsNoMoreThanProbes)
     EXPECT_TRUE(stage.courier.wants_more(stage.now));
 }
 
-TEST(Courier, IsToWorkWhenThePauseEnds)
+TEST(LaneCourier, IsToWorkWhenThePauseEnds)
 {
     Stage stage;
     EXPECT_EQ(stage.courier.next_work(), std::nullopt);
@@ -1071,7 +1072,7 @@ TEST(Courier, IsToWorkWhenThePauseEnds)
     EXPECT_EQ(stage.courier.next_work(), stage.now + 1ms);
 }
 
-TEST(Courier, WithNothingToSendThePauseIsNoReasonToWork)
+TEST(LaneCourier, WithNothingToSendThePauseIsNoReasonToWork)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -1083,7 +1084,7 @@ TEST(Courier, WithNothingToSendThePauseIsNoReasonToWork)
     EXPECT_EQ(stage.courier.next_work(), std::nullopt);
 }
 
-TEST(Courier, PassesOnWhatTheSinkHas)
+TEST(LaneCourier, PassesOnWhatTheSinkHas)
 {
     Stage stage;
     EXPECT_EQ(stage.courier.descriptor(), 42);
@@ -1219,7 +1220,7 @@ private:
     std::size_t settled_ = 0;
 };
 
-TEST(Courier, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
+TEST(LaneCourier, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);

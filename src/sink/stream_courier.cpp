@@ -1,0 +1,224 @@
+#include "sink/stream_courier.hpp"
+
+#include <utility>
+
+namespace outbox::sink {
+
+void StreamCourier::add(Event event)
+{
+    auto item = std::make_unique<Item>();
+    item->event = std::move(event);
+    take_in(item->event);
+    const std::uint64_t key = lane_of(item->event);
+    lanes_[key].items.push(std::move(item));
+    go_on(key);
+}
+
+// ---- sending
+
+bool StreamCourier::send_some(TimePoint now)
+{
+    const ParcelId first = next_parcel_;
+    while (may_send(now) && !ready_.empty()) {
+        const std::uint64_t key = ready_.front();
+        ready_.pop_front();
+        const auto found = lanes_.find(key);
+        // A lane may have been emptied, or held, since it was queued.
+        if (found == lanes_.end())
+            continue;
+        found->second.queued = false;
+        while (may_send(now) && found->second.can_send())
+            send_next(key, found->second, now);
+        go_on(key);
+    }
+    return next_parcel_ != first;
+}
+
+void StreamCourier::send_next(std::uint64_t key, Lane& lane, TimePoint now)
+{
+    Item& item = lane.items[lane.sent];
+    const ParcelId id = next_parcel_++;
+    item.on_the_way = true;
+    ++lane.sent;
+    ++lane.on_the_way;
+    ++on_the_way_;
+    parcels_.emplace(id, Parcel{key, &item, now});
+    const Event* events[] = {&item.event};
+    if (const auto outcome = sink_->send(id, events)) {
+        lane.queued = true; // the sender has it in hand, and goes on with it by itself
+        arrive(*outcome, now);
+        lane.queued = false;
+    }
+}
+
+// ---- what comes back
+
+void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
+{
+    const auto found = parcels_.find(outcome.parcel);
+    if (found == parcels_.end())
+        return;
+    const Parcel parcel = found->second;
+    parcels_.erase(found);
+    Lane& lane = lanes_.at(parcel.lane);
+    --on_the_way_;
+    --lane.on_the_way;
+    parcel.item->on_the_way = false;
+    switch (outcome.verdict) {
+    case Verdict::delivered:
+        succeed();
+        parcel.item->arrived = true;
+        break;
+    case Verdict::rejected:
+        parcel.item->rejection = outcome.reason;
+        lane.broken = true;
+        break;
+    case Verdict::gone:
+        gone_ = last_trouble_ = outcome.reason;
+        lane.broken = true;
+        break;
+    case Verdict::trouble:
+        back_off(outcome, parcel.sent_at, now);
+        lane.broken = true;
+        break;
+    case Verdict::returned:
+        lane.broken = true;
+        break;
+    }
+    go_on(parcel.lane);
+}
+
+// Settles what is known of the first events of a lane, and has it queued if it can send.
+void StreamCourier::go_on(std::uint64_t key)
+{
+    const auto found = lanes_.find(key);
+    if (found == lanes_.end())
+        return;
+    Lane& lane = found->second;
+    while (!lane.items.empty() && lane.items.front().arrived)
+        settle_front(key, lane);
+    if (lane.broken && lane.on_the_way == 0)
+        take_home(lane);
+    // A rejection counts when nothing of the lane is on the way: it may end in parking the others.
+    while (!lane.held && !lane.broken && lane.on_the_way == 0 && !lane.items.empty() &&
+           lane.items.front().rejection)
+        settle_front(key, lane);
+    if (lane.items.empty() && !lane.held && !lane.queued) {
+        lanes_.erase(found);
+    } else if (lane.can_send() && !lane.queued) {
+        lane.queued = true;
+        ready_.push_back(key);
+    }
+}
+
+void StreamCourier::settle_front(std::uint64_t key, Lane& lane)
+{
+    const Item& item = lane.items.front();
+    item.arrived ? ++delivered_ : ++rejected_;
+    if (!item.orphaned) {
+        settle(item.event, key, item.arrived, item.rejection.value_or(std::string{}));
+        lane.held = !item.arrived;
+    }
+    remove(lane, 0);
+}
+
+// All that was sent and is left is to be sent again, whatever came of it: what was delivered behind
+// an event that was not, was delivered too early.
+void StreamCourier::take_home(Lane& lane)
+{
+    lane.broken = false;
+    for (std::size_t i = lane.items.size(); i-- > 0;) {
+        lane.items[i].arrived = false;
+        if (lane.items[i].orphaned)
+            remove(lane, i);
+    }
+    lane.sent = 0;
+    // Except that behind one which was rejected, the sink need not be asked again to refuse.
+    if (!lane.items.empty() && lane.items.front().rejection)
+        return;
+    for (std::size_t i = 0; i < lane.items.size(); ++i)
+        lane.items[i].rejection.reset();
+}
+
+void StreamCourier::remove(Lane& lane, std::size_t index)
+{
+    let_go(lane.items[index].event);
+    lane.items.erase(index);
+    if (index < lane.sent)
+        --lane.sent;
+}
+
+// ---- what the relay decides
+
+std::vector<Handle> StreamCourier::behind(const Settlement& rejected) const
+{
+    std::vector<Handle> handles;
+    const auto found = lanes_.find(rejected.lane);
+    if (found == lanes_.end())
+        return handles;
+    const Queue<Item>& items = found->second.items;
+    for (std::size_t i = 0; i < items.size(); ++i)
+        handles.push_back({items[i].event.token, items[i].event.id});
+    return handles;
+}
+
+void StreamCourier::go_on_behind(const Settlement& rejected,
+                                 std::span<const std::int64_t> parked_ids)
+{
+    const auto found = lanes_.find(rejected.lane);
+    if (found == lanes_.end())
+        return;
+    Lane& lane = found->second;
+    for (std::size_t i = lane.items.size(); i-- > 0;)
+        if (std::ranges::find(parked_ids, lane.items[i].event.id) != parked_ids.end())
+            remove(lane, i);
+    lane.held = false;
+    go_on(rejected.lane);
+}
+
+void StreamCourier::drop_batch(std::int64_t token)
+{
+    std::erase_if(settled_, [&](const Settlement& s) { return s.handle.token == token; });
+    std::vector<std::uint64_t> touched;
+    for (auto& [key, lane] : lanes_) {
+        for (std::size_t i = lane.items.size(); i-- > 0;) {
+            Item& item = lane.items[i];
+            if (item.event.token != token)
+                continue;
+            // One that has arrived, or is on the way, goes when its turn comes.
+            if (i < lane.sent)
+                item.orphaned = true;
+            else
+                remove(lane, i);
+        }
+        touched.push_back(key);
+    }
+    for (const std::uint64_t key : touched) {
+        // A rejection that held the lane may have been this batch's.
+        lanes_.at(key).held = std::ranges::any_of(
+            settled_, [&](const Settlement& s) { return !s.delivered && s.lane == key; });
+        go_on(key);
+    }
+}
+
+void StreamCourier::forget_all()
+{
+    lanes_.clear();
+    ready_.clear();
+    parcels_.clear();
+}
+
+// ---- how it goes on
+
+std::size_t StreamCourier::wanted() const
+{
+    return sink_->capacity();
+}
+
+// In trouble, what is in hand is enough to find out whether it is over.
+bool StreamCourier::is_hungry() const
+{
+    return troubles_ > 0 ? in_hand_ == 0 : in_hand_ < wanted();
+}
+
+} // namespace outbox::sink
