@@ -17,7 +17,7 @@ ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-ex
 WERROR ?= -Werror
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP
-SHLIB_LINK = -lcurl -lcrypto -lstdc++
+SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
 .PHONY: demo test soak bench unit format check-format
@@ -62,7 +62,7 @@ unit: build/unit build/unit-sanitized
 UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
 UNIT_OBJS = $(UNIT_SOURCES:%.cpp=build/plain/%.o)
 UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
-UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lcrypto -pthread
+UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lrdkafka -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
 SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all
 

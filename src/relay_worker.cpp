@@ -4,6 +4,7 @@
 #include "pg/posts.hpp"
 #include "pg/transaction.hpp"
 #include "relay.hpp"
+#include "sink/kafka_producer.hpp"
 
 extern "C" {
 #include "postmaster/bgworker.h"
@@ -14,6 +15,7 @@ extern "C" {
 
 #include <curl/curl.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -32,6 +34,14 @@ void asked_to_leave(SIGNAL_ARGS)
     }
     SetLatch(MyLatch);
     errno = saved_errno;
+}
+
+// Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs
+// as well.
+void exit_beside_threads(int code, Datum)
+{
+    if (sink::has_kafka_threads())
+        _exit(code);
 }
 
 } // namespace
@@ -88,6 +98,7 @@ void outbox_relay_main(Datum post)
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, asked_to_leave);
     BackgroundWorkerUnblockSignals();
+    on_proc_exit(exit_beside_threads, 0);
     BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
     if (!pg::take_post(number))
         proc_exit(0);

@@ -24,7 +24,8 @@ using sink::TimePoint;
 using std::chrono::milliseconds;
 
 // What has been delivered is written down together with the next claim, or when there is so much of
-// it, or after so long. A crash repeats what is not written down.
+// it, or as much as a quarter of what the sink has at once, or after so long. A crash repeats what
+// is not written down.
 constexpr std::size_t enough_to_settle = 256;
 constexpr milliseconds longest_unsettled{10};
 
@@ -40,6 +41,10 @@ constexpr milliseconds pause_after_error{1000};
 
 // After a lease that was lost.
 constexpr milliseconds pause_after_loss{100};
+
+// So many lines of a sink's library are logged, in so long.
+constexpr int remarks_at_once = 5;
+constexpr milliseconds between_remarks{10'000};
 
 // How often the board is written while only numbers change.
 constexpr milliseconds between_shows{100};
@@ -109,7 +114,8 @@ bool Route::is_to_settle(TimePoint now) const
 {
     const auto& settled = courier_->settled();
     const auto was_rejected = [](const sink::Settlement& one) { return !one.delivered; };
-    return !settled.empty() && (settled.size() >= enough_to_settle || now >= settle_by_ ||
+    const std::size_t enough = std::max(enough_to_settle, courier_->wanted() / 4);
+    return !settled.empty() && (settled.size() >= enough || now >= settle_by_ ||
                                 std::ranges::any_of(settled, was_rejected));
 }
 
@@ -410,19 +416,44 @@ TimePoint Route::next_turn() const
     return next;
 }
 
+void Route::pass_on_remarks(TimePoint now)
+{
+    const std::vector<std::string> remarks = courier_->take_remarks();
+    if (remarks.empty())
+        return;
+    if (now >= more_remarks_) {
+        if (remarks_dropped_ > 0)
+            pg::log_line(LOG, "sink \"" + definition_.name + "\" had " +
+                                  std::to_string(remarks_dropped_) + " more such lines");
+        more_remarks_ = now + between_remarks;
+        remarks_left_ = remarks_at_once;
+        remarks_dropped_ = 0;
+    }
+    for (const std::string& remark : remarks)
+        if (remarks_left_-- > 0)
+            pg::log_line(LOG, "sink \"" + definition_.name + "\": " + remark);
+        else
+            ++remarks_dropped_;
+}
+
 void Route::tell(TimePoint now)
 {
-    const bool in_trouble = courier_->troubles() > 0;
+    pass_on_remarks(now);
+    // A receiver may be away although nothing has failed.
+    const std::string complaint =
+        courier_->troubles() > 0 ? courier_->last_trouble() : courier_->complaint();
+    const int troubles = std::max(courier_->troubles(), complaint.empty() ? 0 : 1);
+    const bool in_trouble = troubles > 0;
     if (in_trouble != in_trouble_)
         pg::log_line(in_trouble ? WARNING : LOG,
                      "sink \"" + definition_.name + "\" " +
-                         (in_trouble ? "is in trouble: " + courier_->last_trouble() : "is back"),
+                         (in_trouble ? "is in trouble: " + complaint : "is back"),
                      in_trouble ? "Its events wait; it is tried again with growing pauses." : "");
     SinkState state = {};
     state.consumer = definition_.consumer;
     state.in_hand = static_cast<int32>(courier_->in_hand());
     state.on_the_way = static_cast<int32>(courier_->on_the_way());
-    state.troubles = courier_->troubles() + !problem_.empty();
+    state.troubles = troubles + !problem_.empty();
     state.delivered = static_cast<int64>(courier_->delivered());
     state.rejected = static_cast<int64>(courier_->rejected());
     const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
@@ -442,7 +473,9 @@ void Route::tell(TimePoint now)
     state.last_error_at = shown_.last_error_at;
     if (state.troubles > shown_.troubles)
         state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = problem_.empty() ? courier_->last_trouble() : problem_;
+    const std::string& error = !problem_.empty()   ? problem_
+                               : complaint.empty() ? courier_->last_trouble()
+                                                   : complaint;
     error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
                                      PG_UTF8, error.data(), static_cast<int>(error.size()),
                                      SinkState::max_error - 1)));

@@ -94,6 +94,7 @@ private:
     void drop_lost_batches();
     void hand_back();
     void tell(sink::TimePoint now);
+    void pass_on_remarks(sink::TimePoint now);
 
     SinkDefinition definition_;
     std::string activity_;
@@ -111,6 +112,9 @@ private:
     sink::TimePoint retry_at_{};        // after a failed transaction
     std::string problem_;               // of the last transaction, if it failed
     bool in_trouble_ = false;
+    int remarks_left_ = 0; // that may be logged until:
+    sink::TimePoint more_remarks_{};
+    int remarks_dropped_ = 0;
     SinkState shown_ = {};
     sink::TimePoint show_at_ = never;
 

@@ -6,6 +6,7 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 
@@ -13,36 +14,16 @@ namespace outbox::sink {
 
 namespace {
 
-struct Attribute {
-    std::string_view name;
-    std::string value;
-    bool is_integer = false;
+// What CloudEvents has of its own, or what every event carries anyway.
+constexpr std::string_view own_attributes[] = {
+    "specversion",  "id",       "type",     "source",       "subject",         "time",
+    "partitionkey", "sequence", "tenantid", "eventversion", "datacontenttype", "data",
+    "traceparent",
 };
 
-// In the order in which they go out. CloudEvents has no empty values: such an attribute is absent.
-std::vector<Attribute> attributes_of(const Event& event, std::string_view source)
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
-    std::vector<Attribute> attributes = {
-        {"specversion", "1.0"},
-        {"id", event.tracking_id},
-        {"type", event.event_type},
-        {"source", std::string(source)},
-        {"subject", event.aggregate_type + '/' + event.aggregate_id},
-        {"time", format_time(event.occurred_at)},
-        {"partitionkey", event.aggregate_id},
-        {"sequence", format_sequence(event.id)},
-        {"tenantid", std::to_string(event.tenant_id)},
-        {"eventversion", std::to_string(event.event_version), true},
-    };
-    for (const auto& [name, value] : event.attributes)
-        attributes.push_back({name, value});
-    std::erase_if(attributes, [](const Attribute& attribute) { return attribute.value.empty(); });
-    return attributes;
-}
-
-std::optional<std::string> traceparent_of(const Event& event)
-{
-    return traceparent_from(event.traceparent, event.trace_id, event.tracking_id);
+    throw Error("22023", message, {}, hint);
 }
 
 void append_member(std::string& out, std::string_view name, std::string_view value)
@@ -139,6 +120,46 @@ std::string_view content_type(Format format)
 }
 
 } // namespace
+
+void check_metadata_keys(const std::vector<std::string>& names)
+{
+    const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
+    for (auto name = names.begin(); name != names.end(); ++name) {
+        if (name->empty() || name->size() > 20 || !std::all_of(name->begin(), name->end(), fits))
+            refuse("\"" + *name + "\" is not a name for a CloudEvents attribute",
+                   "Such a name has 1 to 20 lower-case letters and digits.");
+        if (std::ranges::find(own_attributes, *name) != std::end(own_attributes))
+            refuse("attribute \"" + *name + "\" is set by the sink itself");
+        if (std::find(names.begin(), name, *name) != name)
+            refuse("config key \"metadata\" has \"" + *name + "\" twice");
+    }
+}
+
+// CloudEvents has no empty values: such an attribute is absent.
+std::vector<Attribute> attributes_of(const Event& event, std::string_view source)
+{
+    std::vector<Attribute> attributes = {
+        {"specversion", "1.0"},
+        {"id", event.tracking_id},
+        {"type", event.event_type},
+        {"source", std::string(source)},
+        {"subject", event.aggregate_type + '/' + event.aggregate_id},
+        {"time", format_time(event.occurred_at)},
+        {"partitionkey", event.aggregate_id},
+        {"sequence", format_sequence(event.id)},
+        {"tenantid", std::to_string(event.tenant_id)},
+        {"eventversion", std::to_string(event.event_version), true},
+    };
+    for (const auto& [name, value] : event.attributes)
+        attributes.push_back({name, value});
+    std::erase_if(attributes, [](const Attribute& attribute) { return attribute.value.empty(); });
+    return attributes;
+}
+
+std::optional<std::string> traceparent_of(const Event& event)
+{
+    return traceparent_from(event.traceparent, event.trace_id, event.tracking_id);
+}
 
 Rendered render(std::span<const Event* const> events, Format format, std::string_view source)
 {

@@ -203,11 +203,12 @@ std::vector<std::string> Config::list(std::string_view key) const
     return texts;
 }
 
-Pairs Config::flat() const
+Pairs Config::flat(std::span<const std::string_view> except) const
 {
     Pairs pairs;
     for (const auto& item : object_->json.items())
-        pairs.emplace_back(item.key(), scalar_text(item.key(), item.value()));
+        if (std::find(except.begin(), except.end(), item.key()) == except.end())
+            pairs.emplace_back(item.key(), scalar_text(item.key(), item.value()));
     return pairs;
 }
 

@@ -35,8 +35,8 @@ public:
     // An array of strings.
     std::vector<std::string> list(std::string_view key) const;
 
-    // All keys, every value as text; nothing may be nested.
-    Pairs flat() const;
+    // All keys but these, every value as text; nothing may be nested.
+    Pairs flat(std::span<const std::string_view> except = {}) const;
 
 private:
     // Keeps the JSON library out of everything that includes this file.

@@ -2,17 +2,16 @@
 
 #include "core/error.hpp"
 #include "sink/http.hpp"
+#include "sink/kafka.hpp"
 
 namespace outbox::sink {
 
 namespace {
 
-HttpConfig parse(std::string_view kind, std::string_view config)
+[[noreturn]] void refuse_kind(std::string_view kind)
 {
-    if (kind != "http")
-        throw Error("22023", "there are no sinks of kind \"" + std::string(kind) + "\"", {},
-                    "The kind is http.");
-    return parse_http_config(Config::parse(config));
+    throw Error("22023", "there are no sinks of kind \"" + std::string(kind) + "\"", {},
+                "The kind is http or kafka.");
 }
 
 void check_host(const Endpoint& endpoint, const AllowedHosts& allowed)
@@ -22,28 +21,54 @@ void check_host(const Endpoint& endpoint, const AllowedHosts& allowed)
                     "The host must be in that list, which is set in the server's configuration.");
 }
 
-} // namespace
-
-void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
+void check_http(const Config& config, const AllowedHosts& allowed_hosts)
 {
-    const HttpConfig parsed = parse(kind, config);
+    const HttpConfig parsed = parse_http_config(config);
     if (!has_secret_reference(parsed.url))
         check_host(endpoint_of(parsed.url), allowed_hosts);
     if (!parsed.proxy.empty() && !has_secret_reference(parsed.proxy))
         check_host(endpoint_of_proxy(parsed.proxy), allowed_hosts);
 }
 
-std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
-                                const std::function<Secrets()>& load_secrets,
+std::unique_ptr<Sink> make_http(const Config& config, Secrets secrets,
                                 const Surroundings& surroundings)
 {
-    HttpConfig parsed = parse(kind, config);
-    Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
-    parsed = resolve(std::move(parsed), secrets);
+    HttpConfig parsed = resolve(parse_http_config(config), secrets);
     check_host(endpoint_of(parsed.url), surroundings.allowed_hosts);
     if (!parsed.proxy.empty())
         check_host(endpoint_of_proxy(parsed.proxy), surroundings.allowed_hosts);
     return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
+}
+
+std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
+                                 const Surroundings& surroundings)
+{
+    KafkaConfig parsed = resolve(parse_kafka_config(config), secrets);
+    return std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings);
+}
+
+} // namespace
+
+void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
+{
+    if (kind == "http")
+        check_http(Config::parse(config), allowed_hosts);
+    else if (kind == "kafka")
+        (void)parse_kafka_config(Config::parse(config));
+    else
+        refuse_kind(kind);
+}
+
+std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
+                                const std::function<Secrets()>& load_secrets,
+                                const Surroundings& surroundings)
+{
+    Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
+    if (kind == "http")
+        return make_http(Config::parse(config), std::move(secrets), surroundings);
+    if (kind == "kafka")
+        return make_kafka(Config::parse(config), std::move(secrets), surroundings);
+    refuse_kind(kind);
 }
 
 } // namespace outbox::sink

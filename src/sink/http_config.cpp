@@ -35,18 +35,8 @@ constexpr std::string_view credential_words[] = {
     "auth-key",      "x-auth-", "functions-key", "subscription-key",
 };
 
-// What CloudEvents has of its own, or what every event carries anyway.
-constexpr std::string_view own_attributes[] = {
-    "specversion",  "id",       "type",     "source",       "subject",         "time",
-    "partitionkey", "sequence", "tenantid", "eventversion", "datacontenttype", "data",
-    "traceparent",
-};
-
 constexpr std::string_view proxy_schemes[] = {"http",    "https",  "socks4",
                                               "socks4a", "socks5", "socks5h"};
-
-const char* const how_to_refer =
-    "Put the value into the secrets file and write ${secret:name} in its place.";
 
 template <typename Range>
 bool is_one_of(std::string_view text, const Range& range)
@@ -206,20 +196,6 @@ void check_header(const std::string& name, const std::string& value)
         refuse("header \"" + name + "\" must take its value from a secret", how_to_refer);
 }
 
-void check_metadata(const std::vector<std::string>& names)
-{
-    const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
-    for (auto name = names.begin(); name != names.end(); ++name) {
-        if (name->empty() || name->size() > 20 || !std::all_of(name->begin(), name->end(), fits))
-            refuse("\"" + *name + "\" is not a name for a CloudEvents attribute",
-                   "Such a name has 1 to 20 lower-case letters and digits.");
-        if (is_one_of(*name, own_attributes))
-            refuse("attribute \"" + *name + "\" is set by the sink itself");
-        if (std::find(names.begin(), name, *name) != name)
-            refuse("config key \"metadata\" has \"" + *name + "\" twice");
-    }
-}
-
 Format parse_format(const std::string& text)
 {
     if (text == "cloudevents")
@@ -288,7 +264,7 @@ void parse_content(const Config& config, HttpConfig& parsed)
     for (const auto& [name, value] : parsed.headers)
         check_header(name, value);
     parsed.metadata = config.list("metadata");
-    check_metadata(parsed.metadata);
+    check_metadata_keys(parsed.metadata);
     parsed.batch = count_key(config, "batch", parsed.batch, 10'000);
     if (config.has("batch") && parsed.format != Format::batch)
         refuse("config key \"batch\" needs the format cloudevents-batch");

@@ -31,6 +31,10 @@ private:
     std::map<std::string, std::string, std::less<>> values_;
 };
 
+// For hints.
+inline constexpr const char* how_to_refer =
+    "Put the value into the secrets file and write ${secret:name} in its place.";
+
 // Is the whole text exactly one ${secret:name}?
 bool is_secret_reference(std::string_view text);
 

@@ -1,0 +1,65 @@
+// The Kafka sink: records through an idempotent producer, which keeps their order for each
+// partition, and so for each aggregate. Whatever it cannot deliver ends the producer's session
+// before anything behind it is sent; what was left goes out in the next session, in the same order.
+#pragma once
+
+#include "sink/factory.hpp"
+#include "sink/kafka_producer.hpp"
+#include "sink/sink.hpp"
+
+#include <unordered_map>
+
+namespace outbox::sink {
+
+class KafkaSink final : public Sink {
+public:
+    // The config with its secrets filled in; the secrets again, to keep them out of what is said.
+    KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& surroundings);
+    ~KafkaSink() override;
+
+    int descriptor() const override { return epoll_; }
+    std::optional<TimePoint> next_work() const override;
+    std::vector<std::string> metadata() const override { return config_.metadata; }
+    std::size_t capacity() const override { return config_.window; }
+    std::size_t parcel_size() const override { return 1; }
+    bool keeps_order() const override { return true; }
+    bool is_ready() const override { return !is_ending_; }
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override;
+    void start() override {}
+    void work(std::vector<Outcome>& outcomes) override;
+    void abandon() override;
+    std::string complaint() const override;
+    std::vector<std::string> take_remarks() override { return std::exchange(remarks_, {}); }
+
+private:
+    void open_session();
+    void close_session();
+    void begin_ending(TimePoint now);
+    void end_session(std::vector<Outcome>& outcomes);
+    void give_up(std::vector<Outcome>& outcomes);
+    TimePoint patience_ends() const;
+
+    void hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes);
+    void hear_error(rd_kafka_event_t* event);
+    void hear_log(rd_kafka_event_t* event);
+    Outcome judge(ParcelId parcel, std::size_t size, rd_kafka_resp_err_t error);
+    void blame_batch(std::size_t size, rd_kafka_resp_err_t error);
+    std::string presentable(std::string_view text) const;
+
+    KafkaConfig config_;
+    Secrets secrets_;
+    std::string source_;
+    int epoll_ = -1;
+    std::unique_ptr<KafkaProducer> producer_;
+    std::unordered_map<ParcelId, std::size_t> on_the_way_; // with their sizes
+    std::string topic_;                                    // of the last record
+    TimePoint last_sign_{};                                // of life, from the brokers
+    bool has_delivered_ = false;                           // in this session
+    bool is_ending_ = false;                               // the session: reports still come in
+    TimePoint end_by_{};
+    std::size_t next_batch_size_; // of the next session
+    std::string complaint_;
+    std::vector<std::string> remarks_;
+};
+
+} // namespace outbox::sink

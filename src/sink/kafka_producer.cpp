@@ -1,0 +1,129 @@
+#include "sink/kafka_producer.hpp"
+
+#include "core/error.hpp"
+#include "sink/signals.hpp"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+namespace outbox::sink {
+
+namespace {
+
+std::atomic<int> sessions{0};
+
+// More topics than these are looked up by name each time.
+constexpr std::size_t max_known_topics = 1000;
+
+} // namespace
+
+bool has_kafka_threads() noexcept
+{
+    return sessions.load() > 0;
+}
+
+KafkaProducer::KafkaProducer(const KafkaConfig& config)
+{
+    const SignalsBlocked quiet;
+    KafkaConf conf = make_conf(config);
+    rd_kafka_conf_set_events(conf.get(),
+                             RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
+    char problem[512];
+    handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
+    if (handle_ == nullptr)
+        throw Error("22023", std::string("librdkafka: ") + problem);
+    conf.release(); // librdkafka's now
+    ++sessions;
+    queue_ = rd_kafka_queue_get_main(handle_);
+    (void)rd_kafka_set_log_queue(handle_, queue_);
+    descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (descriptor_ < 0)
+        throw std::system_error(errno, std::generic_category(), "eventfd()");
+    const std::uint64_t one = 1;
+    rd_kafka_queue_io_event_enable(queue_, descriptor_, &one, sizeof(one));
+}
+
+KafkaProducer::~KafkaProducer()
+{
+    const auto end = [handle = handle_, queue = queue_, descriptor = descriptor_,
+                      topics = std::move(topics_)] {
+        for (const auto& [name, topic] : topics)
+            rd_kafka_topic_destroy(topic);
+        rd_kafka_queue_io_event_enable(queue, -1, nullptr, 0);
+        rd_kafka_queue_destroy(queue);
+        (void)rd_kafka_purge(handle, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
+                                         RD_KAFKA_PURGE_F_NON_BLOCKING);
+        rd_kafka_destroy(handle);
+        close(descriptor);
+        --sessions;
+    };
+    const SignalsBlocked quiet;
+    try {
+        std::thread(end).detach();
+    } catch (const std::exception&) {
+        // No thread is to be had: the session stays, idle.
+    }
+}
+
+rd_kafka_topic_t* KafkaProducer::topic(const std::string& name)
+{
+    const auto found = topics_.find(name);
+    if (found != topics_.end())
+        return found->second;
+    if (topics_.size() >= max_known_topics) {
+        for (const auto& [known, handle] : topics_)
+            rd_kafka_topic_destroy(handle);
+        topics_.clear();
+    }
+    rd_kafka_topic_t* made = rd_kafka_topic_new(handle_, name.c_str(), nullptr);
+    if (made != nullptr)
+        topics_.emplace(name, made);
+    return made;
+}
+
+rd_kafka_resp_err_t KafkaProducer::send(const std::string& topic, const KafkaRecord& record,
+                                        void* opaque)
+{
+    rd_kafka_topic_t* target = this->topic(topic);
+    if (target == nullptr)
+        return rd_kafka_last_error();
+    rd_kafka_headers_t* headers = rd_kafka_headers_new(record.headers.size());
+    for (const auto& [name, value] : record.headers)
+        (void)rd_kafka_header_add(headers, name.data(), static_cast<ssize_t>(name.size()),
+                                  value.data(), static_cast<ssize_t>(value.size()));
+    const std::string_view value = record.value.value_or(std::string_view{});
+    auto* bytes = record.value ? const_cast<char*>(value.data()) : nullptr;
+    const rd_kafka_resp_err_t result = rd_kafka_producev(
+        handle_, RD_KAFKA_V_RKT(target), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+        RD_KAFKA_V_KEY(record.key.data(), record.key.size()), RD_KAFKA_V_VALUE(bytes, value.size()),
+        RD_KAFKA_V_TIMESTAMP(record.timestamp_ms), RD_KAFKA_V_HEADERS(headers),
+        RD_KAFKA_V_OPAQUE(opaque), RD_KAFKA_V_END);
+    if (result != RD_KAFKA_RESP_ERR_NO_ERROR)
+        rd_kafka_headers_destroy(headers);
+    return result;
+}
+
+void KafkaProducer::hush() const
+{
+    std::uint64_t count;
+    (void)!read(descriptor_, &count, sizeof(count));
+}
+
+void KafkaProducer::purge_unsent() const
+{
+    (void)rd_kafka_purge(handle_, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_NON_BLOCKING);
+}
+
+std::string KafkaProducer::fatal_error() const
+{
+    char text[512];
+    const rd_kafka_resp_err_t error = rd_kafka_fatal_error(handle_, text, sizeof(text));
+    return error == RD_KAFKA_RESP_ERR_NO_ERROR ? std::string{} : std::string(text);
+}
+
+} // namespace outbox::sink

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "sink/event.hpp"
+#include "sink/kafka_config.hpp"
+
+#include <optional>
+#include <string_view>
+
+namespace outbox::sink {
+
+// An event as Kafka sees it. Key and value are the event's own.
+struct KafkaRecord {
+    std::string_view key;
+    std::optional<std::string_view> value; // nothing: a tombstone
+    std::vector<std::pair<std::string, std::string>> headers;
+    std::int64_t timestamp_ms = 0; // 0: the time of sending
+
+    // How much of it counts against the limits of brokers.
+    std::size_t size() const noexcept;
+};
+
+KafkaRecord to_record(const Event& event, KafkaFormat format, std::string_view source);
+
+} // namespace outbox::sink
