@@ -152,8 +152,25 @@ SELECT aggregate_type || '/' || aggregate_id AS aggregate, event_type, status, a
 \! demo/stage open
 \! demo/stage requests 3
 
+SELECT :'broker' <> '' AS has_broker \gset
+\if :has_broker
 \echo
-\echo '14. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
+\echo '14. Another sink: Kafka. It starts at the beginning of the log, and has all of it in a moment.'
+\set ECHO queries
+SELECT outbox_create_sink('events', 'kafka',
+                          jsonb_build_object('bootstrap.servers', :'broker', 'topic', 'shop.{aggregate_type}'),
+                          aggregate_types => '{Order,Payment}', start_at => 'earliest');
+SELECT pg_sleep(3), 'three seconds later, most of them for making the topics' AS time;
+\set ECHO none
+\echo '    What an independent reader, kcat, finds there:'
+\! for topic in shop.Order shop.Payment; do kcat -C -b $BROKER -t $topic -e -q -f 'topic %t, key %k: %s\n    %h\n'; done
+\set ECHO queries
+SELECT component, ok, detail FROM outbox_status() WHERE component = 'sink events';
+\set ECHO none
+\endif
+
+\echo
+\echo '15. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
 \set ECHO queries
 SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
