@@ -1,5 +1,5 @@
 -- outbox 1.0. In the order of the flow: log, partitions, dedup, schedule, enqueue, consumers, batches,
--- retries, dead letters, sinks, inbox, views, status, privileges.
+-- retries, dead letters, sinks, inbox, idempotency keys, views, status, privileges.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
 
 ----------------------------------------------------------------------------------------------------
@@ -1096,6 +1096,161 @@ COMMENT ON FUNCTION inbox_accept(text, uuid)
 IS 'true the first time that a consumer sees the event, as long as this transaction commits';
 
 ----------------------------------------------------------------------------------------------------
+-- Idempotency keys. A plain table: uniqueness cannot span partitions. An attempt that is begun and
+-- finished in one transaction is one row, written once. Keys leave in the order in which they came, more
+-- or less, so a summary of expires_at for each range of blocks finds the expired ones, and an insert pays
+-- nothing for it.
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE idempotency_keys (
+    tenant_id    bigint      NOT NULL,
+    token        bigint      NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    locked_until timestamptz,
+    begun_at     timestamptz NOT NULL,
+    finished_at  timestamptz,
+    status_code  smallint,
+    failed       boolean     NOT NULL,
+    request_hash bytea       NOT NULL,
+    scope        text        COLLATE "C" NOT NULL,
+    key          text        COLLATE "C" NOT NULL,
+    response     jsonb,
+    PRIMARY KEY (tenant_id, scope, key)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.02);
+CREATE INDEX ON idempotency_keys USING brin (expires_at) WITH (pages_per_range = 16, autosummarize = on);
+COMMENT ON TABLE idempotency_keys
+IS 'idempotency keys in use, with the answers to them';
+COMMENT ON COLUMN idempotency_keys.tenant_id IS 'keys of different tenants never meet';
+COMMENT ON COLUMN idempotency_keys.token IS 'of the attempt that has the key; grows with every attempt';
+COMMENT ON COLUMN idempotency_keys.expires_at IS 'from then on the key counts as new';
+COMMENT ON COLUMN idempotency_keys.locked_until IS 'then another attempt may take over; NULL: it is finished';
+COMMENT ON COLUMN idempotency_keys.begun_at IS 'when the attempt was first written down';
+COMMENT ON COLUMN idempotency_keys.finished_at IS 'when the answer was known; NULL: it runs';
+COMMENT ON COLUMN idempotency_keys.status_code IS 'of the answer; NULL: it runs';
+COMMENT ON COLUMN idempotency_keys.failed IS 'is the answer a failure? It is replayed like any other';
+COMMENT ON COLUMN idempotency_keys.request_hash IS 'SHA-256 of the request in canonical JSON';
+COMMENT ON COLUMN idempotency_keys.scope IS 'what the request is about: keys of different scopes never meet';
+COMMENT ON COLUMN idempotency_keys.key IS 'as the client gave it';
+COMMENT ON COLUMN idempotency_keys.response IS 'of the answer';
+
+CREATE TABLE idempotency_scopes (
+    scope    text    COLLATE "C" PRIMARY KEY,
+    required boolean NOT NULL
+);
+COMMENT ON TABLE idempotency_scopes
+IS 'scopes that have a rule of their own for calls without a key';
+COMMENT ON COLUMN idempotency_scopes.scope IS 'as calls name it';
+COMMENT ON COLUMN idempotency_scopes.required IS 'is a call without a key an error?';
+
+CREATE FUNCTION idempotency_hash(request jsonb) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(jsonb)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request json) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(json)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request text) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(text)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request jsonb, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, jsonb, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request json, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, json, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, text, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin_hashed(
+    scope text, key text, request_hash text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
+    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin_hashed';
+COMMENT ON FUNCTION idempotency_begin_hashed(text, text, text, bigint, interval, interval, interval)
+IS 'idempotency_begin() for a request that the caller has hashed: 64 hex digits';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response jsonb, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, jsonb, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response json, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, json, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response text, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, text, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_abandon(scope text, key text, token bigint, tenant_id bigint DEFAULT NULL)
+RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_abandon';
+COMMENT ON FUNCTION idempotency_abandon(text, text, bigint, bigint)
+IS 'the attempt never happened: the key is free again';
+
+CREATE FUNCTION idempotency_required(scope text, required boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF scope IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'scope must not be NULL';
+    ELSIF octet_length(scope) NOT BETWEEN 1 AND 255 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'scope must have between 1 and 255 bytes';
+    ELSIF required IS NULL THEN
+        DELETE FROM @extschema@.idempotency_scopes s WHERE s.scope = idempotency_required.scope;
+    ELSE
+        INSERT INTO @extschema@.idempotency_scopes AS s VALUES (scope, required)
+            ON CONFLICT ON CONSTRAINT idempotency_scopes_pkey DO UPDATE SET required = excluded.required;
+    END IF;
+END $$;
+COMMENT ON FUNCTION idempotency_required(text, boolean)
+IS 'is a call without a key an error in this scope? NULL: as outbox.idempotency_required says';
+
+CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    moment  CONSTANT timestamptz := clock_timestamp();
+    removed integer;
+BEGIN
+    IF max_keys IS NULL OR max_keys < 1 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'max_keys must be at least 1';
+    END IF;
+    DELETE FROM @extschema@.idempotency_keys
+     WHERE ctid = ANY (ARRAY(SELECT k.ctid FROM @extschema@.idempotency_keys k
+                              WHERE k.expires_at <= moment LIMIT max_keys FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    RETURN removed;
+END $$;
+COMMENT ON FUNCTION idempotency_expire(integer)
+IS 'removes expired keys, no more than so many; returns how many';
+
+----------------------------------------------------------------------------------------------------
 -- Where everything is
 ----------------------------------------------------------------------------------------------------
 
@@ -1428,8 +1583,11 @@ DECLARE
         WHEN 'consumer' THEN
             '{outbox_claim, outbox_consume, outbox_peek, outbox_ack, outbox_fail, outbox_heartbeat,
               outbox_release, outbox_wait, inbox_accept}'::text[]
+        WHEN 'idempotency' THEN
+            '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
+              idempotency_hash}'::text[]
         WHEN 'admin' THEN
-            '{outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+            '{idempotency_required, idempotency_expire, outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
@@ -1439,7 +1597,7 @@ BEGIN
     IF names IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('unknown privilege %L', privilege),
-            HINT = 'Privileges are producer, consumer and admin.';
+            HINT = 'Privileges are producer, consumer, idempotency and admin.';
     END IF;
     -- Members of the extension only: the schema may hold functions of other people.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
@@ -1495,7 +1653,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer or an admin does';
+IS 'lets a role do what a producer, a consumer, a user of idempotency keys or an admin does';
 
 -- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
 CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
@@ -1564,3 +1722,5 @@ SELECT pg_catalog.pg_extension_config_dump('outbox_leases', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_retries', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_messages_dlq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_inbox', '');
+SELECT pg_catalog.pg_extension_config_dump('idempotency_keys', '');
+SELECT pg_catalog.pg_extension_config_dump('idempotency_scopes', '');

@@ -2,6 +2,7 @@
 
 #include "dedup.hpp"
 #include "log.hpp"
+#include "pg/arguments.hpp"
 #include "pg/guard.hpp"
 #include "schedule.hpp"
 
@@ -37,55 +38,30 @@ Datum to_text(Datum value, Oid type)
     pg_unreachable();
 }
 
-std::optional<Datum> argument(FunctionCallInfo fcinfo, int number)
-{
-    if (PG_ARGISNULL(number))
-        return std::nullopt;
-    return PG_GETARG_DATUM(number);
-}
-
 EventArguments read_arguments(FunctionCallInfo fcinfo)
 {
     EventArguments arguments;
-    arguments.aggregate_type = argument(fcinfo, arg_aggregate_type);
+    arguments.aggregate_type = pg::argument(fcinfo, arg_aggregate_type);
     if (!PG_ARGISNULL(arg_aggregate_id))
         arguments.aggregate_id =
-            to_text(PG_GETARG_DATUM(arg_aggregate_id), argument_type(fcinfo, arg_aggregate_id));
-    arguments.event_type = argument(fcinfo, arg_event_type);
+            to_text(PG_GETARG_DATUM(arg_aggregate_id), pg::argument_type(fcinfo, arg_aggregate_id));
+    arguments.event_type = pg::argument(fcinfo, arg_event_type);
     if (!PG_ARGISNULL(arg_payload))
         arguments.payload =
-            to_jsonb(PG_GETARG_DATUM(arg_payload), argument_type(fcinfo, arg_payload));
+            pg::to_jsonb(PG_GETARG_DATUM(arg_payload), pg::argument_type(fcinfo, arg_payload));
     if (!PG_ARGISNULL(arg_event_version))
         arguments.event_version = PG_GETARG_INT32(arg_event_version);
     if (!PG_ARGISNULL(arg_tenant_id))
         arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
-    arguments.metadata = argument(fcinfo, arg_metadata);
-    arguments.trace_id = argument(fcinfo, arg_trace_id);
+    arguments.metadata = pg::argument(fcinfo, arg_metadata);
+    arguments.trace_id = pg::argument(fcinfo, arg_trace_id);
     if (!PG_ARGISNULL(arg_available_at))
         arguments.available_at = PG_GETARG_TIMESTAMPTZ(arg_available_at);
-    arguments.dedup_key = argument(fcinfo, arg_dedup_key);
+    arguments.dedup_key = pg::argument(fcinfo, arg_dedup_key);
     return arguments;
 }
 
 } // namespace
-
-Oid argument_type(FunctionCallInfo fcinfo, int number)
-{
-    const Oid function = fcinfo->flinfo->fn_oid;
-    const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
-    if (!HeapTupleIsValid(tuple))
-        elog(ERROR, "cache lookup failed for function %u", function);
-    const Oid type = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple))->proargtypes.values[number];
-    ReleaseSysCache(tuple);
-    return type;
-}
-
-Datum to_jsonb(Datum value, Oid type)
-{
-    if (type == JSONBOID)
-        return value;
-    return DirectFunctionCall1(jsonb_in, CStringGetDatum(TextDatumGetCString(value)));
-}
 
 void enqueue(Event* events, int count, TimestampTz now, pg_uuid_t* results)
 {

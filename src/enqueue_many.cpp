@@ -5,6 +5,7 @@
 #include "core/limits.hpp"
 #include "core/number.hpp"
 #include "log.hpp"
+#include "pg/arguments.hpp"
 #include "pg/guard.hpp"
 
 #include <cstring>
@@ -229,10 +230,8 @@ OUTBOX_SQL_FUNCTION(outbox_enqueue_many)
 {
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_enqueue_many()");
-        if (PG_ARGISNULL(0))
-            ereport(ERROR,
-                    (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("events must not be NULL")));
-        const Datum events = outbox::to_jsonb(PG_GETARG_DATUM(0), outbox::argument_type(fcinfo, 0));
+        const Datum given = outbox::pg::required_argument(fcinfo, 0, "events");
+        const Datum events = outbox::pg::to_jsonb(given, outbox::pg::argument_type(fcinfo, 0));
         PG_RETURN_ARRAYTYPE_P(outbox::enqueue_array(DatumGetJsonbP(events)));
     });
 }

@@ -1,5 +1,6 @@
 #include "pg/prelude.hpp"
 
+#include "attempts.hpp"
 #include "board.hpp"
 #include "launcher.hpp"
 #include "pg/catalog.hpp"
@@ -24,6 +25,7 @@ void _PG_init()
     outbox::settings::define(outbox::is_list_of_hosts);
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
+    outbox::watch_attempts();
     if (!outbox::pg::preloaded)
         return;
     outbox::pg::set_up_posts();

@@ -2,6 +2,7 @@
 #include "claim.hpp"
 #include "core/limits.hpp"
 #include "message_table.hpp"
+#include "pg/arguments.hpp"
 #include "pg/guard.hpp"
 #include "pg/guc.hpp"
 #include "pg/spi.hpp"
@@ -12,25 +13,11 @@ namespace outbox {
 
 namespace {
 
-[[noreturn]] void refuse_null(const char* argument)
-{
-    ereport(ERROR,
-            (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be NULL", argument)));
-    pg_unreachable();
-}
-
-std::optional<Datum> argument(FunctionCallInfo fcinfo, int number)
-{
-    if (number >= PG_NARGS() || PG_ARGISNULL(number))
-        return std::nullopt;
-    return PG_GETARG_DATUM(number);
-}
-
 int64 token_argument(FunctionCallInfo fcinfo)
 {
-    const auto token = argument(fcinfo, 0);
+    const auto token = pg::argument(fcinfo, 0);
     if (!token)
-        refuse_null("lock_token");
+        pg::refuse_null("lock_token");
     return DatumGetInt64(*token);
 }
 
@@ -71,7 +58,7 @@ Datum worker_argument(std::optional<Datum> worker)
 Datum error_argument(std::optional<Datum> error)
 {
     if (!error)
-        refuse_null("error");
+        pg::refuse_null("error");
     const std::string_view text = pg::to_view(*error);
     const int length =
         pg_mbcliplen(text.data(), static_cast<int>(text.size()), limits::max_error_bytes);
@@ -92,16 +79,16 @@ std::optional<int64> retry_in_argument(std::optional<Datum> retry_in)
 std::span<const int64> ids_argument(std::optional<Datum> ids)
 {
     if (!ids)
-        refuse_null("ids");
+        pg::refuse_null("ids");
     return pg::from_bigint_array(*ids, "ids", limits::max_batch_size);
 }
 
 // error, retry_in and dead, from the given argument on.
 Failure failure_arguments(FunctionCallInfo fcinfo, int first)
 {
-    const auto dead = argument(fcinfo, first + 2);
-    return {error_argument(argument(fcinfo, first)), retry_in_argument(argument(fcinfo, first + 1)),
-            dead && DatumGetBool(*dead)};
+    const auto dead = pg::argument(fcinfo, first + 2);
+    return {error_argument(pg::argument(fcinfo, first)),
+            retry_in_argument(pg::argument(fcinfo, first + 1)), dead && DatumGetBool(*dead)};
 }
 
 } // namespace
@@ -113,10 +100,11 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
     return outbox::pg::entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_claim()");
-        const ClaimRequest request = {checked_consumer_name(argument(fcinfo, 0)),
-                                      batch_size_argument(argument(fcinfo, 1)),
-                                      lease_argument(argument(fcinfo, 2)).value_or(default_lease()),
-                                      worker_argument(argument(fcinfo, 3)), false};
+        const ClaimRequest request = {
+            checked_consumer_name(pg::argument(fcinfo, 0)),
+            batch_size_argument(pg::argument(fcinfo, 1)),
+            lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease()),
+            worker_argument(pg::argument(fcinfo, 3)), false};
         MessageTable table(fcinfo);
         pg::as_owner([&] { claim(request, table); });
         return Datum{0};
@@ -128,8 +116,8 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
     return outbox::pg::entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_consume()");
-        const ClaimRequest request = {checked_consumer_name(argument(fcinfo, 0)),
-                                      batch_size_argument(argument(fcinfo, 1)), 0,
+        const ClaimRequest request = {checked_consumer_name(pg::argument(fcinfo, 0)),
+                                      batch_size_argument(pg::argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
         MessageTable table(fcinfo);
         pg::as_owner([&] { claim(request, table); });
@@ -143,7 +131,7 @@ OUTBOX_SQL_FUNCTION(outbox_ack)
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_ack()");
         const int64 token = token_argument(fcinfo);
-        const auto given = argument(fcinfo, 1);
+        const auto given = pg::argument(fcinfo, 1);
         const std::span<const int64> ids = given ? ids_argument(given) : std::span<const int64>{};
         int count = 0;
         pg::as_owner([&] { count = ack(token, given ? &ids : nullptr); });
@@ -157,9 +145,9 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_fail()");
         const int64 token = token_argument(fcinfo);
-        const auto given = argument(fcinfo, 1);
+        const auto given = pg::argument(fcinfo, 1);
         if (!given)
-            refuse_null("id");
+            pg::refuse_null("id");
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
         Failed failed = {};
@@ -174,7 +162,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_fail()");
         const int64 token = token_argument(fcinfo);
-        const std::span<const int64> ids = ids_argument(argument(fcinfo, 1));
+        const std::span<const int64> ids = ids_argument(pg::argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
         Failed failed = {};
         pg::as_owner([&] { failed = fail(token, ids, failure); });
@@ -188,7 +176,7 @@ OUTBOX_SQL_FUNCTION(outbox_heartbeat)
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_heartbeat()");
         const int64 token = token_argument(fcinfo);
-        const auto lease = lease_argument(argument(fcinfo, 1));
+        const auto lease = lease_argument(pg::argument(fcinfo, 1));
         TimestampTz until = 0;
         pg::as_owner([&] { until = heartbeat(token, lease); });
         PG_RETURN_TIMESTAMPTZ(until);

@@ -22,6 +22,11 @@ inline constexpr std::int64_t min_lease = 1'000'000;      // microseconds: a sec
 inline constexpr std::int64_t max_lease = 86'400'000'000; // a day
 inline constexpr std::int64_t max_retry_in = 365 * max_lease;
 
+inline constexpr std::int64_t max_idempotency_ttl = 366 * max_lease;
+inline constexpr std::int64_t max_wait = 3'600'000'000; // an hour
+inline constexpr int min_status_code = 100;
+inline constexpr int max_status_code = 599;
+
 // What is kept of an error's text, in bytes.
 inline constexpr int max_error_bytes = 4096;
 

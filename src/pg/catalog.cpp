@@ -21,7 +21,8 @@ void relation_changed(Datum, Oid relation)
     if (relation == InvalidOid || relation == cached.log || relation == cached.log_sequence ||
         relation == cached.token_sequence || relation == cached.dedup_keys ||
         relation == cached.consumers || relation == cached.batches || relation == cached.leases ||
-        relation == cached.retries || relation == watched_relation)
+        relation == cached.retries || relation == cached.idempotency_keys ||
+        relation == watched_relation)
         forget();
 }
 
@@ -81,10 +82,11 @@ std::optional<Objects> find_objects()
     found.batches = get_relname_relid("outbox_batches", found.schema);
     found.leases = get_relname_relid("outbox_leases", found.schema);
     found.retries = get_relname_relid("outbox_retries", found.schema);
+    found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.log_sequence) ||
         !OidIsValid(found.token_sequence) || !OidIsValid(found.dedup_keys) ||
         !OidIsValid(found.consumers) || !OidIsValid(found.batches) || !OidIsValid(found.leases) ||
-        !OidIsValid(found.retries))
+        !OidIsValid(found.retries) || !OidIsValid(found.idempotency_keys))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

@@ -18,6 +18,7 @@ struct Objects {
     Oid batches;
     Oid leases;
     Oid retries;
+    Oid idempotency_keys;
     char schema_name[NAMEDATALEN];
 };
 

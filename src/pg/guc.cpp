@@ -14,6 +14,9 @@ int max_payload_size;
 char* source;
 int batch_size;
 int lease;
+int idempotency_ttl;
+int idempotency_lease;
+bool idempotency_required;
 int max_attempts;
 int immediate_retries;
 int backoff_base;
@@ -98,6 +101,27 @@ void define_for_consumers()
                              "The part of a pause that chance may take away.",
                              "For consumers that have none of their own.", &backoff_jitter, 0.5, 0,
                              1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+}
+
+void define_for_idempotency()
+{
+    constexpr int second = 1000;
+    constexpr int day = 24 * 60 * 60;
+
+    DefineCustomIntVariable("outbox.idempotency_ttl",
+                            "How long the answer to an idempotency key is kept.",
+                            "Used when the call does not say.", &idempotency_ttl, day, 1, 366 * day,
+                            PGC_USERSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.idempotency_lease",
+                            "How long a key belongs to an attempt that was begun and committed.",
+                            "Then another attempt may take it over. Used when the call does not "
+                            "say.",
+                            &idempotency_lease, 60 * second, second, day * second, PGC_USERSET,
+                            GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable("outbox.idempotency_required",
+                             "Whether a call without an idempotency key is an error.",
+                             "For scopes of which idempotency_required() says nothing.",
+                             &idempotency_required, true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
 bool (*check_hosts)(const char* list);
@@ -185,6 +209,7 @@ void define(bool (*hosts)(const char* list))
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     define_for_consumers();
+    define_for_idempotency();
     define_for_relay();
     pg::define_pauses();
     MarkGUCPrefixReserved("outbox");

@@ -14,6 +14,11 @@ extern char* source;
 extern int batch_size;
 extern int lease; // milliseconds
 
+// Idempotency keys.
+extern int idempotency_ttl;   // seconds
+extern int idempotency_lease; // milliseconds
+extern bool idempotency_required;
+
 // The retry policy of consumers that have none of their own.
 extern int max_attempts;
 extern int immediate_retries;

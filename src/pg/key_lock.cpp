@@ -12,7 +12,7 @@ namespace outbox::pg {
 namespace {
 
 // Users' advisory locks have 1 or 2 here.
-enum Space : uint16 { keys = 0x4F42, consumers = 0x4F43, partitions = 0x4F44 };
+enum Space : uint16 { keys = 0x4F42, consumers = 0x4F43, partitions = 0x4F44, attempts = 0x4F45 };
 
 LOCKTAG tag_of(Space space, uint32 first, uint32 second)
 {
@@ -21,9 +21,9 @@ LOCKTAG tag_of(Space space, uint32 first, uint32 second)
     return tag;
 }
 
-LOCKTAG tag_of_key(uint64 hash)
+LOCKTAG tag_of_hash(Space space, uint64 hash)
 {
-    return tag_of(keys, static_cast<uint32>(hash >> 32), static_cast<uint32>(hash));
+    return tag_of(space, static_cast<uint32>(hash >> 32), static_cast<uint32>(hash));
 }
 
 LOCKTAG tag_of_consumer(int32 consumer)
@@ -72,25 +72,10 @@ ErrorData* wait_for(const LOCKTAG& tag)
     return error;
 }
 
-} // namespace
-
-void lock_key(uint64 hash)
-{
-    const LOCKTAG tag = tag_of_key(hash);
-    (void)LockAcquire(&tag, ExclusiveLock, false, false);
-}
-
-void unlock_key(uint64 hash)
-{
-    const LOCKTAG tag = tag_of_key(hash);
-    (void)LockRelease(&tag, ExclusiveLock, false);
-}
-
 // A subtransaction, because a wait that times out raises an error. It costs something, and only
 // those who must wait pay it.
-bool lock_consumer(int32 consumer, int milliseconds)
+bool lock_within(const LOCKTAG& tag, int milliseconds)
 {
-    const LOCKTAG tag = tag_of_consumer(consumer);
     if (try_lock(tag))
         return true;
     if (milliseconds == 0)
@@ -115,6 +100,40 @@ bool lock_consumer(int32 consumer, int milliseconds)
     return error == nullptr;
 }
 
+void give_back(const LOCKTAG& tag)
+{
+    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
+}
+
+} // namespace
+
+void lock_key(uint64 hash)
+{
+    const LOCKTAG tag = tag_of_hash(keys, hash);
+    (void)LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+void unlock_key(uint64 hash)
+{
+    const LOCKTAG tag = tag_of_hash(keys, hash);
+    (void)LockRelease(&tag, ExclusiveLock, false);
+}
+
+bool lock_consumer(int32 consumer, int milliseconds)
+{
+    return lock_within(tag_of_consumer(consumer), milliseconds);
+}
+
+bool lock_attempt(uint64 hash, int milliseconds)
+{
+    return lock_within(tag_of_hash(attempts, hash), milliseconds);
+}
+
+void unlock_attempt(uint64 hash)
+{
+    give_back(tag_of_hash(attempts, hash));
+}
+
 void lock_consumer(int32 consumer)
 {
     const LOCKTAG tag = tag_of_consumer(consumer);
@@ -133,7 +152,7 @@ bool is_partition_locked(int32 consumer, int32 partition)
         tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition));
     if (!try_lock(tag))
         return true;
-    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
+    give_back(tag);
     return false;
 }
 
@@ -147,8 +166,7 @@ bool is_consumer_locked(int32 consumer)
 
 void unlock_consumer(int32 consumer)
 {
-    const LOCKTAG tag = tag_of_consumer(consumer);
-    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
+    give_back(tag_of_consumer(consumer));
 }
 
 } // namespace outbox::pg

@@ -19,6 +19,11 @@ bool lock_consumer(int32 consumer, int milliseconds);
 // Waits for as long as lock_timeout allows.
 void lock_consumer(int32 consumer);
 
+// The lock of whoever attempts to use an idempotency key. False if it is not to be had within the
+// time.
+bool lock_attempt(uint64 hash, int milliseconds);
+void unlock_attempt(uint64 hash);
+
 // The lock of whoever hands out a partition of an ordered consumer. False if somebody has it.
 bool try_lock_partition(int32 consumer, int32 partition);
 

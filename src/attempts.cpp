@@ -1,0 +1,124 @@
+#include "attempts.hpp"
+
+#include "pg/values.hpp"
+
+extern "C" {
+#include "utils/datum.h"
+}
+
+namespace outbox {
+
+namespace {
+
+struct Open {
+    Attempt attempt;
+    SubTransactionId begun_in;
+    SubTransactionId settled_in; // 0: it is not
+    Open* next;
+};
+
+// In memory of the transaction.
+Open* all = nullptr;
+
+bool is_same(const KeyName& a, const KeyName& b)
+{
+    return a.tenant_id == b.tenant_id && pg::to_view(a.scope) == pg::to_view(b.scope) &&
+           pg::to_view(a.key) == pg::to_view(b.key);
+}
+
+// Those that are neither finished nor abandoned go on in another transaction: from now on the table
+// speaks for them.
+void write_down()
+{
+    if (all == nullptr)
+        return;
+    PushActiveSnapshot(GetTransactionSnapshot());
+    for (Open* open = all; open != nullptr; open = open->next)
+        if (open->settled_in == InvalidSubTransactionId) {
+            write_key(open->attempt, std::nullopt);
+            open->settled_in = TopSubTransactionId;
+        }
+    PopActiveSnapshot();
+}
+
+void at_end(XactEvent event, void*)
+{
+    switch (event) {
+    case XACT_EVENT_PRE_COMMIT:
+    case XACT_EVENT_PRE_PREPARE:
+        write_down();
+        break;
+    case XACT_EVENT_COMMIT:
+    case XACT_EVENT_ABORT:
+    case XACT_EVENT_PREPARE:
+        all = nullptr;
+        break;
+    default:
+        break;
+    }
+}
+
+void at_end_of_part(SubXactEvent event, SubTransactionId part, SubTransactionId parent, void*)
+{
+    if (event == SUBXACT_EVENT_COMMIT_SUB) {
+        for (Open* open = all; open != nullptr; open = open->next) {
+            if (open->begun_in == part)
+                open->begun_in = parent;
+            if (open->settled_in == part)
+                open->settled_in = parent;
+        }
+    } else if (event == SUBXACT_EVENT_ABORT_SUB) {
+        for (Open** place = &all; *place != nullptr;) {
+            Open* open = *place;
+            if (open->settled_in == part)
+                open->settled_in = InvalidSubTransactionId;
+            if (open->begun_in == part)
+                *place = open->next;
+            else
+                place = &open->next;
+        }
+    }
+}
+
+Datum copy_of(Datum text)
+{
+    return datumCopy(PointerGetDatum(PG_DETOAST_DATUM_PACKED(text)), false, -1);
+}
+
+} // namespace
+
+const Attempt* find_attempt(const KeyName& name)
+{
+    for (const Open* open = all; open != nullptr; open = open->next)
+        if (open->settled_in == InvalidSubTransactionId && is_same(open->attempt.name, name))
+            return &open->attempt;
+    return nullptr;
+}
+
+void add_attempt(const Attempt& attempt)
+{
+    const MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
+    auto* open = static_cast<Open*>(palloc0(sizeof(Open)));
+    open->attempt = attempt;
+    open->attempt.name.scope = copy_of(attempt.name.scope);
+    open->attempt.name.key = copy_of(attempt.name.key);
+    open->begun_in = GetCurrentSubTransactionId();
+    open->next = all;
+    all = open;
+    MemoryContextSwitchTo(before);
+}
+
+void settle_attempt(const Attempt* attempt)
+{
+    for (Open* open = all; open != nullptr; open = open->next)
+        if (&open->attempt == attempt)
+            open->settled_in = GetCurrentSubTransactionId();
+}
+
+void watch_attempts()
+{
+    RegisterXactCallback(at_end, nullptr);
+    RegisterSubXactCallback(at_end_of_part, nullptr);
+}
+
+} // namespace outbox

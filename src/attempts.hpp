@@ -1,0 +1,22 @@
+// What this transaction has begun and not yet written down: attempts to use an idempotency key. One
+// that is finished in the same transaction is written once, with its answer. One that is not is
+// written when the transaction commits, and goes on in another.
+#pragma once
+
+#include "idempotency_key.hpp"
+
+namespace outbox {
+
+// The attempt under this name, unless it was finished or abandoned.
+const Attempt* find_attempt(const KeyName& name);
+
+// Takes a copy. Needs the lock of the name.
+void add_attempt(const Attempt& attempt);
+
+// It is finished or abandoned, unless the subtransaction is rolled back.
+void settle_attempt(const Attempt* attempt);
+
+// Registers the callbacks; once, when the library is loaded.
+void watch_attempts();
+
+} // namespace outbox

@@ -1,0 +1,69 @@
+// The table of idempotency keys: what is known of a key, and writing it down.
+#pragma once
+
+#include "request_hash.hpp"
+
+#include <optional>
+
+namespace outbox {
+
+// Who a key belongs to, and its name.
+struct KeyName {
+    int64 tenant_id;
+    Datum scope; // text
+    Datum key;   // text
+
+    // For locks. Two names that share it only get in each other's way.
+    uint64 hash() const;
+};
+
+// An answer, as it was given to finish.
+struct Answer {
+    int32 status_code;
+    std::optional<Datum> response; // jsonb
+    bool failed;
+};
+
+// A row of the table.
+struct StoredKey {
+    int64 token;
+    RequestHash request;
+    TimestampTz expires_at;
+    TimestampTz locked_until;     // while it runs
+    std::optional<Answer> answer; // nothing: it runs
+
+    bool is_free(TimestampTz now) const
+    {
+        return expires_at <= now || (!answer && locked_until <= now);
+    }
+};
+
+// What is committed now, and what this transaction has written. Under one snapshot for the whole
+// transaction, a row that the snapshot does not show is a serialization failure.
+std::optional<StoredKey> find_key(const KeyName& name);
+
+// An attempt to use a key: what finish, or the end of the transaction, writes down.
+struct Attempt {
+    KeyName name;
+    RequestHash request;
+    int64 token;
+    int64 ttl;   // microseconds
+    int64 lease; // microseconds
+};
+
+// Writes a row, or over one that is free. Without an answer, the attempt goes on in another
+// transaction. Needs the lock of the name.
+void write_key(const Attempt& attempt, const std::optional<Answer>& answer);
+
+// The answer of an attempt that another transaction has begun; or it never happened. False if the
+// row is not this attempt's any more, or finished.
+bool finish_key(const KeyName& name, int64 token, const Answer& answer);
+bool remove_key(const KeyName& name, int64 token);
+
+// No more than so many; returns how many. Call inside pg::as_owner().
+int remove_expired_keys(int max_keys);
+
+// Is a key demanded of everybody in this scope?
+bool is_key_required(Datum scope);
+
+} // namespace outbox

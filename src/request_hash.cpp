@@ -1,0 +1,244 @@
+#include "request_hash.hpp"
+
+#include "core/canonical_json.hpp"
+#include "pg/arguments.hpp"
+#include "pg/guard.hpp"
+#include "pg/values.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+struct Member {
+    std::string_view key;
+    JsonbValue value;
+};
+
+// As many digits, and a double has them all.
+constexpr std::size_t digits_of_a_double = 15;
+
+[[noreturn]] void refuse(const char* number, const char* reason)
+{
+    ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+                    errmsg("request has a number that %s: %.60s", reason, number),
+                    errhint("Send it as a string.")));
+    pg_unreachable();
+}
+
+// Are these the digits that the canonical form stands for? It leaves out zeros at the end, if there
+// are many.
+bool stands_for(std::string_view canonical, std::string_view integer)
+{
+    std::string_view mantissa = canonical.substr(0, canonical.find('e'));
+    std::size_t at = 0;
+    for (const char c : mantissa) {
+        if (c == '.')
+            continue;
+        if (at == integer.size() || integer[at++] != c)
+            return false;
+    }
+    return integer.find_first_not_of('0', at) == std::string_view::npos;
+}
+
+class Writer {
+public:
+    Writer() { initStringInfo(&text_); }
+
+    void write(const JsonbContainer* container);
+    std::string_view text() const { return {text_.data, static_cast<std::size_t>(text_.len)}; }
+
+private:
+    void write(const JsonbValue& value);
+    void write_string(std::string_view string);
+    void write_number(Numeric number);
+    void write_object(const JsonbContainer* container);
+    void write_array(const JsonbContainer* container);
+    void put(char c) { appendStringInfoCharMacro(&text_, c); }
+
+    // Room for so many bytes, and where they end.
+    char* room(std::size_t size)
+    {
+        enlargeStringInfo(&text_, static_cast<int>(size));
+        return text_.data + text_.len;
+    }
+    void end_at(const char* end)
+    {
+        text_.len = static_cast<int>(end - text_.data);
+        text_.data[text_.len] = '\0';
+    }
+
+    StringInfoData text_;
+};
+
+// The canonical form is UTF-8. A database that does not know its encoding is taken at its word.
+std::string_view in_utf8(std::string_view text)
+{
+    if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
+        return text;
+    const char* converted =
+        pg_server_to_any(const_cast<char*>(text.data()), static_cast<int>(text.size()), PG_UTF8);
+    return converted == text.data() ? text : std::string_view(converted);
+}
+
+void Writer::write_string(std::string_view string)
+{
+    end_at(canonical::write_string(room(canonical::size_of_string(string)), string));
+}
+
+void Writer::write_number(Numeric number)
+{
+    const char* digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
+    const std::string_view text = digits;
+    const bool is_integer = text.find('.') == std::string_view::npos;
+    if (is_integer && text.size() <= digits_of_a_double) {
+        appendBinaryStringInfo(&text_, text.data(), static_cast<int>(text.size()));
+        return;
+    }
+    double value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
+        refuse(digits, "is beyond the range of a double");
+    const int before = text_.len;
+    end_at(canonical::write_number(room(canonical::max_number), value));
+    const std::string_view canonical(text_.data + before,
+                                     static_cast<std::size_t>(text_.len - before));
+    if (is_integer && !stands_for(canonical, text))
+        refuse(digits, "a double cannot hold");
+}
+
+void Writer::write(const JsonbValue& value)
+{
+    switch (value.type) {
+    case jbvNull:
+        appendBinaryStringInfo(&text_, "null", 4);
+        break;
+    case jbvBool:
+        appendStringInfoString(&text_, value.val.boolean ? "true" : "false");
+        break;
+    case jbvString:
+        write_string(
+            in_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)}));
+        break;
+    case jbvNumeric:
+        write_number(value.val.numeric);
+        break;
+    case jbvBinary:
+        write(value.val.binary.data);
+        break;
+    default:
+        elog(ERROR, "unexpected type %d in jsonb", static_cast<int>(value.type));
+    }
+}
+
+void Writer::write_array(const JsonbContainer* container)
+{
+    const bool is_scalar = JsonContainerIsScalar(container);
+    JsonbIterator* elements = JsonbIteratorInit(const_cast<JsonbContainer*>(container));
+    JsonbValue value;
+    (void)JsonbIteratorNext(&elements, &value, true);
+    char separator = '[';
+    while (JsonbIteratorNext(&elements, &value, true) == WJB_ELEM) {
+        if (!is_scalar)
+            put(separator);
+        separator = ',';
+        write(value);
+    }
+    if (!is_scalar) {
+        if (separator == '[')
+            put('[');
+        put(']');
+    }
+}
+
+// The server sorts keys by length first.
+void Writer::write_object(const JsonbContainer* container)
+{
+    const std::size_t count = JsonContainerSize(container);
+    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, std::size_t{1})));
+    JsonbIterator* keys = JsonbIteratorInit(const_cast<JsonbContainer*>(container));
+    JsonbValue value;
+    (void)JsonbIteratorNext(&keys, &value, true);
+    for (std::size_t i = 0; i < count; ++i) {
+        (void)JsonbIteratorNext(&keys, &value, true);
+        members[i].key =
+            in_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
+        (void)JsonbIteratorNext(&keys, &members[i].value, true);
+    }
+    std::sort(members, members + count,
+              [](const Member& a, const Member& b) { return canonical::is_before(a.key, b.key); });
+    put('{');
+    for (std::size_t i = 0; i < count; ++i) {
+        if (i > 0)
+            put(',');
+        write_string(members[i].key);
+        put(':');
+        write(members[i].value);
+    }
+    put('}');
+    pfree(members);
+}
+
+void Writer::write(const JsonbContainer* container)
+{
+    check_stack_depth();
+    CHECK_FOR_INTERRUPTS();
+    if (JsonContainerIsObject(container))
+        write_object(container);
+    else
+        write_array(container);
+}
+
+} // namespace
+
+RequestHash hash_of_request(const Jsonb* request)
+{
+    Writer writer;
+    writer.write(&request->root);
+    RequestHash hash;
+    if (EVP_Digest(writer.text().data(), writer.text().size(), hash.bytes, nullptr, EVP_sha256(),
+                   nullptr) != 1)
+        elog(ERROR, "could not compute SHA-256");
+    return hash;
+}
+
+char* to_hex(const RequestHash& hash)
+{
+    auto* text = static_cast<char*>(palloc(2 * RequestHash::size + 1));
+    hex_encode(reinterpret_cast<const char*>(hash.bytes), RequestHash::size, text);
+    text[2 * RequestHash::size] = '\0';
+    return text;
+}
+
+RequestHash from_hex(Datum text)
+{
+    const std::string_view digits = pg::to_view(text);
+    RequestHash hash;
+    bool fits = digits.size() == 2 * RequestHash::size;
+    for (std::size_t i = 0; fits && i < RequestHash::size; ++i) {
+        const char* at = digits.data() + 2 * i;
+        const auto [end, error] = std::from_chars(at, at + 2, hash.bytes[i], 16);
+        fits = error == std::errc{} && end == at + 2;
+    }
+    if (!fits)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("request_hash must be 64 hex digits"),
+                        errhint("For example encode(sha256(body), 'hex').")));
+    return hash;
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(idempotency_hash)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum given = pg::required_argument(fcinfo, 0, "request");
+        const Datum request = pg::to_jsonb(given, pg::argument_type(fcinfo, 0));
+        return CStringGetTextDatum(to_hex(hash_of_request(DatumGetJsonbP(request))));
+    });
+}
