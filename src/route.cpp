@@ -138,17 +138,24 @@ bool Route::is_to_hand_back(TimePoint now) const
            courier_->resume_at() - now > lease_length() / 3;
 }
 
-Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
+// Of a batch that is delivered whole, nobody needs the ids.
+void Route::plan_settlements(Plan& plan) const
 {
-    Plan plan;
-    for (const sink::Settlement& one : courier_->settled()) {
-        if (!settles)
-            break;
-        ++plan.settled;
+    const std::vector<sink::Settlement>& settled = courier_->settled();
+    plan.settled = settled.size();
+    for (const sink::Settlement& one : settled)
+        if (one.delivered && batches_.contains(one.handle.token))
+            ++plan.delivered[one.handle.token].count;
+    for (auto& [token, delivered] : plan.delivered)
+        if (delivered.count < batches_.at(token).left)
+            delivered.ids.reserve(delivered.count);
+    for (const sink::Settlement& one : settled) {
         if (!batches_.contains(one.handle.token))
             continue;
         if (one.delivered) {
-            plan.delivered[one.handle.token].push_back(one.handle.id);
+            Delivered& delivered = plan.delivered[one.handle.token];
+            if (delivered.ids.capacity() > 0)
+                delivered.ids.push_back(one.handle.id);
             continue;
         }
         Rejection rejection;
@@ -158,12 +165,19 @@ Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
                 rejection.behind[handle.token].push_back(handle.id);
         plan.rejections.push_back(std::move(rejection));
     }
+}
+
+Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
+{
+    Plan plan;
     plan.settled_before = settled_;
+    if (settles)
+        plan_settlements(plan);
     for (const auto& [token, batch] : batches_) {
         // A batch that ends in this transaction is not renewed; who rejects may end any.
         const auto delivered = plan.delivered.find(token);
         const bool ends =
-            delivered != plan.delivered.end() && delivered->second.size() == batch.left;
+            delivered != plan.delivered.end() && delivered->second.count == batch.left;
         (ends ? plan.settled_before : plan.in_hand).push_back(token);
         if (ends && batch.from_log)
             plan.ended.push_back(token);
@@ -230,10 +244,10 @@ void Route::settle(Plan& plan) const
 {
     if (!plan.ended.empty())
         ack_whole(plan.ended);
-    for (const auto& [token, ids] : plan.delivered) {
+    for (const auto& [token, delivered] : plan.delivered) {
         const Batch& batch = batches_.at(token);
-        const std::span<const int64> some = ids;
-        const bool all = batch.left == ids.size();
+        const std::span<const int64> some = delivered.ids;
+        const bool all = batch.left == delivered.count;
         if (!(all && batch.from_log))
             ack(token, all ? nullptr : &some);
     }
@@ -293,12 +307,12 @@ void Route::believe(const Plan& plan, TimePoint now)
     courier_->forget_settled(plan.settled);
     if (courier_->settled().empty())
         settle_by_ = never;
-    for (const auto& [token, ids] : plan.delivered) {
+    for (const auto& [token, delivered] : plan.delivered) {
         // What waited behind a retry may have its turn now.
         if (const auto found = batches_.find(token);
             found != batches_.end() && !found->second.from_log)
             look_closely();
-        count_down(token, ids.size());
+        count_down(token, delivered.count);
     }
     for (const Rejection& rejection : plan.rejections) {
         count_down(rejection.settlement.handle.token, 1);

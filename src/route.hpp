@@ -62,12 +62,18 @@ private:
         std::vector<Handle> parked;                 // of these
     };
 
+    // Of a batch.
+    struct Delivered {
+        std::size_t count = 0;
+        std::vector<int64> ids; // unless it is all that was left
+    };
+
     // What a transaction is to do, and has done. Made before it begins and believed when it is
     // committed: while it runs, nothing with a destructor is made.
     struct Plan {
         std::size_t settled = 0;  // how many of courier_->settled() it is about
         std::vector<int64> ended; // batches from the log of which everything is delivered
-        std::map<int64, std::vector<int64>> delivered;
+        std::map<int64, Delivered> delivered;
         std::vector<Rejection> rejections;
         std::vector<int64> renewals;
         std::vector<int64> in_hand;        // batches that are left after settling
@@ -77,6 +83,7 @@ private:
         TimestampTz next_retry = 0;
     };
 
+    void plan_settlements(Plan& plan) const;
     Plan make_plan(sink::TimePoint now, bool settles, bool claims) const;
     bool is_to_settle(sink::TimePoint now) const;
     bool is_to_claim(sink::TimePoint now, std::size_t memory) const;

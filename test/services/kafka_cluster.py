@@ -74,7 +74,7 @@ class Node(Process):
         if (self.directory / "data/meta.properties").exists():
             return None
         command = self.java("kafka.tools.StorageTool", "format", "-c", self.properties,
-                            "-t", self.cluster.settings["id"])
+                            f"--cluster-id={self.cluster.settings['id']}")
         return subprocess.Popen(command, cwd=JARS.home, stdin=subprocess.DEVNULL,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
