@@ -1,7 +1,10 @@
 // http_receiver EVENTS: an HTTP/1.1 server on a port of its own that notes when each event has
-// arrived, known by the number in its body. Prints the port; "all" once every event from 0 on has
+// arrived, known by the number in its body. Prints its URL; "all" once every event from 0 on has
 // been there; and, when its input ends, a line per event: its number, when it came first, in
 // nanoseconds of CLOCK_MONOTONIC, and how many times it came.
+#include "arrivals.hpp"
+#include "clock.hpp"
+
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -9,24 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <ctime>
-#include <string>
-#include <string_view>
 #include <unordered_map>
-#include <vector>
 
 namespace {
 
 constexpr std::string_view answer = "HTTP/1.1 204 No Content\r\n\r\n";
-
-struct Arrival {
-    std::int64_t first = 0;
-    int times = 0;
-};
 
 [[noreturn]] void die(const char* what)
 {
@@ -34,25 +24,10 @@ struct Arrival {
     std::exit(1);
 }
 
-std::int64_t now()
-{
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * 1'000'000'000 + time.tv_nsec;
-}
-
-// The number after a name, or -1.
-std::int64_t number_after(std::string_view text, const char* name)
-{
-    const char* found = strcasestr(std::string(text).c_str(), name);
-    return found ? std::strtoll(found + std::strlen(name), nullptr, 10) : -1;
-}
-
 class Receiver {
 public:
     explicit Receiver(std::size_t events)
-        : arrivals_(events), missing_(events), epoll_(epoll_create1(0)),
-          listener_(socket(AF_INET, SOCK_STREAM, 0))
+        : arrivals_(events), epoll_(epoll_create1(0)), listener_(socket(AF_INET, SOCK_STREAM, 0))
     {
         sockaddr_in address{};
         address.sin_family = AF_INET;
@@ -63,7 +38,7 @@ public:
         getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
         watch(listener_);
         watch(STDIN_FILENO);
-        say(std::to_string(ntohs(address.sin_port)));
+        say("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/");
     }
 
     void run()
@@ -83,12 +58,7 @@ public:
         }
     }
 
-    void print() const
-    {
-        for (std::size_t number = 0; number < arrivals_.size(); ++number)
-            std::printf("%zu %jd %d\n", number, static_cast<std::intmax_t>(arrivals_[number].first),
-                        arrivals_[number].times);
-    }
+    void print() const { arrivals_.print(); }
 
 private:
     void watch(int fd)
@@ -98,12 +68,6 @@ private:
         event.data.fd = fd;
         if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event))
             die("http_receiver");
-    }
-
-    static void say(const std::string& line)
-    {
-        std::puts(line.c_str());
-        std::fflush(stdout);
     }
 
     void accept_one()
@@ -147,26 +111,12 @@ private:
         const std::size_t whole = head + static_cast<std::size_t>(length);
         if (received.size() < whole)
             return false;
-        note(number_after(std::string_view(received).substr(head, whole - head), "\"number\":"),
-             moment);
+        arrivals_.note(std::string_view(received).substr(head, whole - head), moment);
         received.erase(0, whole);
         return true;
     }
 
-    void note(std::int64_t number, std::int64_t moment)
-    {
-        if (number < 0 || static_cast<std::size_t>(number) >= arrivals_.size())
-            return;
-        Arrival& arrival = arrivals_[static_cast<std::size_t>(number)];
-        if (arrival.times++ > 0)
-            return;
-        arrival.first = moment;
-        if (--missing_ == 0)
-            say("all");
-    }
-
-    std::vector<Arrival> arrivals_;
-    std::size_t missing_;
+    Arrivals arrivals_;
     int epoll_;
     int listener_;
     std::unordered_map<int, std::string> received_;

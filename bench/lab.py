@@ -55,13 +55,37 @@ def pinned_session(database: str = "bench") -> Iterator:
     os.sched_setaffinity(0, cores)
 
 
+@contextmanager
+def server_with(**settings: str) -> Iterator[None]:
+    """The server restarted with other settings, and again without them."""
+    data = Path(os.environ["OUTBOX_BENCH_DATA"])
+
+    def restart() -> None:
+        subprocess.run(["pg_ctl", "-s", "-w", "-D", data, "-m", "fast", "-l", data / "log", "restart"],
+                       check=True, cwd=data, user=data.stat().st_uid, group=data.stat().st_gid)
+
+    for name, value in settings.items():
+        sql(f"ALTER SYSTEM SET {name} = '{value}'", "postgres")
+    restart()
+    try:
+        yield
+    finally:
+        sql("ALTER SYSTEM RESET ALL", "postgres")
+        restart()
+
+
+def fields_of(stat: Path) -> list[str]:
+    """Of a process or a thread, from its state on."""
+    return stat.read_text().rpartition(")")[2].split()
+
+
 def server_cpu_seconds() -> float:
     """CPU time of the server so far: the postmaster, its children, and those that have ended."""
     postmaster = Path(os.environ["OUTBOX_BENCH_DATA"], "postmaster.pid").read_text().split()[0]
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            fields = fields_of(stat)
         except OSError:
             continue
         user, system, waited_user, waited_system = map(int, fields[11:15])
@@ -72,10 +96,26 @@ def server_cpu_seconds() -> float:
     return ticks / TICKS
 
 
+def process_cpu_seconds(pid: int) -> float:
+    """CPU time of a process so far, with all its threads."""
+    return sum(map(int, fields_of(Path(f"/proc/{pid}/stat"))[11:13])) / TICKS
+
+
+def thread_cpu_seconds(pid: int) -> float:
+    """CPU time of a process's first thread so far."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
+def machine_cpu_seconds() -> dict[str, float]:
+    """CPU time that the cores have spent so far, on whatever it was."""
+    fields = Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
+    user, nice, system, idle, waiting, irq, soft_irq, stolen = (int(field) / TICKS for field in fields)
+    return {"busy": user + nice + system + irq + soft_irq, "idle": idle + waiting, "stolen": stolen}
+
+
 def backend_cpu_seconds(cursor) -> float:
     """CPU time of one session so far, in nanoseconds where the server's is known in ticks only."""
-    pid = cursor.connection.info.backend_pid
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
+    return thread_cpu_seconds(cursor.connection.info.backend_pid)
 
 
 @dataclass
@@ -98,14 +138,16 @@ def wal_position() -> int:
 
 
 def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str = "",
-            seconds: float = SECONDS) -> Run:
-    """Runs a script for a while; `operations` is how many one transaction stands for."""
+            seconds: float = SECONDS, offered: float | None = None) -> Run:
+    """Runs a script for a while, as often as it can or so many operations per second; `operations` is
+    how many one transaction stands for."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
         cpu, wal = server_cpu_seconds(), wal_position()
         out = subprocess.run(
             ["pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", "2",
+             *(["-R", str(offered / operations)] if offered else []),
              "-T", str(int(seconds)), "-f", file.name, "bench"],
             capture_output=True, text=True, check=True,
             env={**os.environ, "PGOPTIONS": options}).stdout

@@ -1,43 +1,33 @@
 // load_client SETUP TRANSACTION RATE EVENTS CONNECTIONS [URL]: commits an event at each point of a
 // fixed schedule, whatever became of the ones before. SETUP runs once per connection; in
 // TRANSACTION, :key and :payload stand for the row that changes and for the event, and the COMMIT
-// is left to the client. With a URL the client itself posts the event, right after its commit.
+// is left to the client. With a URL (http://…, kafka://HOST:PORT/TOPIC) the client itself brings
+// the event there, right after its commit.
 // Prints a line per event: its number, then, in nanoseconds of CLOCK_MONOTONIC, when it was due,
 // when COMMIT was sent, and when the answer was there.
-#include "request.hpp"
+#include "clock.hpp"
+#include "target.hpp"
 
 #include <libpq-fe.h>
 
-#include <atomic>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <thread>
-#include <vector>
 
 namespace {
 
 constexpr int business_rows = 10'000;
-constexpr std::int64_t second = 1'000'000'000;
 
 struct Moments {
     std::int64_t due = 0, commit_sent = 0, committed = 0;
 };
 
 struct Plan {
-    std::string setup, transaction, url;
+    std::string setup, transaction;
     std::int64_t rate;
     std::vector<Moments> events;
     std::int64_t start = 0;
     std::atomic<std::size_t> next = 0;
 };
-
-std::int64_t now()
-{
-    timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return time.tv_sec * second + time.tv_nsec;
-}
 
 void sleep_until(std::int64_t moment)
 {
@@ -68,20 +58,16 @@ std::string with(std::string text, const std::string& name, const std::string& v
     return text;
 }
 
-// A connection to the server, and one to the receiver if the client posts.
+// A connection to the server, and one to the receiver if the client brings events there.
 class Producer {
 public:
-    explicit Producer(Plan& plan)
+    Producer(Plan& plan, std::unique_ptr<Target> target)
         : plan_(plan), connection_(PQconnectdb("dbname=bench application_name=load_client")),
-          post_(plan.url.empty() ? nullptr : new_post(plan.url)), headers_(made_up_headers())
+          target_(std::move(target))
     {
         run(connection_, plan.setup);
     }
-    ~Producer()
-    {
-        curl_easy_cleanup(post_);
-        PQfinish(connection_);
-    }
+    ~Producer() { PQfinish(connection_); }
     Producer(const Producer&) = delete;
     Producer& operator=(const Producer&) = delete;
 
@@ -108,16 +94,8 @@ private:
         moments.commit_sent = now();
         run(connection_, "COMMIT");
         moments.committed = now();
-        if (post_)
-            post(body);
-    }
-
-    void post(const std::string& body)
-    {
-        set_request(post_, body, headers_);
-        const std::string wrong = complaint(post_, curl_easy_perform(post_));
-        if (!wrong.empty())
-            die("POST: " + wrong);
+        if (target_)
+            target_->bring(key, body);
     }
 
     // 250 bytes, as jsonb prints them.
@@ -130,8 +108,7 @@ private:
 
     Plan& plan_;
     PGconn* connection_;
-    CURL* post_;
-    Headers headers_;
+    std::unique_ptr<Target> target_;
 };
 
 } // namespace
@@ -143,18 +120,19 @@ int main(int argc, char** argv)
     curl_global_init(CURL_GLOBAL_DEFAULT);
     Plan plan{.setup = argv[1],
               .transaction = argv[2],
-              .url = argc == 7 ? argv[6] : "",
               .rate = std::atol(argv[3]),
               .events = std::vector<Moments>(std::strtoul(argv[4], nullptr, 10))};
+    Targets targets(argc == 7 ? argv[6] : "");
     std::vector<std::unique_ptr<Producer>> producers;
     for (int left = std::atoi(argv[5]); left > 0; --left)
-        producers.push_back(std::make_unique<Producer>(plan));
+        producers.push_back(std::make_unique<Producer>(plan, targets.connect()));
     plan.start = now() + second / 10;
     std::vector<std::thread> threads;
     for (auto& producer : producers)
         threads.emplace_back([&producer] { producer->work(); });
     for (std::thread& thread : threads)
         thread.join();
+    targets.finish();
     for (std::size_t number = 0; number < plan.events.size(); ++number) {
         const Moments& moments = plan.events[number];
         std::printf("%zu %jd %jd %jd\n", number, static_cast<std::intmax_t>(moments.due),

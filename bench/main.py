@@ -4,10 +4,13 @@ import sys
 
 import consume
 import enqueue
+import idempotency
+import kafka
 import relay
 from report import Report
 
-MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES}
+MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
+            **idempotency.MEASURES}
 
 
 def main() -> None:

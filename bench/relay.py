@@ -60,12 +60,12 @@ class Contestant:
     setup: str
     transaction: str
     relay: Callable[[str], ContextManager]
-    posts: bool = False     # the client does, right after its commit
+    posts: bool = False     # the client itself does, right after its commit
 
 
 @contextmanager
-def our_relay(url: str) -> Iterator[None]:
-    with sink(url), session() as cursor:
+def our_relay(into: ContextManager) -> Iterator[None]:
+    with into, session() as cursor:
         time.sleep(TO_START)
         yield
         wait_until_settled(cursor)
@@ -75,7 +75,7 @@ CHANGE_AND_EVENT = "EXECUTE change(:key); EXECUTE event(:key, :payload)"
 # It keeps no record of the event, which is lost if the client dies in between.
 LIMIT = Contestant(CHANGE, "EXECUTE change(:key)", nullcontext, posts=True)
 CONTESTANTS = {
-    "ours": Contestant(CHANGE + CALL, CHANGE_AND_EVENT, our_relay),
+    "ours": Contestant(CHANGE + CALL, CHANGE_AND_EVENT, lambda url: our_relay(sink(url))),
     "notify": Contestant(CHANGE + INSERT, CHANGE_AND_EVENT + "; NOTIFY outbox",
                          lambda url: table_relay(url, "notify")),
     # Its marks are work that can be repeated, so they need not wait for the disk.
@@ -104,11 +104,11 @@ def delivered(contestant: Contestant, target: Receiver, moments: list[tuple[int,
     return len(moments)
 
 
-def latencies(contestant: Contestant) -> Latencies:
+def latencies(contestant: Contestant, receiving: Callable[[int], ContextManager] = receiver) -> Latencies:
     """Every event has to arrive; those of the warm-up do not count."""
     sql("TRUNCATE outbox_messages, events.outbox; VACUUM; CHECKPOINT")
     moments: list[tuple[int, ...]] = []
-    with receiver(EVENTS) as target, session() as cursor:
+    with receiving(EVENTS) as target, session() as cursor:
         run = timed(cursor, lambda: delivered(contestant, target, moments), server_cpu_seconds)
         arrivals = target.arrivals()
     due, sent, committed = zip(*moments[WARM_UP:])
@@ -143,6 +143,17 @@ def histogram(runs: list[Latencies]) -> list[dict]:
              "events": classes.count(number)} for number in range(min(classes), max(classes) + 1)]
 
 
+def report_each(report: Report, name: str, to: str, runs: dict[str, list[Latencies]]) -> None:
+    """What each contestant's latencies were, whatever those of the others."""
+    summaries = {contestant: summary(turns) for contestant, turns in runs.items()}
+    for contestant, figures in summaries.items():
+        report.note(f"{name}_of_{contestant}", figures)
+    report.save(f"{name}_histogram", {
+        "unit": "ms", "offered_per_second": RATE, "from": "COMMIT sent", "to": to,
+        "contestants": {contestant: {**summaries[contestant], "histogram": histogram(turns)}
+                        for contestant, turns in runs.items()}})
+
+
 def relay_latency(report: Report) -> None:
     fresh_database()
     sql(BUSINESS + TABLE)
@@ -160,13 +171,7 @@ def relay_latency(report: Report) -> None:
                    "the same, its marks committed asynchronously")
         report.add(f"relay_latency_{what}_polling", what, ours, runs["polling"],
                    "the seed's relay, polling every 500 ms")
-    summaries = {name: summary(turns) for name, turns in runs.items()}
-    for name, figures in summaries.items():
-        report.note(f"relay_latency_of_{name}", figures)
-    report.save("relay_latency_histogram", {
-        "unit": "ms", "offered_per_second": RATE, "from": "COMMIT sent", "to": "request received",
-        "contestants": {name: {**summaries[name], "histogram": histogram(turns)}
-                        for name, turns in runs.items()}})
+    report_each(report, "relay_latency", "request received", runs)
 
 
 # ----------------------------------------------------------------------------------------------------

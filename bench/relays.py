@@ -9,7 +9,7 @@ import time
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
-from typing import Iterator
+from typing import Callable, ContextManager, Iterator
 
 from lab import sql
 
@@ -45,12 +45,21 @@ def running(*command: str, **options) -> Iterator[subprocess.Popen]:
 # ----------------------------------------------------------------------------------------------------
 
 
+def wait_for(wanted: int, count: Callable[[], int], every: float, seconds: float = 60) -> None:
+    """Until so many are there."""
+    deadline = time.monotonic() + seconds
+    while (there := count()) < wanted:
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"{there} of {wanted} are there after {seconds} s")
+        time.sleep(every)
+
+
 class Receiver:
     """Notes when each event arrives."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self.process = process
-        self.url = f"http://127.0.0.1:{line_from(process, 5)}/"
+        self.url = line_from(process, 10)
 
     def wait_for_all(self, seconds: float) -> None:
         line_from(self.process, seconds)
@@ -83,12 +92,8 @@ class Nginx:
         self.asked += 1
         return int(answer.split()[9]) - self.asked
 
-    def wait_for(self, requests: int, every: float, seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while (there := self.requests()) < requests:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"{there} of {requests} requests are there after {seconds} s")
-            time.sleep(every)
+    def wait_for(self, requests: int, every: float) -> None:
+        wait_for(requests, self.requests, every)
 
 
 def free_port() -> int:
@@ -144,17 +149,20 @@ def nginx() -> Iterator[Nginx]:
 
 
 @contextmanager
-def sink(url: str, *, name: str = "bench", database: str = "bench", start_at: str = "latest",
-         event_types: str = "NULL", config: dict | None = None) -> Iterator[str]:
+def any_sink(kind: str, config: dict, *, name: str = "bench", database: str = "bench",
+             start_at: str = "latest", event_types: str = "NULL") -> Iterator[str]:
     """Ours."""
-    config = json.dumps({"url": url, "concurrency": CONCURRENCY, **(config or {})})
-    sql(f"""SELECT outbox_create_sink('{name}', 'http', '{config}'::jsonb, event_types => {event_types},
-                                      start_at => '{start_at}')""", database)
+    sql(f"""SELECT outbox_create_sink('{name}', '{kind}', '{json.dumps(config)}'::jsonb,
+                                      event_types => {event_types}, start_at => '{start_at}')""", database)
     try:
         yield name
     finally:
         sql(f"SELECT outbox_drop_sink('{name}')", database)
         sql("VACUUM outbox_batches, outbox_leases, outbox_retries", database)
+
+
+def sink(url: str, *, config: dict | None = None, **options) -> ContextManager:
+    return any_sink("http", {"url": url, "concurrency": CONCURRENCY, **(config or {})}, **options)
 
 
 def wait_until_settled(cursor, seconds: float = 60) -> None:

@@ -1,0 +1,135 @@
+"""What an idempotency key costs, beside the SQL that people write by hand (document 004)."""
+
+from lab import Run, fresh_database, pgbench, session, sql, take_turns, timed
+from report import Report
+
+REQUEST = ('{"customer": 4711, "currency": "EUR", "lines": [{"sku": "A-1", "quantity": 2}, '
+           '{"sku": "B-7", "quantity": 1}], "note": "as agreed"}')
+RESPONSE = '{"order": 42, "status": "confirmed", "total": 99.5}'
+KNOWN_KEYS = 10_000
+
+BY_HAND_SCHEMA = """
+CREATE TABLE keys_by_hand (
+    tenant_id     BIGINT NOT NULL,
+    scope         TEXT   NOT NULL,
+    key           TEXT   NOT NULL,
+    request_hash  TEXT   NOT NULL,
+    response      JSONB,
+    status_code   SMALLINT,
+    state         TEXT   NOT NULL DEFAULT 'pending',
+    created_at    TIMESTAMPTZ NOT NULL DEFAULT now(),
+    completed_at  TIMESTAMPTZ,
+    expires_at    TIMESTAMPTZ NOT NULL DEFAULT now() + INTERVAL '24 hours',
+    PRIMARY KEY (tenant_id, scope, key)
+);
+CREATE INDEX ON keys_by_hand (expires_at);
+"""
+
+# The client has hashed the request; with ours the server does it.
+HASH = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
+
+FRESH_KEY = "\\set key random(1, 9000000000000000000)\n"
+KNOWN_KEY = f"\\set key random(1, {KNOWN_KEYS})\n"
+
+FIRST = FRESH_KEY + f"""BEGIN;
+SELECT decision, token FROM idempotency_begin('order.create', 'idem_' || :key, '{REQUEST}'::jsonb) \\gset
+SELECT idempotency_finish('order.create', 'idem_' || :key, :token, 201, '{RESPONSE}'::jsonb);
+COMMIT;
+"""
+FIRST_BY_HAND = FRESH_KEY + f"""BEGIN;
+INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash) VALUES (0, 'order.create', 'idem_' || :key, '{HASH}')
+    ON CONFLICT DO NOTHING;
+UPDATE keys_by_hand SET state = 'completed', response = '{RESPONSE}'::jsonb, status_code = 201, completed_at = now()
+ WHERE tenant_id = 0 AND scope = 'order.create' AND key = 'idem_' || :key;
+COMMIT;
+"""
+REPLAY = KNOWN_KEY + f"""
+SELECT decision, status_code, response FROM idempotency_begin('order.create', 'idem_' || :key, '{REQUEST}'::jsonb);
+"""
+REPLAY_BY_HAND = KNOWN_KEY + f"""BEGIN;
+INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash) VALUES (0, 'order.create', 'idem_' || :key, '{HASH}')
+    ON CONFLICT DO NOTHING;
+SELECT state, request_hash, status_code, response FROM keys_by_hand
+ WHERE tenant_id = 0 AND scope = 'order.create' AND key = 'idem_' || :key;
+COMMIT;
+"""
+
+
+def fresh_keys() -> None:
+    fresh_database()
+    sql(BY_HAND_SCHEMA)
+
+
+def turn(script: str, mode: str) -> Run:
+    """From empty tables, so that no contestant pays for what another has written."""
+    sql("TRUNCATE idempotency_keys, keys_by_hand; CHECKPOINT")
+    return pgbench(script, options=f"-c synchronous_commit={mode}")
+
+
+def first(report: Report) -> None:
+    fresh_keys()
+    for mode, suffix in (("on", "sync"), ("off", "async")):
+        runs = take_turns({
+            "ours": lambda: turn(FIRST, mode),
+            "by hand": lambda: turn(FIRST_BY_HAND, mode),
+            "by hand again": lambda: turn(FIRST_BY_HAND, mode),
+        })
+        against = (runs["ours"], runs["by hand"], "INSERT, then UPDATE")
+        report.add(f"idempotency_first_{suffix}", "rate", *against, 1.1, runs["by hand again"])
+        report.add(f"idempotency_first_{suffix}_cpu", "cpu", *against, None, runs["by hand again"])
+    report.add("idempotency_wal", "wal", *against, 0.9, runs["by hand again"])
+
+
+def replay(report: Report) -> None:
+    fresh_keys()
+    sql(f"""SELECT count(idempotency_finish('order.create', 'idem_' || i, b.token, 201, '{RESPONSE}'::jsonb))
+              FROM generate_series(1, {KNOWN_KEYS}) AS i,
+                   idempotency_begin('order.create', 'idem_' || i, '{REQUEST}'::jsonb) AS b;
+            INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash, state, response, status_code, completed_at)
+            SELECT 0, 'order.create', 'idem_' || i, '{HASH}', 'completed', '{RESPONSE}', 201, now()
+              FROM generate_series(1, {KNOWN_KEYS}) AS i;
+            VACUUM ANALYZE""")
+    runs = take_turns({
+        "ours": lambda: pgbench(REPLAY),
+        "by hand": lambda: pgbench(REPLAY_BY_HAND),
+        "by hand again": lambda: pgbench(REPLAY_BY_HAND),
+    })
+    against = (runs["ours"], runs["by hand"], "INSERT ON CONFLICT, then SELECT")
+    report.add("idempotency_replay", "rate", *against, 1.5, runs["by hand again"])
+    report.add("idempotency_replay_cpu", "cpu", *against, None, runs["by hand again"])
+
+
+def hashes(report: Report) -> None:
+    """Bodies as they come: objects of strings, numbers and lists."""
+    fresh_database()
+    for name, lines, bodies in (("1k", 10, 2000), ("100k", 1000, 20)):
+        sql(f"""DROP TABLE IF EXISTS bodies;
+                CREATE TABLE bodies (body jsonb);
+                ALTER TABLE bodies ALTER body SET STORAGE EXTERNAL;
+                INSERT INTO bodies SELECT jsonb_build_object('customer', i, 'lines', (
+                    SELECT jsonb_agg(jsonb_build_object('sku', md5(i || ' ' || j), 'quantity', j, 'price', j + 0.99,
+                                                        'gift', j % 2 = 0, 'note', 'as agreed'))
+                      FROM generate_series(1, {lines}) j)) FROM generate_series(1, {bodies}) i;
+                VACUUM ANALYZE bodies""")
+        with session() as cursor:
+            def run(expression: str) -> Run:
+                def work() -> int:
+                    for _ in range(10):
+                        cursor.execute(f"SELECT count({expression}) FROM bodies")
+                    return 10 * bodies
+                return timed(cursor, work)
+
+            runs = take_turns({
+                "ours": lambda: run("idempotency_hash(body)"),
+                "text": lambda: run("encode(sha256(body::text::bytea), 'hex')"),
+                "text again": lambda: run("encode(sha256(body::text::bytea), 'hex')"),
+            })
+        report.add(f"idempotency_hash_{name}", "time", runs["ours"], runs["text"],
+                   "sha256 of the text, which is not canonical", 2.5, runs["text again"])
+
+
+MEASURES = {
+    "idempotency_first": first,
+    "idempotency_replay": replay,
+    "idempotency_hash": hashes,
+}
