@@ -10,8 +10,9 @@ PGFILEDESC = "outbox - transactional outbox"
 OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp src/sink/*.cpp))
 
 REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries model seek \
-    consumer_bad_input privileges status
-ISOLATION = dedup first_enqueue changed_log claim alter cursor runs ordered snapshots prepared attached_partition
+    consumer_bad_input idempotency privileges status
+ISOLATION = dedup first_enqueue changed_log claim alter cursor runs ordered snapshots prepared \
+    attached_partition idempotency
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 
 WERROR ?= -Werror

@@ -53,14 +53,14 @@ public:
     {
         event_.aggregate_id = key;
         event_.payload = body;
-        const auto record =
-            outbox::sink::to_record(event_, outbox::sink::KafkaFormat::cloudevents, "/bench");
-        producer_.send(record.key, *record.value, {record.headers.begin(), record.headers.end()});
+        outbox::sink::write_record(record_, event_, outbox::sink::KafkaFormat::cloudevents, "/bench");
+        producer_.send(record_.key, *record_.value, {record_.headers.begin(), record_.headers.end()});
     }
 
 private:
     BareProducer& producer_;
     outbox::sink::Event event_;
+    outbox::sink::KafkaRecord record_;
 };
 
 class Targets {

@@ -1,5 +1,6 @@
 #include "attempts.hpp"
 
+#include "core/limits.hpp"
 #include "pg/values.hpp"
 
 extern "C" {
@@ -20,6 +21,18 @@ struct Open {
 // In memory of the transaction.
 Open* all = nullptr;
 
+void check_number()
+{
+    int count = 0;
+    for (const Open* open = all; open != nullptr; open = open->next)
+        ++count;
+    if (count >= limits::max_open_attempts)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("a transaction can use at most %d idempotency keys",
+                               limits::max_open_attempts),
+                        errhint("Commit now and then.")));
+}
+
 bool is_same(const KeyName& a, const KeyName& b)
 {
     return a.tenant_id == b.tenant_id && pg::to_view(a.scope) == pg::to_view(b.scope) &&
@@ -35,7 +48,7 @@ void write_down()
     PushActiveSnapshot(GetTransactionSnapshot());
     for (Open* open = all; open != nullptr; open = open->next)
         if (open->settled_in == InvalidSubTransactionId) {
-            write_key(open->attempt, std::nullopt);
+            insert_key(open->attempt, std::nullopt);
             open->settled_in = TopSubTransactionId;
         }
     PopActiveSnapshot();
@@ -97,6 +110,7 @@ const Attempt* find_attempt(const KeyName& name)
 
 void add_attempt(const Attempt& attempt)
 {
+    check_number();
     const MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
     auto* open = static_cast<Open*>(palloc0(sizeof(Open)));
     open->attempt = attempt;

@@ -33,11 +33,20 @@ int64 interval_or(std::optional<Datum> interval, int milliseconds)
 }
 
 // What is read of outbox_consumers, by name.
-constexpr const char* consumer_columns[] = {"name",         "consumer_id",       "kind",
-                                            "ordered",      "partitions",        "paused",
-                                            "event_types",  "aggregate_types",   "tenant_id",
-                                            "max_attempts", "immediate_retries", "backoff_base",
-                                            "backoff_max",  "backoff_jitter"};
+constexpr pg::ColumnShape consumer_columns[] = {{"name", TEXTOID},
+                                                {"consumer_id", INT4OID},
+                                                {"kind", TEXTOID},
+                                                {"ordered", BOOLOID},
+                                                {"partitions", INT4OID},
+                                                {"paused", BOOLOID},
+                                                {"event_types", TEXTARRAYOID},
+                                                {"aggregate_types", TEXTARRAYOID},
+                                                {"tenant_id", INT8OID},
+                                                {"max_attempts", INT4OID},
+                                                {"immediate_retries", INT4OID},
+                                                {"backoff_base", INTERVALOID},
+                                                {"backoff_max", INTERVALOID},
+                                                {"backoff_jitter", FLOAT8OID}};
 enum : int {
     c_id = 1,
     c_kind,
@@ -56,9 +65,11 @@ enum : int {
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
 // And of the newest batch.
-constexpr const char* progress_columns[] = {"consumer_id",    "token",      "passed_seq",
-                                            "passed_running", "target_seq", "target_running",
-                                            "last_id",        "open_tokens"};
+constexpr pg::ColumnShape progress_columns[] = {
+    {"consumer_id", INT4OID}, {"token", INT8OID},
+    {"passed_seq", INT8OID},  {"passed_running", INT8ARRAYOID},
+    {"target_seq", INT8OID},  {"target_running", INT8ARRAYOID},
+    {"last_id", INT8OID},     {"open_tokens", INT8ARRAYOID}};
 enum : int {
     b_passed_seq = 2,
     b_passed_running,
@@ -188,7 +199,8 @@ ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
 {
     static constinit pg::IndexedTable consumers{consumer_columns, 1};
     static constinit pg::IndexedTable batches{progress_columns, 2};
-    static constexpr const char* retry_columns[] = {"consumer_id", "available_at"};
+    static constexpr pg::ColumnShape retry_columns[] = {{"consumer_id", INT4OID},
+                                                        {"available_at", TIMESTAMPTZOID}};
     static constinit pg::IndexedTable retries{retry_columns, 2};
 
     const pg::Objects objects = pg::objects();

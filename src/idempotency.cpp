@@ -15,6 +15,8 @@ extern "C" {
 #include "access/detoast.h"
 }
 
+#include <climits>
+
 namespace outbox {
 
 namespace {
@@ -114,6 +116,32 @@ std::optional<Verdict> judge(const BeginRequest& request, const std::optional<St
     return Verdict{Decision::in_progress, 0, std::nullopt};
 }
 
+Verdict execute(const BeginRequest& request, bool overwrites)
+{
+    const int64 token = draw_tokens(1);
+    const Attempt attempt = {request.name, request.request, token, request.ttl, request.lease};
+    // An attempt that is taken over learns of it by the row.
+    if (overwrites)
+        overwrite_key(attempt);
+    else if (may_write_late())
+        add_attempt(attempt);
+    else
+        insert_key(attempt, std::nullopt);
+    return {Decision::execute, token, std::nullopt};
+}
+
+int in_milliseconds(int64 time)
+{
+    return static_cast<int>((time + milliseconds - 1) / milliseconds);
+}
+
+void wait_for_row(int64 patience)
+{
+    pg::prepare_to_wait();
+    pg::wait_for_wake(in_milliseconds(Min(patience, longest_nap)));
+    pg::stop_waiting();
+}
+
 // Somebody else's transaction has the lock while it runs; a committed attempt has a row.
 Verdict begin(const BeginRequest& request)
 {
@@ -122,35 +150,25 @@ Verdict begin(const BeginRequest& request)
                 std::nullopt};
     const uint64 hash = request.name.hash();
     const TimestampTz deadline = GetCurrentTimestamp() + request.wait;
+    bool locked = pg::lock_attempt(hash, 0);
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        const TimestampTz now = GetCurrentTimestamp();
-        const int64 left = Max(deadline - now, int64{0});
-        const auto before = judge(request, find_key(request.name), now);
-        if (before && (before->decision != Decision::in_progress || left == 0))
-            return *before;
-        if (before) {
-            pg::prepare_to_wait();
-            pg::wait_for_wake(Min(left, longest_nap) / milliseconds + 1);
-            pg::stop_waiting();
-            continue;
-        }
-        if (!pg::lock_attempt(hash, static_cast<int>((left + milliseconds - 1) / milliseconds)))
-            return {Decision::in_progress, 0, std::nullopt};
-        // Whoever had the lock may have written a row.
+        const int64 patience = Max(deadline - GetCurrentTimestamp(), int64{0});
+        // Behind the lock the row stays what it is, unless it has expired and is removed.
         const auto stored = find_key(request.name);
-        if (judge(request, stored, GetCurrentTimestamp())) {
+        const auto verdict = judge(request, stored, GetCurrentTimestamp());
+        if (!verdict && locked)
+            return execute(request, stored.has_value());
+        if (locked)
             pg::unlock_attempt(hash);
-            continue;
-        }
-        const int64 token = draw_tokens(1);
-        const Attempt attempt = {request.name, request.request, token, request.ttl, request.lease};
-        // An attempt that is taken over learns of it by the row.
-        if (stored)
-            write_key(attempt, std::nullopt);
-        else
-            add_attempt(attempt);
-        return {Decision::execute, token, std::nullopt};
+        if (verdict && verdict->decision != Decision::in_progress)
+            return *verdict;
+        if (patience == 0)
+            return {Decision::in_progress, 0, std::nullopt};
+        if (verdict)
+            wait_for_row(patience);
+        // Who has waited for the lock keeps it: many who wait would pass it around for ever.
+        locked = pg::lock_attempt(hash, verdict ? 0 : in_milliseconds(patience));
     }
 }
 
@@ -260,15 +278,34 @@ Answer answer_argument(FunctionCallInfo fcinfo)
     pg_unreachable();
 }
 
+// Before a row is settled that another transaction has written. Whoever takes the key over has the
+// lock until its transaction ends, and so has this one: neither overwrites what the other has done.
+void lock_to_settle(const KeyName& name, int64 token)
+{
+    const uint64 hash = name.hash();
+    if (pg::lock_attempt(hash, 0))
+        return;
+    const auto stored = find_key(name);
+    if (!stored || stored->token != token || stored->answer)
+        refuse_token(name, token); // there is nothing to wait for
+    if (!pg::lock_attempt(hash, INT_MAX))
+        ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+                        errmsg("canceling statement due to lock timeout"),
+                        errdetail("Another attempt is taking over the idempotency key.")));
+}
+
 void finish(const KeyName& name, int64 token, const Answer& answer)
 {
     const Attempt* own = find_attempt(name);
     if (own != nullptr && own->token == token) {
-        write_key(*own, answer);
+        insert_key(*own, answer);
         settle_attempt(own);
         return;
     }
-    if (own != nullptr || !finish_key(name, token, answer))
+    if (own != nullptr)
+        refuse_token(name, token);
+    lock_to_settle(name, token);
+    if (!finish_key(name, token, answer))
         refuse_token(name, token);
     pg::bring_at_commit({}); // for those who wait for it
 }
@@ -280,7 +317,10 @@ void abandon(const KeyName& name, int64 token)
         settle_attempt(own);
         return;
     }
-    if (own != nullptr || !remove_key(name, token))
+    if (own != nullptr)
+        refuse_token(name, token);
+    lock_to_settle(name, token);
+    if (!remove_key(name, token))
         refuse_token(name, token);
     pg::bring_at_commit({});
 }

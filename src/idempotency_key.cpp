@@ -42,10 +42,19 @@ enum Column : int {
     c_response
 };
 
+constinit pg::DirectTable key_table{key_columns};
+
 // What is read of a row, by its name.
-constexpr const char* wanted_columns[] = {"tenant_id",    "scope",        "key",         "token",
-                                          "expires_at",   "locked_until", "status_code", "failed",
-                                          "request_hash", "response"};
+constexpr pg::ColumnShape wanted_columns[] = {{"tenant_id", INT8OID},
+                                              {"scope", TEXTOID},
+                                              {"key", TEXTOID},
+                                              {"token", INT8OID},
+                                              {"expires_at", TIMESTAMPTZOID},
+                                              {"locked_until", TIMESTAMPTZOID},
+                                              {"status_code", INT2OID},
+                                              {"failed", BOOLOID},
+                                              {"request_hash", BYTEAOID},
+                                              {"response", JSONBOID}};
 enum : int {
     w_token = 3,
     w_expires_at,
@@ -165,13 +174,12 @@ bool overwrite(const Row& row)
 
 void insert(const Row& row)
 {
-    static constinit pg::DirectTable table{key_columns};
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.idempotency_keys (tenant_id, token, expires_at, locked_until,"
         " begun_at, finished_at, status_code, failed, request_hash, scope, key, response)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         KEY_PARAMETERS};
-    if (table.insert(pg::objects().idempotency_keys, row.values, row.nulls))
+    if (key_table.insert(pg::objects().idempotency_keys, row.values, row.nulls))
         return;
     uint64 changed = 0;
     pg::as_owner([&] { execute(insert, row, &changed); });
@@ -200,13 +208,21 @@ std::optional<StoredKey> find_key(const KeyName& name)
     return stored;
 }
 
-void write_key(const Attempt& attempt, const std::optional<Answer>& answer)
+void insert_key(const Attempt& attempt, const std::optional<Answer>& answer)
 {
-    const Row row = row_of(attempt, answer, GetCurrentTimestamp());
-    // A row that is free may be removed by others at any time.
-    const bool exists = pg::with_latest_snapshot(
-        [&](Snapshot snapshot) { return look_up(attempt.name, snapshot).has_value(); });
-    if (!exists || !overwrite(row))
+    insert(row_of(attempt, answer, GetCurrentTimestamp()));
+}
+
+bool may_write_late()
+{
+    return key_table.is_untouched(pg::objects().idempotency_keys);
+}
+
+void overwrite_key(const Attempt& attempt)
+{
+    const Row row = row_of(attempt, std::nullopt, GetCurrentTimestamp());
+    // One that is free may be removed by others at any time.
+    if (!overwrite(row))
         insert(row);
 }
 

@@ -51,9 +51,15 @@ struct Attempt {
     int64 lease; // microseconds
 };
 
-// Writes a row, or over one that is free. Without an answer, the attempt goes on in another
-// transaction. Needs the lock of the name.
-void write_key(const Attempt& attempt, const std::optional<Answer>& answer);
+// Both need the lock of the name. Without an answer, the attempt goes on in another transaction.
+void insert_key(const Attempt& attempt, const std::optional<Answer>& answer);
+
+// May an attempt be written as late as at the end of the transaction? Not if somebody has put a
+// trigger on the table: deferred ones have been run by then.
+bool may_write_late();
+
+// Takes the place of a row that is free.
+void overwrite_key(const Attempt& attempt);
 
 // The answer of an attempt that another transaction has begun; or it never happened. False if the
 // row is not this attempt's any more, or finished.

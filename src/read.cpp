@@ -28,7 +28,7 @@ bool has_rows(LogPartition& partition)
         partition.content = empty ? LogPartition::empty : LogPartition::filled;
         for (int column = 0; !empty && column < log_column_count; ++column)
             partition.numbers[column] =
-                pg::find_column(partition.table, log_columns[column].name, column);
+                pg::find_column(partition.table, log_columns[column], column);
     }
     return partition.content == LogPartition::filled;
 }

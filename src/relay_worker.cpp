@@ -104,7 +104,8 @@ void outbox_relay_main(Datum post)
         proc_exit(0);
     choose_settings();
     // Large events go back to the system at once, not into a heap that only grows. What is small
-    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in between.
+    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
+    // between.
     (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
     (void)mallopt(M_MXFAST, 0);

@@ -20,6 +20,9 @@ struct Member {
     JsonbValue value;
 };
 
+// Deeper than any request is, and far from the end of the stack.
+constexpr int max_depth = 1000;
+
 // As many digits, and a double has them all.
 constexpr std::size_t digits_of_a_double = 15;
 
@@ -74,6 +77,7 @@ private:
     }
 
     StringInfoData text_;
+    int depth_ = 0;
 };
 
 // The canonical form is UTF-8. A database that does not know its encoding is taken at its word.
@@ -187,10 +191,14 @@ void Writer::write(const JsonbContainer* container)
 {
     check_stack_depth();
     CHECK_FOR_INTERRUPTS();
+    if (++depth_ > max_depth)
+        ereport(ERROR, (errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
+                        errmsg("request is nested too deeply: more than %d levels", max_depth)));
     if (JsonContainerIsObject(container))
         write_object(container);
     else
         write_array(container);
+    --depth_;
 }
 
 } // namespace

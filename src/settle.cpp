@@ -39,16 +39,24 @@ struct Held {
 constexpr const char* lost_hint = "Roll back what was done for this batch, and claim again.";
 
 // What is read of a lease, its batch and its consumer.
-constexpr const char* lease_columns[] = {"token",        "consumer_id", "acked_at", "superseded_by",
-                                         "locked_until", "remaining",   "failed"};
+constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
+                                             {"consumer_id", INT4OID},
+                                             {"acked_at", TIMESTAMPTZOID},
+                                             {"superseded_by", INT8OID},
+                                             {"locked_until", TIMESTAMPTZOID},
+                                             {"remaining", INT8MULTIRANGEOID},
+                                             {"failed", INT8MULTIRANGEOID}};
 enum : int { l_consumer = 1, l_acked_at, l_superseded_by, l_locked_until, l_remaining, l_failed };
 using LeaseRow = pg::StoredRow<std::size(lease_columns)>;
 
-constexpr const char* batch_columns[] = {"consumer_id", "token",        "partition", "attempts",
-                                         "deliveries",  "from_retries", "ids"};
+constexpr pg::ColumnShape batch_columns[] = {{"consumer_id", INT4OID},  {"token", INT8OID},
+                                             {"partition", INT4OID},    {"attempts", INT4OID},
+                                             {"deliveries", INT4OID},   {"from_retries", BOOLOID},
+                                             {"ids", INT8MULTIRANGEOID}};
 enum : int { b_partition = 2, b_attempts, b_deliveries, b_from_retries, b_ids };
 
-constexpr const char* consumer_columns[] = {"consumer_id", "name", "ordered", "kind"};
+constexpr pg::ColumnShape consumer_columns[] = {
+    {"consumer_id", INT4OID}, {"name", TEXTOID}, {"ordered", BOOLOID}, {"kind", TEXTOID}};
 enum : int { c_name = 1, c_ordered, c_kind };
 
 void check_held(int64 token, const LeaseRow& lease)

@@ -22,6 +22,9 @@ inline constexpr std::int64_t min_lease = 1'000'000;      // microseconds: a sec
 inline constexpr std::int64_t max_lease = 86'400'000'000; // a day
 inline constexpr std::int64_t max_retry_in = 365 * max_lease;
 
+// Each holds a lock until the end of its transaction, and locks are shared by all sessions.
+inline constexpr int max_open_attempts = 1000;
+
 inline constexpr std::int64_t max_idempotency_ttl = 366 * max_lease;
 inline constexpr std::int64_t max_wait = 3'600'000'000; // an hour
 inline constexpr int min_status_code = 100;

@@ -2,13 +2,28 @@
 
 #include "pg/catalog.hpp"
 
+extern "C" {
+#include "utils/typcache.h"
+}
+
 #include <cstring>
 
 namespace outbox::pg {
 
 namespace {
 
-bool is_index_on(Relation index, std::span<const AttrNumber> columns, AttrNumber wanted)
+// Ascending, with the column's own collation, by the operators that everybody uses.
+bool has_usual_order(Relation table, Relation index, std::size_t key)
+{
+    const Form_pg_attribute column =
+        TupleDescAttr(RelationGetDescr(table), index->rd_index->indkey.values[key] - 1);
+    const TypeCacheEntry* type = lookup_type_cache(column->atttypid, TYPECACHE_BTREE_OPFAMILY);
+    return index->rd_indoption[key] == 0 && index->rd_indcollation[key] == column->attcollation &&
+           index->rd_opfamily[key] == type->btree_opf;
+}
+
+bool is_index_on(Relation table, Relation index, std::span<const AttrNumber> columns,
+                 AttrNumber wanted)
 {
     const Form_pg_index form = index->rd_index;
     if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID ||
@@ -18,7 +33,7 @@ bool is_index_on(Relation index, std::span<const AttrNumber> columns, AttrNumber
     if (predicate != NIL && (wanted == 0 || column_wanted_by(predicate) != wanted))
         return false;
     for (std::size_t i = 0; i < columns.size(); ++i)
-        if (form->indkey.values[i] != columns[i])
+        if (form->indkey.values[i] != columns[i] || !has_usual_order(table, index, i))
             return false;
     return true;
 }
@@ -61,17 +76,20 @@ AttrNumber column_wanted_by(List* predicate)
     return reinterpret_cast<const Var*>(test->arg)->varattno;
 }
 
-AttrNumber find_column(Relation table, const char* name, int expected)
+AttrNumber find_column(Relation table, const ColumnShape& column, int expected)
 {
     const TupleDesc descriptor = RelationGetDescr(table);
-    if (expected < descriptor->natts &&
-        std::strcmp(NameStr(TupleDescAttr(descriptor, expected)->attname), name) == 0)
-        return static_cast<AttrNumber>(expected + 1);
-    const AttrNumber number = get_attnum(RelationGetRelid(table), name);
-    if (number == InvalidAttrNumber)
+    const bool is_expected =
+        expected < descriptor->natts &&
+        std::strcmp(NameStr(TupleDescAttr(descriptor, expected)->attname), column.name) == 0;
+    const AttrNumber number = is_expected ? static_cast<AttrNumber>(expected + 1)
+                                          : get_attnum(RelationGetRelid(table), column.name);
+    if (number == InvalidAttrNumber ||
+        TupleDescAttr(descriptor, number - 1)->atttypid != column.type)
         ereport(ERROR,
-                (errcode(ERRCODE_UNDEFINED_COLUMN), errmsg("table \"%s\" has no column \"%s\"",
-                                                           RelationGetRelationName(table), name)));
+                (errcode(ERRCODE_UNDEFINED_COLUMN),
+                 errmsg("table \"%s\" has no column \"%s\" of type %s",
+                        RelationGetRelationName(table), column.name, format_type_be(column.type))));
     return number;
 }
 
@@ -82,7 +100,7 @@ Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMOD
     ListCell* cell;
     foreach (cell, indexes) {
         const Relation index = index_open(lfirst_oid(cell), lock);
-        if (is_index_on(index, columns, wanted)) {
+        if (is_index_on(table, index, columns, wanted)) {
             list_free(indexes);
             return index;
         }
@@ -107,8 +125,8 @@ void learn(IndexPlace& place, const WantedColumns& wanted, Relation table)
     const uint64 generation = catalog_generation();
     if (place.generation == generation && place.table == RelationGetRelid(table))
         return;
-    for (std::size_t i = 0; i < wanted.names.size(); ++i)
-        wanted.numbers[i] = find_column(table, wanted.names[i], static_cast<int>(i));
+    for (std::size_t i = 0; i < wanted.columns.size(); ++i)
+        wanted.numbers[i] = find_column(table, wanted.columns[i], static_cast<int>(i));
     const Relation index = open_index(
         table, {wanted.numbers, static_cast<std::size_t>(wanted.key_count)}, AccessShareLock);
     place = {generation, RelationGetRelid(table), RelationGetRelid(index)};
@@ -154,7 +172,7 @@ bool find_row(IndexPlace& place, const WantedColumns& wanted, Oid table, Snapsho
     if (found) {
         // A copy: the slot's own is in a buffer that will not stay pinned.
         const HeapTuple row = ExecCopySlotHeapTuple(slot);
-        for (std::size_t i = 0; i < wanted.names.size(); ++i)
+        for (std::size_t i = 0; i < wanted.columns.size(); ++i)
             values[i] = heap_getattr(row, wanted.numbers[i], RelationGetDescr(relation), &nulls[i]);
     }
     ExecDropSingleTupleTableSlot(slot);

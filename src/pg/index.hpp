@@ -20,11 +20,18 @@ auto with_latest_snapshot(Look&& look)
     return result;
 }
 
-// Where the table has the column, which the install script has made its `expected`th from 0.
-AttrNumber find_column(Relation table, const char* name, int expected);
+struct ColumnShape {
+    const char* name;
+    Oid type;
+};
 
-// Opens the index whose keys are these columns, in this order, and which has all rows, or at least
-// those with a value in column `wanted`. Raises an error that says how to make one.
+// Where the table has the column, which the install script has made its `expected`th from 0. Raises
+// an error if there is none of that type.
+AttrNumber find_column(Relation table, const ColumnShape& column, int expected);
+
+// Opens the index whose keys are these columns, in this order and ascending, and which has all
+// rows, or at least those with a value in column `wanted`. Raises an error that says how to make
+// one.
 Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
                     AttrNumber wanted = 0);
 
@@ -48,7 +55,7 @@ struct IndexPlace {
 };
 
 struct WantedColumns {
-    std::span<const char* const> names; // the keys of the index come first
+    std::span<const ColumnShape> columns; // the keys of the index come first
     int key_count;
     AttrNumber* numbers; // as far as `place` is known
 };
@@ -87,7 +94,7 @@ public:
     using Row = std::optional<StoredRow<count>>;
 
     // The index is on the first `key_count` of these columns.
-    constexpr IndexedTable(const char* const (&columns)[count], int key_count)
+    constexpr IndexedTable(const ColumnShape (&columns)[count], int key_count)
         : columns_(columns), key_count_(key_count)
     {}
 
@@ -120,7 +127,7 @@ private:
         return row;
     }
 
-    const char* const (&columns_)[count];
+    const ColumnShape (&columns_)[count];
     int key_count_;
     detail::IndexPlace place_;
     AttrNumber numbers_[count] = {};

@@ -1,7 +1,6 @@
 #include "pg/table.hpp"
 
 #include "pg/catalog.hpp"
-#include "pg/index.hpp"
 
 #include <cstring>
 
@@ -162,6 +161,14 @@ void insert(TableWriter& writer, int count)
         for (int row = 0; row < count; ++row)
             insert_into_index(writer, i, writer.slots[row]);
     }
+}
+
+bool DirectTable::is_untouched(Oid table)
+{
+    const Relation relation = table_open(table, RowExclusiveLock);
+    const bool untouched = is_as_made(relation);
+    table_close(relation, NoLock);
+    return untouched;
 }
 
 bool DirectTable::insert(Oid table, const Datum* values, const bool* nulls)

@@ -1,7 +1,7 @@
 // Rows into a table without the executor: what COPY does, for a handful of rows.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/index.hpp"
 
 #include <span>
 
@@ -22,10 +22,6 @@ struct TableWriter {
 bool is_plain(Relation relation);
 
 // Are these, in this order, the relation's columns?
-struct ColumnShape {
-    const char* name;
-    Oid type;
-};
 bool has_shape(Relation relation, const ColumnShape* columns, int count);
 
 // For a relation that is_plain(). Memory comes from the current context.
@@ -52,6 +48,9 @@ public:
     constexpr explicit DirectTable(const ColumnShape (&columns)[count])
         : columns_(columns), count_(count)
     {}
+
+    // Is the table as it was made? Then nobody else takes part in what is done to it.
+    bool is_untouched(Oid table);
 
     // False, and nothing is inserted, if somebody has changed the table.
     bool insert(Oid table, const Datum* values, const bool* nulls);

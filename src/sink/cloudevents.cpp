@@ -37,14 +37,14 @@ void append_member(std::string& out, std::string_view name, std::string_view val
 void append_structured(std::string& out, const Event& event, std::string_view source)
 {
     out += '{';
-    for (const Attribute& attribute : attributes_of(event, source)) {
-        if (!attribute.is_integer) {
-            append_member(out, attribute.name, attribute.value);
-            continue;
+    visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
+        if (name != version_attribute) {
+            append_member(out, name, value);
+            return;
         }
-        append_json_string(out, attribute.name);
-        out += ':' + attribute.value + ',';
-    }
+        append_json_string(out, name);
+        out.append(":").append(value).append(",");
+    });
     if (const auto traceparent = traceparent_of(event))
         append_member(out, "traceparent", *traceparent);
     out += R"("datacontenttype":"application/json","data":)";
@@ -101,8 +101,9 @@ void add_header(Rendered& request, std::string_view name, std::string_view value
 
 void add_binary_headers(Rendered& request, const Event& event, std::string_view source)
 {
-    for (const Attribute& attribute : attributes_of(event, source))
-        add_header(request, "ce-" + std::string(attribute.name), percent_encode(attribute.value));
+    visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
+        add_header(request, std::string("ce-").append(name), percent_encode(value));
+    });
 }
 
 std::string_view content_type(Format format)
@@ -133,27 +134,6 @@ void check_metadata_keys(const std::vector<std::string>& names)
         if (std::find(names.begin(), name, *name) != name)
             refuse("config key \"metadata\" has \"" + *name + "\" twice");
     }
-}
-
-// CloudEvents has no empty values: such an attribute is absent.
-std::vector<Attribute> attributes_of(const Event& event, std::string_view source)
-{
-    std::vector<Attribute> attributes = {
-        {"specversion", "1.0"},
-        {"id", event.tracking_id},
-        {"type", event.event_type},
-        {"source", std::string(source)},
-        {"subject", event.aggregate_type + '/' + event.aggregate_id},
-        {"time", format_time(event.occurred_at)},
-        {"partitionkey", event.aggregate_id},
-        {"sequence", format_sequence(event.id)},
-        {"tenantid", std::to_string(event.tenant_id)},
-        {"eventversion", std::to_string(event.event_version), true},
-    };
-    for (const auto& [name, value] : event.attributes)
-        attributes.push_back({name, value});
-    std::erase_if(attributes, [](const Attribute& attribute) { return attribute.value.empty(); });
-    return attributes;
 }
 
 std::optional<std::string> traceparent_of(const Event& event)

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "sink/encoding.hpp"
 #include "sink/event.hpp"
 
 #include <optional>
@@ -15,6 +16,9 @@ enum class Format {
     raw,        // the payload alone
 };
 
+// The one attribute that is a number.
+inline constexpr std::string_view version_attribute = "eventversion";
+
 // A request but for what is fresh on each attempt: webhook-timestamp and webhook-signature.
 struct Rendered {
     std::string body;
@@ -22,14 +26,28 @@ struct Rendered {
     std::string id;                   // webhook-id, the same on every retry
 };
 
-struct Attribute {
-    std::string_view name;
-    std::string value;
-    bool is_integer = false;
-};
-
-// The attributes of an event, in the order in which they go out.
-std::vector<Attribute> attributes_of(const Event& event, std::string_view source);
+// Calls visit(name, value) for each attribute of an event, in the order in which they go out. The
+// views are good until it returns. CloudEvents has no empty values: such an attribute is absent.
+template <typename Visit>
+void visit_attributes(const Event& event, std::string_view source, Visit&& visit)
+{
+    const auto visit_text = [&](std::string_view name, std::string_view value) {
+        if (!value.empty())
+            visit(name, value);
+    };
+    visit_text("specversion", "1.0");
+    visit_text("id", event.tracking_id);
+    visit_text("type", event.event_type);
+    visit_text("source", source);
+    visit_text("subject", event.aggregate_type + '/' + event.aggregate_id);
+    visit_text("time", format_time(event.occurred_at));
+    visit_text("partitionkey", event.aggregate_id);
+    visit_text("sequence", format_sequence(event.id));
+    visit_text("tenantid", std::to_string(event.tenant_id));
+    visit_text(version_attribute, std::to_string(event.event_version));
+    for (const auto& [name, value] : event.attributes)
+        visit_text(name, value);
+}
 
 // Throws 22023 if these keys of the metadata cannot be names of attributes.
 void check_metadata_keys(const std::vector<std::string>& names);

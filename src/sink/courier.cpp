@@ -13,6 +13,9 @@ namespace {
 // an event that is bad by itself is the only one to ask.
 constexpr std::size_t probes = 2;
 
+// So often an event may meet trouble that others do not meet.
+constexpr int max_blame = 2;
+
 // Even a retry at once leaves the sink a moment.
 constexpr std::chrono::milliseconds shortest_pause{20};
 
@@ -58,6 +61,21 @@ bool Courier::may_send(TimePoint now) const
 {
     return !gone_ && !finished_ && !is_backing_off(now) && sink_->is_ready() &&
            on_the_way_ < may_be_on_the_way();
+}
+
+Courier::Suspicion Courier::suspicion_of(const Event& event) const
+{
+    return event.attempts > 1 ? Suspicion{max_blame - 1, true, delivered_} : Suspicion{};
+}
+
+bool Courier::is_to_blame(Suspicion& suspicion) const
+{
+    // Did others succeed since it failed the last time?
+    if (suspicion.met_trouble && delivered_ > suspicion.delivered_before)
+        ++suspicion.blame;
+    suspicion.met_trouble = true;
+    suspicion.delivered_before = delivered_;
+    return suspicion.blame >= max_blame;
 }
 
 void Courier::take_in(const Event& event)

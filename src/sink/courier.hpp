@@ -97,6 +97,20 @@ protected:
     virtual bool is_hungry() const = 0;
     virtual void forget_all() = 0;
 
+    // How often something failed while others succeeded.
+    struct Suspicion {
+        int blame = 0;
+        bool met_trouble = false; // when so many had been delivered:
+        std::uint64_t delivered_before = 0;
+    };
+
+    // One that has failed before is under suspicion.
+    Suspicion suspicion_of(const Event& event) const;
+
+    // It has met trouble that may be its own. Has it been so again and again, while others succeed?
+    // Then it is no trouble of the sink's.
+    bool is_to_blame(Suspicion& suspicion) const;
+
     // Aggregates, or single events where order does not matter.
     std::uint64_t lane_of(const Event& event) const;
 

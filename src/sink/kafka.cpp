@@ -20,6 +20,10 @@ using std::chrono::milliseconds;
 // A session that cannot go on still hears what came of what is with the brokers.
 constexpr milliseconds longest_ending{5'000};
 
+// What the brokers give back meanwhile, librdkafka keeps to send it again: to be taken from it as
+// well.
+constexpr milliseconds between_purges{50};
+
 // A session that has not delivered anything, and has been told why, need not be waited for.
 constexpr milliseconds patience_with_strangers{5'000};
 
@@ -28,21 +32,22 @@ constexpr std::size_t max_remarks = 20;
 // How much less a session sends at once when the brokers have refused a batch as too large.
 constexpr std::size_t shrinking = 4;
 
-void* to_opaque(ParcelId parcel)
+void* to_opaque(std::uint64_t number)
 {
-    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(parcel));
+    return reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
 }
 
-ParcelId to_parcel(const void* opaque)
+std::uint64_t to_number(const void* opaque)
 {
-    return static_cast<ParcelId>(reinterpret_cast<std::uintptr_t>(opaque));
+    return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(opaque));
 }
 
 } // namespace
 
 KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& surroundings)
     : config_(std::move(config)), secrets_(std::move(secrets)), source_(surroundings.source),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)), next_batch_size_(config_.batch_size)
+      epoll_(epoll_create1(EPOLL_CLOEXEC)), usual_batch_size_(config_.batch_size),
+      next_batch_size_(config_.batch_size)
 {
     if (epoll_ < 0)
         throw std::system_error(errno, std::generic_category(), "epoll_create1()");
@@ -51,6 +56,9 @@ KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& su
     } catch (const Error& error) {
         close(epoll_);
         throw Error(error.sqlstate(), presentable(error.what()));
+    } catch (...) {
+        close(epoll_);
+        throw;
     }
 }
 
@@ -67,6 +75,7 @@ void KafkaSink::open_session()
     KafkaConfig config = config_;
     config.batch_size = next_batch_size_;
     producer_ = std::make_unique<KafkaProducer>(config);
+    ++session_;
     config_.batch_size = next_batch_size_;
     epoll_event event = {};
     event.events = EPOLLIN;
@@ -74,12 +83,31 @@ void KafkaSink::open_session()
         throw std::system_error(errno, std::generic_category(), "epoll_ctl()");
 }
 
+// Sees to it that there is one. Why there can be none, if so.
+std::optional<std::string> KafkaSink::problem_with_session()
+{
+    // All that was refused together has been delivered: whoever is to blame is not among it.
+    if (on_the_way_.empty() && suspects_ == 0 && has_delivered_ &&
+        config_.batch_size < usual_batch_size_) {
+        next_batch_size_ = usual_batch_size_;
+        close_session();
+    }
+    try {
+        if (!producer_)
+            open_session();
+        return std::nullopt;
+    } catch (const std::exception& error) {
+        close_session();
+        return presentable(error.what());
+    }
+}
+
 void KafkaSink::close_session()
 {
     if (producer_)
         (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, producer_->descriptor(), nullptr);
     producer_.reset();
-    has_delivered_ = is_ending_ = false;
+    has_delivered_ = has_learned_ = is_ending_ = false;
     complaint_.clear();
 }
 
@@ -88,15 +116,31 @@ void KafkaSink::begin_ending(TimePoint now)
 {
     is_ending_ = true;
     end_by_ = now + longest_ending;
+    purge(now);
+}
+
+void KafkaSink::purge(TimePoint now)
+{
     producer_->purge_unsent();
+    next_purge_ = now + between_purges;
 }
 
 void KafkaSink::end_session(std::vector<Outcome>& outcomes)
 {
-    for (const auto& [parcel, size] : on_the_way_)
-        outcomes.push_back({parcel, Verdict::returned, {}, std::nullopt});
-    on_the_way_.clear();
+    on_the_way_.take_all([&](const Sent& sent) { left_.push_back(sent.parcel); });
+    for (const ParcelId parcel : std::exchange(left_, {}))
+        outcomes.push_back(outcome_of_end(parcel));
     close_session();
+}
+
+// The next session does better, unless this one has come to nothing.
+Outcome KafkaSink::outcome_of_end(ParcelId parcel) const
+{
+    if (!is_fruitless())
+        return {parcel, Verdict::returned, {}, std::nullopt};
+    const std::string reason = producer_->fatal_error();
+    return {parcel, Verdict::trouble,
+            reason.empty() ? "the brokers ended the session" : presentable(reason), std::nullopt};
 }
 
 // Whether it arrives is open: in the next session all of it is sent again.
@@ -106,15 +150,16 @@ void KafkaSink::give_up(std::vector<Outcome>& outcomes)
                                    ? "no sign from the brokers within " +
                                          std::to_string(config_.timeout_ms / 1000) + " seconds"
                                    : complaint_;
-    for (const auto& [parcel, size] : on_the_way_)
-        outcomes.push_back({parcel, Verdict::trouble, reason, std::nullopt});
-    on_the_way_.clear();
+    on_the_way_.take_all([&](const Sent& sent) {
+        outcomes.push_back({sent.parcel, Verdict::trouble, reason, std::nullopt});
+    });
     close_session();
 }
 
 void KafkaSink::abandon()
 {
     on_the_way_.clear();
+    left_.clear();
     close_session();
 }
 
@@ -128,36 +173,45 @@ TimePoint KafkaSink::patience_ends() const
 std::optional<TimePoint> KafkaSink::next_work() const
 {
     if (is_ending_)
-        return end_by_;
+        return std::min(end_by_, next_purge_);
     return on_the_way_.empty() ? std::nullopt : std::optional(patience_ends());
 }
 
 // ---- sending
 
+// A broker that has nothing of a session yet takes whatever comes first, also if something before
+// it was refused. So order begins with a delivery, in each session and topic.
+std::uint64_t KafkaSink::stream_of(const Event& event) const
+{
+    config_.topic.apply(event, stream_);
+    return (std::hash<std::string>{}(stream_) ^ session_ << 32) | 1;
+}
+
 std::optional<Outcome> KafkaSink::send(ParcelId parcel, std::span<const Event* const> events)
 {
     const Event& event = *events.front();
-    if (!producer_)
-        open_session();
+    if (auto problem = problem_with_session())
+        return Outcome{parcel, Verdict::trouble, std::move(*problem), std::nullopt};
     config_.topic.apply(event, topic_);
     if (auto problem = problem_with_topic(topic_))
         return Outcome{parcel, Verdict::rejected, std::move(*problem), std::nullopt};
-    const KafkaRecord record = to_record(event, config_.format, source_);
-    const rd_kafka_resp_err_t error = producer_->send(topic_, record, to_opaque(parcel));
-    if (error == RD_KAFKA_RESP_ERR_NO_ERROR) {
-        if (on_the_way_.empty())
-            last_sign_ = Clock::now();
-        on_the_way_.emplace(parcel, record.size());
+    write_record(record_, event, config_.format, source_);
+    if (on_the_way_.empty())
+        last_sign_ = Clock::now();
+    const auto number = on_the_way_.put({parcel, record_.size()});
+    const rd_kafka_resp_err_t error = producer_->send(topic_, record_, to_opaque(number));
+    if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return std::nullopt;
-    }
+    (void)on_the_way_.take(number);
     // Nothing else was sent together with it.
     if (failure_of(error) == KafkaFailure::message)
         return Outcome{parcel, Verdict::rejected, rd_kafka_err2str(error), std::nullopt};
     if (!producer_->fatal_error().empty()) {
         begin_ending(Clock::now());
-        return Outcome{parcel, Verdict::returned, {}, std::nullopt};
+        return outcome_of_end(parcel);
     }
-    return Outcome{parcel, Verdict::trouble, rd_kafka_err2str(error), std::nullopt};
+    return Outcome{parcel, Verdict::trouble, rd_kafka_err2str(error), std::nullopt,
+                   failure_of(error) == KafkaFailure::topic};
 }
 
 // ---- what comes back
@@ -184,8 +238,10 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
         }
         rd_kafka_event_destroy(event);
     }
-    if (!is_ending_ && !producer_->fatal_error().empty())
+    if (!is_ending_ && !(left_.empty() && producer_->fatal_error().empty()))
         begin_ending(now);
+    if (is_ending_ && now >= next_purge_)
+        purge(now);
     if (is_ending_ && (on_the_way_.empty() || now >= end_by_))
         end_session(outcomes);
     else if (!is_ending_ && !on_the_way_.empty() && now >= patience_ends())
@@ -195,11 +251,16 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
 void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes)
 {
     while (const rd_kafka_message_t* message = rd_kafka_event_message_next(event)) {
-        const auto found = on_the_way_.find(to_parcel(message->_private));
-        if (found == on_the_way_.end())
+        const auto number = to_number(message->_private);
+        if (on_the_way_.find(number) == nullptr)
             continue;
-        outcomes.push_back(judge(found->first, found->second, message->err));
-        on_the_way_.erase(found);
+        const Sent sent = on_the_way_.take(number);
+        // What went down with the session is told when it is over: by then it is known why.
+        if (failure_of(message->err) == KafkaFailure::session) {
+            left_.push_back(sent.parcel);
+            continue;
+        }
+        outcomes.push_back(judge(sent, message->err));
         if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
             // For whoever tests the sink; among many it would not be read.
             if (on_the_way_.empty() && outcomes.size() == 1)
@@ -208,30 +269,37 @@ void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector
                                           std::to_string(message->offset);
             last_sign_ = now;
             has_delivered_ = true;
+            suspects_ -= suspects_ > 0;
             complaint_.clear();
         }
     }
 }
 
-Outcome KafkaSink::judge(ParcelId parcel, std::size_t size, rd_kafka_resp_err_t error)
+Outcome KafkaSink::judge(const Sent& sent, rd_kafka_resp_err_t error)
 {
-    Outcome outcome = {parcel, Verdict::delivered, {}, std::nullopt};
+    Outcome outcome = {sent.parcel, Verdict::delivered, {}, std::nullopt};
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return outcome;
     outcome.reason = presentable(rd_kafka_err2str(error));
     switch (failure_of(error)) {
     case KafkaFailure::message:
+        has_learned_ = true;
         // One that is as large as a whole batch was sent alone: then it is to blame.
-        if (size >= config_.batch_size) {
+        if (sent.size >= config_.batch_size) {
             outcome.verdict = Verdict::rejected;
+            next_batch_size_ = usual_batch_size_;
+            suspects_ = 0;
             break;
         }
-        blame_batch(size, error);
+        blame_batch(sent.size, error);
         outcome.verdict = Verdict::returned;
+        break;
+    case KafkaFailure::topic:
+        // With several topics, the others' events are not to wait for it for ever.
+        outcome.verdict = Verdict::trouble;
+        outcome.may_be_its_own = true;
         break;
     case KafkaFailure::session:
-        outcome.verdict = Verdict::returned;
-        break;
     case KafkaFailure::sink:
         outcome.verdict = Verdict::trouble;
         break;
@@ -243,11 +311,14 @@ Outcome KafkaSink::judge(ParcelId parcel, std::size_t size, rd_kafka_resp_err_t 
 // taken, or else so small that the one to blame is alone in its batch.
 void KafkaSink::blame_batch(std::size_t size, rd_kafka_resp_err_t error)
 {
+    ++suspects_;
     const std::size_t smaller = is_about_size(error) ? config_.batch_size / shrinking : 0;
     const std::size_t least = std::max({size, smaller, std::size_t{1}});
     // Of those that were refused together, the largest is alone.
     next_batch_size_ =
         next_batch_size_ == config_.batch_size ? least : std::max(next_batch_size_, least);
+    if (is_about_size(error) && config_.batch_size >= usual_batch_size_)
+        usual_batch_size_ = std::min(usual_batch_size_, next_batch_size_);
 }
 
 void KafkaSink::hear_error(rd_kafka_event_t* event)

@@ -6,8 +6,7 @@
 #include "sink/factory.hpp"
 #include "sink/kafka_producer.hpp"
 #include "sink/sink.hpp"
-
-#include <unordered_map>
+#include "sink/slots.hpp"
 
 namespace outbox::sink {
 
@@ -23,6 +22,7 @@ public:
     std::size_t capacity() const override { return config_.window; }
     std::size_t parcel_size() const override { return 1; }
     bool keeps_order() const override { return true; }
+    std::uint64_t stream_of(const Event& event) const override;
     bool is_ready() const override { return !is_ending_; }
     std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override;
     void start() override {}
@@ -32,17 +32,27 @@ public:
     std::vector<std::string> take_remarks() override { return std::exchange(remarks_, {}); }
 
 private:
+    // What librdkafka has.
+    struct Sent {
+        ParcelId parcel;
+        std::size_t size;
+    };
+
     void open_session();
+    std::optional<std::string> problem_with_session();
     void close_session();
     void begin_ending(TimePoint now);
+    void purge(TimePoint now);
     void end_session(std::vector<Outcome>& outcomes);
+    bool is_fruitless() const { return !has_delivered_ && !has_learned_; }
+    Outcome outcome_of_end(ParcelId parcel) const;
     void give_up(std::vector<Outcome>& outcomes);
     TimePoint patience_ends() const;
 
     void hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes);
     void hear_error(rd_kafka_event_t* event);
     void hear_log(rd_kafka_event_t* event);
-    Outcome judge(ParcelId parcel, std::size_t size, rd_kafka_resp_err_t error);
+    Outcome judge(const Sent& sent, rd_kafka_resp_err_t error);
     void blame_batch(std::size_t size, rd_kafka_resp_err_t error);
     std::string presentable(std::string_view text) const;
 
@@ -51,13 +61,21 @@ private:
     std::string source_;
     int epoll_ = -1;
     std::unique_ptr<KafkaProducer> producer_;
-    std::unordered_map<ParcelId, std::size_t> on_the_way_; // with their sizes
-    std::string topic_;                                    // of the last record
-    TimePoint last_sign_{};                                // of life, from the brokers
-    bool has_delivered_ = false;                           // in this session
-    bool is_ending_ = false;                               // the session: reports still come in
+    Slots<Sent> on_the_way_;     // librdkafka knows them by their numbers
+    std::vector<ParcelId> left_; // they went down with the session
+    std::string topic_;          // of the last record
+    KafkaRecord record_;         // the last one
+    TimePoint last_sign_{};      // of life, from the brokers
+    bool has_delivered_ = false; // in this session
+    bool has_learned_ = false;   // in this session: what is wrong with an event, or a batch
+    bool is_ending_ = false;     // the session: reports still come in
     TimePoint end_by_{};
-    std::size_t next_batch_size_; // of the next session
+    std::uint64_t session_ = 0;
+    mutable std::string stream_; // the topic that was asked about
+    TimePoint next_purge_{};
+    std::size_t usual_batch_size_; // unless somebody is looked for
+    std::size_t next_batch_size_;  // of the next session
+    std::size_t suspects_ = 0;     // that were refused in a batch, and not delivered since
     std::string complaint_;
     std::vector<std::string> remarks_;
 };

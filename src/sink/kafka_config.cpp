@@ -32,12 +32,19 @@ constexpr std::string_view settled_properties[] = {
     "log.queue",
     "statistics.interval.ms",
     "delivery.report.only.error",
+    "sasl.kerberos.min.time.before.relogin",
 };
 
-// What would run somebody's code, or a command, as the server's user.
+// What would run somebody's code, or a command, as the server's user; or take the text for the
+// address of a function; or replace a signal's handler.
 constexpr std::string_view forbidden_properties[] = {
-    "plugin.library.paths", "ssl.engine.location",     "ssl.engine.id",
-    "ssl.providers",        "sasl.kerberos.kinit.cmd",
+    "plugin.library.paths",
+    "ssl.engine.location",
+    "ssl.engine.id",
+    "ssl.providers",
+    "sasl.kerberos.kinit.cmd",
+    "internal.termination.signal",
+    "ut_handle_ProduceResponse",
 };
 
 // A property whose name has one of these in it is to be kept secret.
@@ -58,11 +65,16 @@ bool is_one_of(std::string_view text, const Range& range)
 // Throws what librdkafka says, which may repeat the value.
 void set(rd_kafka_conf_t* conf, const std::string& name, const std::string& value)
 {
-    char problem[512];
-    if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), problem, sizeof(problem)) !=
+    // With room for the value, for half a secret could not be told from other text.
+    std::vector<char> problem(512 + value.size());
+    if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), problem.data(), problem.size()) ==
         RD_KAFKA_CONF_OK)
-        refuse("config key \"" + name + "\": " + problem,
-               "The keys are topic, format, metadata, timeout, and those of librdkafka.");
+        return;
+    std::string text = problem.data();
+    if (text.ends_with('\n'))
+        text.pop_back();
+    refuse("config key \"" + name + "\": " + text,
+           "The keys are topic, format, metadata, timeout, and those of librdkafka.");
 }
 
 bool is_known(rd_kafka_conf_t* conf, const std::string& name)
@@ -78,8 +90,15 @@ bool is_credential(std::string_view name)
     });
 }
 
+// Others would scatter an aggregate's events over partitions.
+constexpr std::string_view keyed_partitioners[] = {
+    "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"};
+
 void check_property(const std::string& name, const std::string& value)
 {
+    if (name == "partitioner" && !is_one_of(value, keyed_partitioners))
+        refuse("config key \"partitioner\" must be one that goes by the key",
+               "For example murmur2_random, as Java clients do.");
     check_references(value);
     if (is_one_of(name, settled_properties))
         refuse("config key \"" + name + "\" is set by the sink itself");
@@ -139,14 +158,17 @@ KafkaConfig parse_kafka_config(const Config& config)
     for (const auto& [name, value] : parsed.properties)
         check_property(name, value);
     const auto is_given = [&](std::string_view name) {
-        return std::ranges::any_of(parsed.properties,
-                                   [&](const auto& property) { return property.first == name; });
+        return std::ranges::any_of(parsed.properties, [&](const auto& property) {
+            return property.first == name && !property.second.empty();
+        });
     };
     if (!is_given("bootstrap.servers") && !is_given("metadata.broker.list") &&
         !is_given("test.mock.num.brokers"))
         refuse("config key \"bootstrap.servers\" is missing");
-    if (const auto count = count_property(parsed, "queue.buffering.max.messages"))
-        parsed.window = std::clamp<std::size_t>(*count, 1, parsed.window);
+    // 0 would be no limit.
+    if (const auto count = count_property(parsed, "queue.buffering.max.messages");
+        count.value_or(0) > 0)
+        parsed.window = std::min(*count, parsed.window);
     if (const auto size = count_property(parsed, "batch.size"))
         parsed.batch_size = *size;
     (void)make_conf(parsed);
@@ -185,7 +207,9 @@ KafkaConf make_conf(const KafkaConfig& config)
     // gives up everything.
     set(conf.get(), "message.timeout.ms", "0");
     set(conf.get(), "log.queue", "true");
-    set(conf.get(), "sasl.kerberos.kinit.cmd", "");
+    // Never: kinit is run by a shell, with the principal as it was given. An empty command would be
+    // the default one. A librdkafka without Kerberos does not know of it.
+    (void)rd_kafka_conf_set(conf.get(), "sasl.kerberos.min.time.before.relogin", "0", nullptr, 0);
     return conf;
 }
 

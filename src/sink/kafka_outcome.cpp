@@ -23,6 +23,12 @@ KafkaFailure failure_of(rd_kafka_resp_err_t error) noexcept
     case RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID:
     case RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH:
         return KafkaFailure::session;
+    case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
+    case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
+    case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
+    case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
+    case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
+        return KafkaFailure::topic;
     default:
         return KafkaFailure::sink;
     }

@@ -10,7 +10,8 @@ namespace outbox::sink {
 enum class KafkaFailure {
     message, // this one, or another of the same request, is not to the broker's liking
     session, // it went down with the session that it was sent in
-    sink,    // brokers, topics, permissions: nothing that the message could help
+    topic,   // there is no such topic, or no right to it
+    sink,    // brokers, credentials: nothing that the message could help
 };
 
 KafkaFailure failure_of(rd_kafka_resp_err_t error) noexcept;

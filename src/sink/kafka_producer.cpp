@@ -33,17 +33,21 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config)
     KafkaConf conf = make_conf(config);
     rd_kafka_conf_set_events(conf.get(),
                              RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
+    // Readable at first: only a queue that was empty says so when it is no longer, and there may be
+    // events already.
+    descriptor_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (descriptor_ < 0)
+        throw std::system_error(errno, std::generic_category(), "eventfd()");
     char problem[512];
     handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
-    if (handle_ == nullptr)
+    if (handle_ == nullptr) {
+        close(descriptor_);
         throw Error("22023", std::string("librdkafka: ") + problem);
+    }
     conf.release(); // librdkafka's now
     ++sessions;
     queue_ = rd_kafka_queue_get_main(handle_);
     (void)rd_kafka_set_log_queue(handle_, queue_);
-    descriptor_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (descriptor_ < 0)
-        throw std::system_error(errno, std::generic_category(), "eventfd()");
     const std::uint64_t one = 1;
     rd_kafka_queue_io_event_enable(queue_, descriptor_, &one, sizeof(one));
 }

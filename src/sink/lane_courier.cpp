@@ -6,9 +6,6 @@ namespace outbox::sink {
 
 namespace {
 
-// So often an event may meet trouble that others do not meet.
-constexpr int max_blame = 2;
-
 constexpr std::size_t min_window = 256;
 constexpr std::size_t max_window = 10000;
 
@@ -17,10 +14,7 @@ constexpr std::size_t max_window = 10000;
 void LaneCourier::add(Event event)
 {
     auto item = std::make_unique<Item>();
-    // One that has failed before is under suspicion.
-    if (event.attempts > 1) {
-        item->suspicion = {max_blame - 1, true, delivered_};
-    }
+    item->suspicion = suspicion_of(event);
     item->event = std::move(event);
     const std::uint64_t key = lane_of(item->event);
     take_in(item->event);
@@ -156,7 +150,6 @@ void LaneCourier::arrive(const Outcome& outcome, TimePoint now)
     }
 }
 
-// Trouble that meets one parcel again and again, while others succeed, is no trouble of the sink's.
 Verdict LaneCourier::judge(Parcel& parcel, const Outcome& outcome)
 {
     if (outcome.verdict != Verdict::trouble || !outcome.may_be_its_own)
@@ -164,12 +157,7 @@ Verdict LaneCourier::judge(Parcel& parcel, const Outcome& outcome)
     Suspicion& suspicion = parcel.is_shared()
                                ? parcel.suspicion
                                : lanes_.at(parcel.shares.front().lane).items.front().suspicion;
-    // Did others succeed since it failed the last time?
-    if (suspicion.met_trouble && delivered_ > suspicion.delivered_before)
-        ++suspicion.blame;
-    suspicion.met_trouble = true;
-    suspicion.delivered_before = delivered_;
-    return suspicion.blame >= max_blame ? Verdict::rejected : Verdict::trouble;
+    return is_to_blame(suspicion) ? Verdict::rejected : Verdict::trouble;
 }
 
 void LaneCourier::settle_all(const Parcel& parcel, bool delivered, const std::string& reason)

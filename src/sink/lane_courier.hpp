@@ -30,13 +30,6 @@ public:
     std::size_t wanted() const override;
 
 private:
-    // How often something failed while others succeeded.
-    struct Suspicion {
-        int blame = 0;
-        bool met_trouble = false; // when so many had been delivered:
-        std::uint64_t delivered_before = 0;
-    };
-
     struct Item {
         Event event;
         Suspicion suspicion;

@@ -53,8 +53,9 @@ public:
 
     // Does it deliver what it was sent, for each aggregate, in that order, and nothing behind an
     // event that it did not deliver? Then many of an aggregate may be on the way at once, each in a
-    // parcel of its own.
+    // parcel of its own. But only within a stream, and not before one of them was delivered there.
     virtual bool keeps_order() const { return false; }
+    virtual std::uint64_t stream_of(const Event&) const { return 0; }
 
     // False while it takes nothing for a moment.
     virtual bool is_ready() const { return true; }

@@ -7,6 +7,7 @@ namespace outbox::sink {
 void StreamCourier::add(Event event)
 {
     auto item = std::make_unique<Item>();
+    item->suspicion = suspicion_of(event);
     item->event = std::move(event);
     take_in(item->event);
     const std::uint64_t key = lane_of(item->event);
@@ -18,7 +19,7 @@ void StreamCourier::add(Event event)
 
 bool StreamCourier::send_some(TimePoint now)
 {
-    const ParcelId first = next_parcel_;
+    bool has_sent = false;
     while (may_send(now) && !ready_.empty()) {
         const std::uint64_t key = ready_.front();
         ready_.pop_front();
@@ -27,22 +28,31 @@ bool StreamCourier::send_some(TimePoint now)
         if (found == lanes_.end())
             continue;
         found->second.queued = false;
-        while (may_send(now) && found->second.can_send())
+        while (may_send(now) && may_send_next(found->second)) {
             send_next(key, found->second, now);
+            has_sent = true;
+        }
         go_on(key);
     }
-    return next_parcel_ != first;
+    return has_sent;
+}
+
+// The next one is alone, or the sink is known to keep it in order.
+bool StreamCourier::may_send_next(const Lane& lane) const
+{
+    return lane.can_send() &&
+           (lane.on_the_way == 0 || sink_->stream_of(lane.items[lane.sent].event) == lane.trusted);
 }
 
 void StreamCourier::send_next(std::uint64_t key, Lane& lane, TimePoint now)
 {
     Item& item = lane.items[lane.sent];
-    const ParcelId id = next_parcel_++;
+    item.rejection.reset(); // the sink is asked anew
     item.on_the_way = true;
     ++lane.sent;
     ++lane.on_the_way;
     ++on_the_way_;
-    parcels_.emplace(id, Parcel{key, &item, now});
+    const ParcelId id = parcels_.put({key, &item, now});
     const Event* events[] = {&item.event};
     if (const auto outcome = sink_->send(id, events)) {
         lane.queued = true; // the sender has it in hand, and goes on with it by itself
@@ -55,11 +65,9 @@ void StreamCourier::send_next(std::uint64_t key, Lane& lane, TimePoint now)
 
 void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
 {
-    const auto found = parcels_.find(outcome.parcel);
-    if (found == parcels_.end())
+    if (parcels_.find(outcome.parcel) == nullptr)
         return;
-    const Parcel parcel = found->second;
-    parcels_.erase(found);
+    const Parcel parcel = parcels_.take(outcome.parcel);
     Lane& lane = lanes_.at(parcel.lane);
     --on_the_way_;
     --lane.on_the_way;
@@ -68,6 +76,8 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
     case Verdict::delivered:
         succeed();
         parcel.item->arrived = true;
+        if (lane.items.size() > 1)
+            lane.trusted = sink_->stream_of(parcel.item->event);
         break;
     case Verdict::rejected:
         parcel.item->rejection = outcome.reason;
@@ -78,7 +88,10 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
         lane.broken = true;
         break;
     case Verdict::trouble:
-        back_off(outcome, parcel.sent_at, now);
+        if (outcome.may_be_its_own && is_to_blame(parcel.item->suspicion))
+            parcel.item->rejection = outcome.reason;
+        else
+            back_off(outcome, parcel.sent_at, now);
         lane.broken = true;
         break;
     case Verdict::returned:
@@ -105,7 +118,7 @@ void StreamCourier::go_on(std::uint64_t key)
         settle_front(key, lane);
     if (lane.items.empty() && !lane.held && !lane.queued) {
         lanes_.erase(found);
-    } else if (lane.can_send() && !lane.queued) {
+    } else if (!lane.queued && may_send_next(lane)) {
         lane.queued = true;
         ready_.push_back(key);
     }

@@ -5,6 +5,7 @@
 
 #include "sink/courier.hpp"
 #include "sink/queue.hpp"
+#include "sink/slots.hpp"
 
 #include <deque>
 #include <unordered_map>
@@ -28,6 +29,7 @@ public:
 private:
     struct Item {
         Event event;
+        Suspicion suspicion;
         bool on_the_way = false;
         bool arrived = false;
         bool orphaned = false; // its lease is lost: what comes of it is nobody's
@@ -42,6 +44,7 @@ private:
         bool broken = false;        // one came back: those behind it go again, when all are home
         bool held = false;          // behind a rejected event
         bool queued = false;        // in ready_
+        std::uint64_t trusted = 0;  // the stream in which one of its events was delivered
 
         bool can_send() const { return sent < items.size() && !broken && !held; }
     };
@@ -58,6 +61,7 @@ private:
     bool is_hungry() const override;
     void forget_all() override;
 
+    bool may_send_next(const Lane& lane) const;
     void send_next(std::uint64_t key, Lane& lane, TimePoint now);
     void go_on(std::uint64_t key);
     void settle_front(std::uint64_t key, Lane& lane);
@@ -66,8 +70,7 @@ private:
 
     std::unordered_map<std::uint64_t, Lane> lanes_;
     std::deque<std::uint64_t> ready_; // lanes that can send, the longest waiting first
-    std::unordered_map<ParcelId, Parcel> parcels_;
-    ParcelId next_parcel_ = 1;
+    Slots<Parcel> parcels_;
 };
 
 } // namespace outbox::sink

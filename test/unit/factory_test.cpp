@@ -10,6 +10,7 @@ using namespace outbox::sink;
 using namespace std::string_literals;
 
 const std::string plain = R"({"url": "https://hooks.example.org/a"})";
+const std::string plain_kafka = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t"})";
 
 // The SQLSTATE and all text of the error that the body throws.
 template <typename Body>
@@ -37,11 +38,13 @@ Surroundings allowing(std::string_view hosts)
     return surroundings;
 }
 
-TEST(Factory, KnowsHttpAlone)
+TEST(Factory, KnowsHttpAndKafka)
 {
     EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts("")));
-    EXPECT_NE(make_sink("http", plain, no_secrets, {}), nullptr);
-    for (const char* kind : {"", "HTTP", "https", "kafka", "http "}) {
+    EXPECT_FALSE(make_sink("http", plain, no_secrets, {})->keeps_order());
+    EXPECT_NO_THROW(check_sink("kafka", plain_kafka, AllowedHosts("")));
+    EXPECT_TRUE(make_sink("kafka", plain_kafka, no_secrets, {})->keeps_order());
+    for (const char* kind : {"", "HTTP", "https", "Kafka", "http "}) {
         const auto [sqlstate, text] = error_of([&] { check_sink(kind, plain, AllowedHosts("")); });
         EXPECT_EQ(sqlstate, "22023") << kind;
         EXPECT_NE(text.find("\""s + kind + "\""), std::string::npos) << text;
@@ -86,6 +89,17 @@ TEST(Factory, AsksForSecretsOnlyIfTheConfigRefersToSome)
     EXPECT_EQ(asked, 1);
     const char* unknown = R"({"url": "https://example.org/${secret:u}"})";
     EXPECT_EQ(error_of([&] { make_sink("http", unknown, load, {}); }).first, "42704");
+}
+
+TEST(Factory, KafkaTakesItsSecretsToo)
+{
+    const char* config = R"({"bootstrap.servers": "${secret:servers}", "topic": "t"})";
+    EXPECT_NO_THROW(check_sink("kafka", config, AllowedHosts("")));
+    const auto load = [] { return Secrets::parse("servers = 127.0.0.1:1\n"); };
+    EXPECT_NE(make_sink("kafka", config, load, {}), nullptr);
+    const auto load_others = [] { return Secrets::parse("other = x\n"); };
+    EXPECT_EQ(error_of([&] { make_sink("kafka", config, load_others, {}); }).first, "42704");
+    EXPECT_EQ(error_of([&] { check_sink("kafka", plain, AllowedHosts("")); }).first, "22023");
 }
 
 TEST(Factory, ASigningSecretMustBeOne)
