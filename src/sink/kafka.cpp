@@ -146,10 +146,10 @@ Outcome KafkaSink::outcome_of_end(ParcelId parcel) const
 // Whether it arrives is open: in the next session all of it is sent again.
 void KafkaSink::give_up(std::vector<Outcome>& outcomes)
 {
-    const std::string reason = complaint_.empty()
-                                   ? "no sign from the brokers within " +
-                                         std::to_string(config_.timeout_ms / 1000) + " seconds"
-                                   : complaint_;
+    const std::string reason =
+        complaint_.empty()
+            ? "no sign from the brokers within " + std::to_string(config_.timeout_ms / 1000) + " s"
+            : complaint_;
     on_the_way_.take_all([&](const Sent& sent) {
         outcomes.push_back({sent.parcel, Verdict::trouble, reason, std::nullopt});
     });
@@ -323,7 +323,11 @@ void KafkaSink::blame_batch(std::size_t size, rd_kafka_resp_err_t error)
 
 void KafkaSink::hear_error(rd_kafka_event_t* event)
 {
-    if (rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__FATAL)
+    // That all brokers are down is known when one has said why. What is fatal to the session the
+    // next one makes good.
+    const bool says_nothing_new =
+        rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && !complaint_.empty();
+    if (!rd_kafka_event_error_is_fatal(event) && !says_nothing_new)
         complaint_ = presentable(rd_kafka_event_error_string(event));
 }
 

@@ -231,7 +231,8 @@ std::size_t StreamCourier::wanted() const
 // In trouble, what is in hand is enough to find out whether it is over.
 bool StreamCourier::is_hungry() const
 {
-    return troubles_ > 0 ? in_hand_ == 0 : in_hand_ < wanted();
+    const bool all_is_well = troubles_ == 0 && sink_->complaint().empty();
+    return in_hand_ < (all_is_well ? wanted() : 1);
 }
 
 } // namespace outbox::sink

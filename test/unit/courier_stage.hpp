@@ -27,6 +27,7 @@ struct Receiver {
     bool keeps_order = false;   // then many of an aggregate may be on the way
     bool may_be_its_own = true; // the trouble that it speaks of
     bool is_ready = true;
+    std::string complaint = {};
     std::map<std::int64_t, std::uint64_t> streams = {}; // of these; of all others it is 0
     std::optional<TimePoint> next_work = {};
     std::map<std::int64_t, Verdict> at_once = {}; // what is said of these when they are sent
@@ -113,7 +114,7 @@ public:
     }
     bool is_ready() const override { return receiver_.is_ready; }
     void abandon() override { receiver_.on_the_way.clear(); }
-    std::string complaint() const override { return "nobody is there"; }
+    std::string complaint() const override { return receiver_.complaint; }
     std::vector<std::string> take_remarks() override { return {"a remark"}; }
 
     std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override

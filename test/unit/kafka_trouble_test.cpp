@@ -114,7 +114,7 @@ TEST(KafkaSink, BrokersThatAreSilentAreGivenUp)
     cluster.be_slow(10s);
     const Outcome outcome = sender.try_one(make_event(2));
     EXPECT_EQ(outcome.verdict, Verdict::trouble);
-    EXPECT_EQ(outcome.reason, "no sign from the brokers within 1 seconds");
+    EXPECT_EQ(outcome.reason, "no sign from the brokers within 1 s");
 }
 
 // One request at a time, for these brokers do not look at sequence numbers.

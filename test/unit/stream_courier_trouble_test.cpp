@@ -230,6 +230,15 @@ TEST(StreamCourier, WantsAsMuchAsTheSinkTakes)
     EXPECT_TRUE(stage.courier.wants_more(stage.now));
 }
 
+TEST(StreamCourier, WhileTheSinkComplainsWhatIsInHandIsEnough)
+{
+    Stage stage(stream());
+    stage.add_apart({1});
+    EXPECT_TRUE(stage.courier.wants_more(stage.now));
+    stage.receiver.complaint = "nobody is there";
+    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+}
+
 TEST(StreamCourier, InTroubleWhatIsInHandIsEnough)
 {
     Stage stage(stream());
@@ -264,6 +273,7 @@ TEST(StreamCourier, PassesOnWhatTheSinkHas)
     Stage stage(stream());
     EXPECT_EQ(stage.courier.descriptor(), 42);
     EXPECT_EQ(stage.courier.metadata(), std::vector<std::string>{"region"});
+    stage.receiver.complaint = "nobody is there";
     EXPECT_EQ(stage.courier.complaint(), "nobody is there");
     EXPECT_EQ(stage.courier.take_remarks(), std::vector<std::string>{"a remark"});
 }
