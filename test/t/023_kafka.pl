@@ -329,7 +329,7 @@ for (1 .. 20)
 	sleep 0.02;
 }
 is($open, 0, 'no transaction is open while records are on the way');
-like(wait_for_status($node, 'impatient', qr/^f\|.*no sign/), qr/^f\|.*no sign from the brokers within 1 second/, 'after its time-out a sink is in trouble');
+like(wait_for_status($node, 'impatient', qr/^f\|.*no sign/), qr/^f\|.*no sign from the brokers within 1 s/, 'after its time-out a sink is in trouble');
 like(sink_status($node, 'beside'), qr/^t\|/, 'before, it is not');
 $node->safe_psql('hung', join '', map { enqueue(1) } 1 .. 5);
 on_the_way('hung', 'hung', 5);
