@@ -395,6 +395,13 @@ SELECT length(response #>> '{}') FROM idempotency_begin('s', 'two-b', '{}');
 SELECT idempotency_finish('s', repeat('€', 85), token_of(repeat('€', 85)), 100, 'null');
 SELECT status_code, response FROM idempotency_begin('s', repeat('€', 85), '{}');
 
+-- Each key of a transaction holds a lock, so they are limited.
+BEGIN;
+SELECT count(ask('crowd-' || i)) FROM generate_series(1, 1000) i;
+SELECT * FROM attempt($$SELECT ask('crowd-1001')$$);
+COMMIT;
+SELECT count(*), bool_and(runs) AS run FROM known WHERE key LIKE 'crowd-%';
+
 -- A prepared transaction has not ended: its attempts stay in progress, and then go on.
 BEGIN;
 SELECT ask('prepared-1'), ask('prepared-2');
@@ -443,6 +450,12 @@ SELECT token FROM idempotency_begin('s', 'changed-2', '{}') \gset
 SELECT idempotency_finish('s', 'changed-2', :token, 200, '{}');
 COMMIT;
 SELECT ask('changed'), ask('changed-2');
+CREATE CONSTRAINT TRIGGER shout_late AFTER INSERT OR UPDATE ON idempotency_keys DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION shout();
+BEGIN;
+SELECT ask('changed-deferred');
+COMMIT;
+DROP TRIGGER shout_late ON idempotency_keys;
 ALTER TABLE idempotency_keys ADD CONSTRAINT no_bad CHECK (key <> 'bad') NOT VALID;
 \set VERBOSITY sqlstate
 SELECT ask('bad');

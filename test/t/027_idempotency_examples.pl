@@ -1,0 +1,70 @@
+# The examples in docs/idempotency do what docs/idempotency.md says, each in its language.
+use strict;
+use warnings;
+use lib 't/lib';
+use IPC::Run ();
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $examples = $ENV{OUTBOX_EXAMPLES} or die 'OUTBOX_EXAMPLES names no directory';
+
+# JDBC knows no sockets of Unix.
+my $node = start_node('main', conf => "listen_addresses = '127.0.0.1'\n");
+
+# What the document says that they print.
+my ($printed) = slurp_file("$examples/idempotency.md") =~ /and prints\n\n```\n(.*?)```/s;
+ok($printed, 'the document says what is printed');
+
+# Languages take seconds to start, and the examples wait for leases: all at once.
+local %ENV = (%ENV, PGHOST => '127.0.0.1', PGPORT => $node->port, PGUSER => $node->safe_psql('postgres', 'SELECT current_user'),
+	PGDATABASE => 'postgres');
+my %running;
+for my $language (qw(python node go java))
+{
+	next unless -e "$examples/$language.run";
+	my $run = $running{$language} = { out => '', err => '' };
+	$run->{process} = IPC::Run::start([ 'sh', "$examples/$language.run" ], '<', \undef, '>', \$run->{out}, '2>', \$run->{err});
+}
+for my $language (qw(python node go java))
+{
+	if (my $run = $running{$language})
+	{
+		$run->{process}->finish;
+		is($run->{out}, $printed, "the example in $language does what it says") or diag($run->{err});
+	}
+	elsif (-e "$examples/$language.absent")
+	{
+		# Not a skip: what is shown for it is order.sql, and that is tested below.
+		diag("$language: SQL only, because " . slurp_file("$examples/$language.absent"));
+	}
+	else
+	{
+	  SKIP:
+		{
+			my $reason = join ' ', split /\n/, slurp_file("$examples/$language.failed");
+			skip("$language: $reason", 1);
+		}
+	}
+}
+
+my ($out, $err) = ('', '');
+ok(IPC::Run::run([ 'psql', '-XAtq', '-v', 'ON_ERROR_STOP=1', '-f', "$examples/order.sql" ], '<', \undef, '>', \$out, '2>', \$err), 'SQL alone does, too')
+  or diag($err);
+is(join("\n", grep { $_ ne '' } split /\n/, $out), <<'END' =~ s/\n\z//r, 'with these decisions');
+the first: execute
+again: replay 201 t
+another request: conflict 409
+the payment: execute
+meanwhile: in_progress 425
+after the lease: execute
+asked again: replay 402 {"error": "card declined"}
+its finish: OB001
+END
+my $rows = $node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT item) FROM example_orders');
+my $made = 3 * keys(%running) + 1;
+is($rows, "$made|$made", 'three orders by each of them, and one by SQL');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox_messages WHERE event_type = 'OrderCreated'}), $made, 'and one event for each');
+
+$node->stop;
+done_testing();
