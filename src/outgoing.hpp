@@ -11,9 +11,12 @@ class Outgoing final : public MessageSink {
 public:
     // No more than so many bytes, but always one message. `metadata` names the keys that travel as
     // attributes.
-    Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata)
+    // There is room for `expected` of them from the beginning.
+    Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata, std::size_t expected)
         : max_bytes_(max_bytes), metadata_(metadata)
-    {}
+    {
+        events_.reserve(expected);
+    }
 
     // Forgets what it has, and works in memory of the current transaction from now on.
     void start();

@@ -198,7 +198,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
-    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_);
+    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_, plan.wanted);
     if (!plan.rejections.empty())
         kept_.forget();
     Claimed claimed;

@@ -11,8 +11,10 @@ void StreamCourier::add(Event event)
     item->event = std::move(event);
     take_in(item->event);
     const std::uint64_t key = lane_of(item->event);
-    lanes_[key].items.push(std::move(item));
-    go_on(key);
+    Lane& lane = lanes_[key];
+    lane.key = key;
+    lane.items.push(std::move(item));
+    go_on(lane);
 }
 
 // ---- sending
@@ -21,18 +23,15 @@ bool StreamCourier::send_some(TimePoint now)
 {
     bool has_sent = false;
     while (may_send(now) && !ready_.empty()) {
-        const std::uint64_t key = ready_.front();
+        Lane& lane = *ready_.front();
         ready_.pop_front();
-        const auto found = lanes_.find(key);
-        // A lane may have been emptied, or held, since it was queued.
-        if (found == lanes_.end())
-            continue;
-        found->second.queued = false;
-        while (may_send(now) && may_send_next(found->second)) {
-            send_next(key, found->second, now);
+        // It may have been emptied, or held, since it was queued.
+        while (may_send(now) && may_send_next(lane)) {
+            send_next(lane, now);
             has_sent = true;
         }
-        go_on(key);
+        lane.queued = false;
+        go_on(lane);
     }
     return has_sent;
 }
@@ -44,7 +43,8 @@ bool StreamCourier::may_send_next(const Lane& lane) const
            (lane.on_the_way == 0 || sink_->stream_of(lane.items[lane.sent].event) == lane.trusted);
 }
 
-void StreamCourier::send_next(std::uint64_t key, Lane& lane, TimePoint now)
+// The lane counts as queued: the sender has it in hand, and goes on with it by itself.
+void StreamCourier::send_next(Lane& lane, TimePoint now)
 {
     Item& item = lane.items[lane.sent];
     item.rejection.reset(); // the sink is asked anew
@@ -52,13 +52,10 @@ void StreamCourier::send_next(std::uint64_t key, Lane& lane, TimePoint now)
     ++lane.sent;
     ++lane.on_the_way;
     ++on_the_way_;
-    const ParcelId id = parcels_.put({key, &item, now});
+    const ParcelId id = parcels_.put({&lane, &item, now});
     const Event* events[] = {&item.event};
-    if (const auto outcome = sink_->send(id, events)) {
-        lane.queued = true; // the sender has it in hand, and goes on with it by itself
+    if (const auto outcome = sink_->send(id, events))
         arrive(*outcome, now);
-        lane.queued = false;
-    }
 }
 
 // ---- what comes back
@@ -68,7 +65,7 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
     if (parcels_.find(outcome.parcel) == nullptr)
         return;
     const Parcel parcel = parcels_.take(outcome.parcel);
-    Lane& lane = lanes_.at(parcel.lane);
+    Lane& lane = *parcel.lane;
     --on_the_way_;
     --lane.on_the_way;
     parcel.item->on_the_way = false;
@@ -98,38 +95,35 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
         lane.broken = true;
         break;
     }
-    go_on(parcel.lane);
+    go_on(lane);
 }
 
 // Settles what is known of the first events of a lane, and has it queued if it can send.
-void StreamCourier::go_on(std::uint64_t key)
+void StreamCourier::go_on(Lane& lane)
 {
-    const auto found = lanes_.find(key);
-    if (found == lanes_.end())
-        return;
-    Lane& lane = found->second;
     while (!lane.items.empty() && lane.items.front().arrived)
-        settle_front(key, lane);
+        settle_front(lane);
     if (lane.broken && lane.on_the_way == 0)
         take_home(lane);
     // A rejection counts when nothing of the lane is on the way: it may end in parking the others.
     while (!lane.held && !lane.broken && lane.on_the_way == 0 && !lane.items.empty() &&
            lane.items.front().rejection)
-        settle_front(key, lane);
+        settle_front(lane);
     if (lane.items.empty() && !lane.held && !lane.queued) {
-        lanes_.erase(found);
+        const std::uint64_t key = lane.key;
+        lanes_.erase(key);
     } else if (!lane.queued && may_send_next(lane)) {
         lane.queued = true;
-        ready_.push_back(key);
+        ready_.push_back(&lane);
     }
 }
 
-void StreamCourier::settle_front(std::uint64_t key, Lane& lane)
+void StreamCourier::settle_front(Lane& lane)
 {
     const Item& item = lane.items.front();
     item.arrived ? ++delivered_ : ++rejected_;
     if (!item.orphaned) {
-        settle(item.event, key, item.arrived, item.rejection.value_or(std::string{}));
+        settle(item.event, lane.key, item.arrived, item.rejection.value_or(std::string{}));
         lane.held = !item.arrived;
     }
     remove(lane, 0);
@@ -186,13 +180,13 @@ void StreamCourier::go_on_behind(const Settlement& rejected,
         if (std::ranges::find(parked_ids, lane.items[i].event.id) != parked_ids.end())
             remove(lane, i);
     lane.held = false;
-    go_on(rejected.lane);
+    go_on(lane);
 }
 
 void StreamCourier::drop_batch(std::int64_t token)
 {
     std::erase_if(settled_, [&](const Settlement& s) { return s.handle.token == token; });
-    std::vector<std::uint64_t> touched;
+    std::vector<Lane*> touched;
     for (auto& [key, lane] : lanes_) {
         for (std::size_t i = lane.items.size(); i-- > 0;) {
             Item& item = lane.items[i];
@@ -204,13 +198,13 @@ void StreamCourier::drop_batch(std::int64_t token)
             else
                 remove(lane, i);
         }
-        touched.push_back(key);
+        touched.push_back(&lane);
     }
-    for (const std::uint64_t key : touched) {
+    for (Lane* lane : touched) {
         // A rejection that held the lane may have been this batch's.
-        lanes_.at(key).held = std::ranges::any_of(
-            settled_, [&](const Settlement& s) { return !s.delivered && s.lane == key; });
-        go_on(key);
+        lane->held = std::ranges::any_of(
+            settled_, [&](const Settlement& s) { return !s.delivered && s.lane == lane->key; });
+        go_on(*lane);
     }
 }
 

@@ -38,6 +38,7 @@ private:
 
     // The events of an aggregate, or one event where order does not matter.
     struct Lane {
+        std::uint64_t key;
         Queue<Item> items;
         std::size_t sent = 0;       // of these, the first ones
         std::size_t on_the_way = 0; // of the sent ones: of the others it is known what came of them
@@ -50,7 +51,7 @@ private:
     };
 
     struct Parcel {
-        std::uint64_t lane;
+        Lane* lane;
         Item* item;
         TimePoint sent_at;
     };
@@ -62,14 +63,14 @@ private:
     void forget_all() override;
 
     bool may_send_next(const Lane& lane) const;
-    void send_next(std::uint64_t key, Lane& lane, TimePoint now);
-    void go_on(std::uint64_t key);
-    void settle_front(std::uint64_t key, Lane& lane);
+    void send_next(Lane& lane, TimePoint now);
+    void go_on(Lane& lane);
+    void settle_front(Lane& lane);
     void take_home(Lane& lane);
     void remove(Lane& lane, std::size_t index);
 
-    std::unordered_map<std::uint64_t, Lane> lanes_;
-    std::deque<std::uint64_t> ready_; // lanes that can send, the longest waiting first
+    std::unordered_map<std::uint64_t, Lane> lanes_; // they stay where they are
+    std::deque<Lane*> ready_; // those that can send, the longest waiting first
     Slots<Parcel> parcels_;
 };
 
