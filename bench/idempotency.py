@@ -82,9 +82,14 @@ def first(report: Report) -> None:
 
 def replay(report: Report) -> None:
     fresh_keys()
-    sql(f"""SELECT count(idempotency_finish('order.create', 'idem_' || i, b.token, 201, '{RESPONSE}'::jsonb))
-              FROM generate_series(1, {KNOWN_KEYS}) AS i,
-                   idempotency_begin('order.create', 'idem_' || i, '{REQUEST}'::jsonb) AS b;
+    sql(f"""DO $$
+            BEGIN
+                FOR i IN 1..{KNOWN_KEYS} LOOP
+                    PERFORM idempotency_finish('order.create', 'idem_' || i, b.token, 201, '{RESPONSE}'::jsonb)
+                       FROM idempotency_begin('order.create', 'idem_' || i, '{REQUEST}'::jsonb) AS b;
+                    COMMIT;
+                END LOOP;
+            END $$;
             INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash, state, response, status_code, completed_at)
             SELECT 0, 'order.create', 'idem_' || i, '{HASH}', 'completed', '{RESPONSE}', 201, now()
               FROM generate_series(1, {KNOWN_KEYS}) AS i;
