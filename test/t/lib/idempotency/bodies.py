@@ -78,7 +78,7 @@ class Bodies:
         if kind == 0:
             return self.chance.randint(-10**6, 10**6) / 100
         if kind == 1:
-            return float(f"{self.chance.random()}e{self.chance.randint(-30, 30)}")
+            return self.chance.random() * 10.0 ** self.chance.randint(-30, 30)
         if kind == 2:
             return self.chance.choice([1e21, 1e-6, 1e-7, 123456789012345680000.0, 5e-324, 1.7976931348623157e308, 0.1 + 0.2, -0.0])
         while True:
