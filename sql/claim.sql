@@ -205,3 +205,14 @@ DROP TABLE claimed;
 SELECT outbox_drop_consumer(name) FROM outbox_consumers ORDER BY name;
 SELECT count(*) AS batches FROM outbox_batches;
 SELECT count(*) AS leases FROM outbox_leases;
+
+-- An index of somebody else's, in another order, is not taken for ours: the cursor would go back.
+CREATE INDEX in_another_order ON outbox_batches (consumer_id, token DESC);
+REINDEX INDEX CONCURRENTLY outbox_batches_pkey;
+SELECT outbox_create_consumer('reindexed');
+SELECT count(outbox_enqueue('Order', i, 'Reindexed', '{}')) FROM generate_series(1, 3) i;
+SELECT aggregate_id FROM outbox_consume('reindexed', 1);
+SELECT aggregate_id FROM outbox_consume('reindexed', 1);
+SELECT aggregate_id FROM outbox_consume('reindexed', 1);
+SELECT outbox_drop_consumer('reindexed');
+DROP INDEX in_another_order;
