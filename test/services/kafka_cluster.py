@@ -67,8 +67,10 @@ class Node(Process):
         self.number = number
         self.ports = cluster.settings["ports"][number - 1]
 
+    # What it unpacks for itself goes away with it, also when it is killed.
     def java(self, *arguments):
-        return JARS.java(self.cluster.settings["java"], *arguments)
+        unpacks = f"-Djava.io.tmpdir={self.directory}"
+        return JARS.java([unpacks, *self.cluster.settings["java"]], *arguments)
 
     def format(self):
         if (self.directory / "data/meta.properties").exists():
