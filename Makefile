@@ -18,7 +18,7 @@ ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-ex
 WERROR ?= -Werror
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP
-SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lstdc++
+SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
 .PHONY: demo test soak bench unit format check-format

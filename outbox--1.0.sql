@@ -1,5 +1,5 @@
--- outbox 1.0. In the order of the flow: log, partitions, dedup, schedule, enqueue, consumers, batches,
--- retries, dead letters, sinks, inbox, idempotency keys, views, status, privileges.
+-- outbox 1.0. In the order of the flow: log, partitions, archive, dedup, schedule, enqueue, consumers,
+-- batches, retries, dead letters, sinks, inbox, idempotency keys, views, maintenance, status, privileges.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
 
 ----------------------------------------------------------------------------------------------------
@@ -111,17 +111,46 @@ COMMENT ON FUNCTION outbox_partman_intruders()
 IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
 
 CREATE FUNCTION outbox_partitions(OUT partition regclass, OUT is_default boolean,
-                                  OUT upper_bound timestamptz)
+                                  OUT lower_bound timestamptz, OUT upper_bound timestamptz)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.oid::regclass, bound = 'DEFAULT',
+           substring(bound FROM $re$FROM \('([^']+)'\)$re$)::timestamptz,
            substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
       FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
            pg_get_expr(c.relpartbound, c.oid) AS bound
      WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
 $$;
 COMMENT ON FUNCTION outbox_partitions()
-IS 'internal: the partitions of the log, and where each ends';
+IS 'internal: the partitions of the log, and from when to when each goes';
+
+-- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
+-- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
+-- time that a vacuum comes by, and it should come by early.
+CREATE FUNCTION outbox_dress_partition(partition regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+DECLARE
+    place record;
+BEGIN
+    SELECT p.lower_bound, p.upper_bound INTO place FROM @extschema@.outbox_partitions() p
+     WHERE p.partition = outbox_dress_partition.partition;
+    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L),'
+                   ' SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05,'
+                   ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)',
+                   partition, place.lower_bound, place.upper_bound);
+END $$;
+COMMENT ON FUNCTION outbox_dress_partition(regclass)
+IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
+
+CREATE FUNCTION outbox_dress_partitions() RETURNS void
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT @extschema@.outbox_dress_partition(p.partition) FROM @extschema@.outbox_partitions() p
+     WHERE NOT p.is_default AND pg_relation_size(p.partition) = 0
+       AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = p.partition AND c.conname = 'outbox_bounds')
+$$;
+COMMENT ON FUNCTION outbox_dress_partitions()
+IS 'internal: outbox_dress_partition() for all that are empty and have not been dressed';
 
 CREATE FUNCTION outbox_default_holds_events() RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -137,6 +166,27 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_default_holds_events()
 IS 'internal: is there anything in the default partition? NULL if there is no such partition';
+
+CREATE FUNCTION outbox_partition_width(OUT width interval, OUT unit text, OUT suffix text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE format('SELECT partition_interval::interval, datetime_string FROM %I.part_config WHERE parent_table = $1',
+                   @extschema@.outbox_schema_of('pg_partman'))
+       INTO width, suffix USING @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+    unit := CASE WHEN width < '1 day' THEN 'hour' WHEN width < '1 week' THEN 'day'
+                 WHEN width < '28 days' THEN 'week' ELSE 'month' END;
+END $$;
+COMMENT ON FUNCTION outbox_partition_width()
+IS 'internal: how much time a partition of the log covers, and how that shows in its name';
+
+-- Not dumped: a database that is being restored has its partitions before it has its consumers, and no worker
+-- may touch them then.
+CREATE TABLE outbox_home (
+    since timestamptz NOT NULL DEFAULT clock_timestamp()
+);
+COMMENT ON TABLE outbox_home
+IS 'has a row if the worker may archive and drop: since the log got its first partitions here, or outbox_maintain() was called';
+COMMENT ON COLUMN outbox_home.since IS 'since when';
 
 -- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
 CREATE FUNCTION outbox_make_partitions(partition_interval text, first_time boolean) RETURNS void
@@ -180,6 +230,8 @@ BEGIN
         EXECUTE format('UPDATE %I.part_config SET infinite_time_partitions = true,'
                        ' ignore_default_data = true WHERE parent_table = $1', partman)
           USING log;
+        PERFORM @extschema@.outbox_dress_partitions();
+        INSERT INTO @extschema@.outbox_home DEFAULT VALUES;
         RETURN;
     END IF;
 
@@ -187,6 +239,13 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = 'the log has no partition but the default one',
             HINT = 'If that one is empty, drop it and run outbox_setup() again.';
+    END IF;
+    -- After a long time without maintenance: pg_partman would begin where it stopped, and make one for each
+    -- interval since, empty ones under a lock.
+    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions() WHERE upper_bound > clock_timestamp()) THEN
+        EXECUTE format('SELECT %I.create_partition_time(p_parent_table := $1, p_partition_times := ARRAY[$2]%s)',
+                       partman, CASE WHEN version < 5 THEN ', p_analyze := false' ELSE '' END)
+          USING log, date_trunc((@extschema@.outbox_partition_width()).unit, clock_timestamp());
     END IF;
     -- What goes wrong here, some versions raise anew without its SQLSTATE, and some only mention.
     BEGIN
@@ -198,6 +257,7 @@ BEGIN
             RAISE;
         END IF;
     END;
+    PERFORM @extschema@.outbox_dress_partitions();
     EXECUTE format('SELECT premake FROM %I.part_config WHERE parent_table = $1', partman)
        INTO wanted USING log;
     SELECT count(*) INTO ahead FROM @extschema@.outbox_partitions()
@@ -213,6 +273,56 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_make_partitions(text, boolean)
 IS 'internal: has pg_partman make the partitions of the log, seven ahead, and a default';
+
+-- pg_partman would drop partitions by their age alone. Its configuration refuses that for the log.
+CREATE FUNCTION outbox_refuse_retention() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF NEW.parent_table = @extschema@.outbox_schema_of('outbox') || '.outbox_messages' THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = 'pg_partman must not have a retention for the log of outbox',
+            DETAIL = 'It drops or detaches partitions by their age, also those that a consumer has yet to read.',
+            HINT = 'Set outbox.hot_retention and outbox.archive_retention instead.';
+    END IF;
+    RETURN NEW;
+END $$;
+COMMENT ON FUNCTION outbox_refuse_retention()
+IS 'internal: keeps pg_partman from getting a retention for the log';
+
+CREATE FUNCTION outbox_is_partman_guarded() RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM pg_trigger t
+                    WHERE t.tgrelid = format('%I.part_config', @extschema@.outbox_schema_of('pg_partman'))::regclass
+                      AND t.tgname = 'outbox_refuse_retention' AND t.tgenabled = 'A'
+                      AND t.tgfoid = '@extschema@.outbox_refuse_retention()'::regprocedure)
+$$;
+COMMENT ON FUNCTION outbox_is_partman_guarded()
+IS 'internal: does pg_partman''s configuration refuse a retention for the log?';
+
+-- Again and again: an update of pg_partman may make its table anew.
+CREATE FUNCTION outbox_guard_partman() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    config CONSTANT regclass := format('%I.part_config', @extschema@.outbox_schema_of('pg_partman'))::regclass;
+    log    CONSTANT text := @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+    set_to text;
+BEGIN
+    IF NOT @extschema@.outbox_is_partman_guarded() THEN
+        EXECUTE format('DROP TRIGGER IF EXISTS outbox_refuse_retention ON %s', config);
+        EXECUTE format('CREATE TRIGGER outbox_refuse_retention BEFORE INSERT OR UPDATE ON %s FOR EACH ROW'
+                       ' WHEN (NEW.retention IS NOT NULL) EXECUTE FUNCTION %s', config,
+                       '@extschema@.outbox_refuse_retention()'::regprocedure);
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER outbox_refuse_retention', config);
+        EXECUTE format('ALTER TRIGGER outbox_refuse_retention ON %s DEPENDS ON EXTENSION outbox', config);
+    END IF;
+    EXECUTE format('SELECT retention FROM %s WHERE parent_table = $1', config) INTO set_to USING log;
+    IF set_to IS NOT NULL THEN
+        EXECUTE format('UPDATE %s SET retention = NULL WHERE parent_table = $1', config) USING log;
+        RAISE WARNING 'outbox: took back the retention of % that pg_partman had for the log', set_to;
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_guard_partman()
+IS 'internal: sees to it that pg_partman has no retention for the log';
 
 CREATE FUNCTION outbox_setup() RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_setup';
@@ -230,6 +340,55 @@ CREATE EVENT TRIGGER outbox_before_drop ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION') EXECUTE FUNCTION outbox_before_drop();
 COMMENT ON EVENT TRIGGER outbox_before_drop
 IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
+
+----------------------------------------------------------------------------------------------------
+-- The archive. It gets whole partitions of the log, with their indexes.
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_messages_archive (LIKE outbox_messages INCLUDING COMMENTS) PARTITION BY RANGE (occurred_at);
+COMMENT ON TABLE outbox_messages_archive
+IS 'events that every consumer has passed, and that are older than outbox.hot_retention';
+
+-- Claims ask here whether a consumer is so far behind that it has to read the archive.
+CREATE TABLE outbox_archived_partitions (
+    partition   name        PRIMARY KEY,
+    lower_bound timestamptz NOT NULL,
+    upper_bound timestamptz NOT NULL,
+    first_id    bigint      NOT NULL,
+    last_id     bigint      NOT NULL,
+    archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    restored_at timestamptz
+);
+COMMENT ON TABLE outbox_archived_partitions
+IS 'the partitions of the archive';
+COMMENT ON COLUMN outbox_archived_partitions.partition IS 'its table, in the schema of the log';
+COMMENT ON COLUMN outbox_archived_partitions.lower_bound IS 'the first moment that it covers';
+COMMENT ON COLUMN outbox_archived_partitions.upper_bound IS 'where it ends';
+COMMENT ON COLUMN outbox_archived_partitions.first_id IS 'least id in it';
+COMMENT ON COLUMN outbox_archived_partitions.last_id IS 'greatest id in it';
+COMMENT ON COLUMN outbox_archived_partitions.archived_at IS 'when it left the log';
+COMMENT ON COLUMN outbox_archived_partitions.restored_at IS 'when it came back from cold storage; NULL: it never left';
+
+CREATE TABLE outbox_cold_files (
+    file        text        PRIMARY KEY,
+    partition   name        NOT NULL,
+    lower_bound timestamptz NOT NULL,
+    upper_bound timestamptz NOT NULL,
+    events      bigint      NOT NULL,
+    bytes       bigint      NOT NULL,
+    exported_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    stored_at   timestamptz
+);
+COMMENT ON TABLE outbox_cold_files
+IS 'partitions that were exported before they were dropped';
+COMMENT ON COLUMN outbox_cold_files.file IS 'its name in outbox.cold_storage_dir';
+COMMENT ON COLUMN outbox_cold_files.partition IS 'the table that it was';
+COMMENT ON COLUMN outbox_cold_files.lower_bound IS 'the first moment that it covers';
+COMMENT ON COLUMN outbox_cold_files.upper_bound IS 'where it ends';
+COMMENT ON COLUMN outbox_cold_files.events IS 'how many are in it';
+COMMENT ON COLUMN outbox_cold_files.bytes IS 'its size, compressed';
+COMMENT ON COLUMN outbox_cold_files.exported_at IS 'when it was written';
+COMMENT ON COLUMN outbox_cold_files.stored_at IS 'when outbox.archive_command was done with it; NULL: it is not';
 
 ----------------------------------------------------------------------------------------------------
 -- Dedup keys. A plain table: uniqueness cannot span partitions. Keys are bytes: their order means
@@ -1446,6 +1605,529 @@ COMMENT ON FUNCTION outbox_history(text, text)
 IS 'the events of an aggregate that are in the log, and what each consumer has made of them';
 
 ----------------------------------------------------------------------------------------------------
+-- Maintenance. Each step is a function of its own: the worker runs each in its own transaction, and
+-- outbox_maintain() all of them in the caller's. Whatever needs a strong lock waits for it no longer than
+-- producers can bear, and comes again later.
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_setting(name text) RETURNS interval
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_setting';
+COMMENT ON FUNCTION outbox_setting(text)
+IS 'internal: a setting that is a time; NULL if it means for ever';
+
+CREATE FUNCTION outbox_holders(partition regclass, OUT consumer_id integer, OUT reason text)
+RETURNS SETOF record LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_holders';
+COMMENT ON FUNCTION outbox_holders(regclass)
+IS 'internal: the consumers that still need a partition, and what for';
+
+CREATE FUNCTION outbox_catch_up(consumer text) RETURNS boolean
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_catch_up';
+COMMENT ON FUNCTION outbox_catch_up(text)
+IS 'internal: moves a cursor past what its consumer does not want; true if it was moved';
+
+CREATE FUNCTION outbox_due_partitions(OUT partition regclass, OUT lower_bound timestamptz, OUT upper_bound timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT p.partition, p.lower_bound, p.upper_bound FROM @extschema@.outbox_partitions() p
+     WHERE NOT p.is_default AND p.upper_bound <= clock_timestamp() - @extschema@.outbox_setting('outbox.hot_retention')
+     ORDER BY p.upper_bound
+$$;
+COMMENT ON FUNCTION outbox_due_partitions()
+IS 'internal: the partitions of the log whose time to be archived has come, the oldest first';
+
+CREATE FUNCTION outbox_expired_partitions(OUT partition regclass, OUT upper_bound timestamptz, OUT restored boolean)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.oid::regclass, a.upper_bound, a.restored_at IS NOT NULL
+      FROM @extschema@.outbox_archived_partitions a
+      JOIN pg_class c ON c.relname = a.partition
+       AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = '@extschema@.outbox_messages'::regclass)
+     WHERE CASE WHEN a.restored_at IS NULL
+                THEN a.upper_bound <= clock_timestamp() - @extschema@.outbox_setting('outbox.archive_retention')
+                ELSE a.restored_at <= clock_timestamp() - @extschema@.outbox_setting('outbox.hot_retention') END
+     ORDER BY a.upper_bound
+$$;
+COMMENT ON FUNCTION outbox_expired_partitions()
+IS 'internal: the partitions of the archive whose time is over, the oldest first';
+
+-- Who keeps partitions from being archived or dropped. Cheap enough to be asked often: a consumer that is
+-- far behind is found by one look into the partition's index.
+CREATE FUNCTION outbox_held_partitions(OUT partition regclass, OUT consumer text, OUT reason text,
+                                       OUT since timestamptz, OUT bytes bigint)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH due AS (
+        SELECT p.partition, p.upper_bound + @extschema@.outbox_setting('outbox.hot_retention') AS since
+          FROM @extschema@.outbox_due_partitions() p
+         UNION ALL
+        SELECT e.partition, e.upper_bound + @extschema@.outbox_setting('outbox.archive_retention')
+          FROM @extschema@.outbox_expired_partitions() e)
+    SELECT d.partition, c.name, h.reason, d.since, pg_total_relation_size(d.partition)
+      FROM due d CROSS JOIN LATERAL @extschema@.outbox_holders(d.partition) h
+      JOIN @extschema@.outbox_consumers c USING (consumer_id)
+     ORDER BY d.since, c.name
+$$;
+COMMENT ON FUNCTION outbox_held_partitions()
+IS 'the partitions whose time is over and that a consumer still needs: which, since when, and how large they are';
+
+-- Leaves the error for the caller: its locks go with the subtransaction.
+CREATE FUNCTION outbox_refuse_held(partition regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    holders CONSTANT text := (SELECT string_agg(format('%s (%s)', c.name, h.reason), ', ' ORDER BY c.name)
+                                FROM @extschema@.outbox_holders(partition) h
+                                JOIN @extschema@.outbox_consumers c USING (consumer_id));
+BEGIN
+    IF holders IS NOT NULL THEN
+        RAISE object_in_use USING MESSAGE = 'held back by ' || holders;
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_refuse_held(regclass)
+IS 'internal: raises an error that names the consumers which still need a partition';
+
+CREATE FUNCTION outbox_archive_partition(partition regclass) RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
+DECLARE
+    place    record;
+    spare    CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p WHERE p.is_default);
+    first_id bigint;
+    last_id  bigint;
+BEGIN
+    -- Before anybody is kept waiting, and again behind the locks.
+    PERFORM @extschema@.outbox_refuse_held(partition);
+    LOCK TABLE ONLY @extschema@.outbox_messages IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    IF spare IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', spare);
+    END IF;
+    LOCK TABLE ONLY @extschema@.outbox_messages_archive IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+    PERFORM @extschema@.outbox_refuse_held(partition);
+
+    SELECT p.lower_bound, p.upper_bound INTO STRICT place FROM @extschema@.outbox_partitions() p
+     WHERE p.partition = outbox_archive_partition.partition AND NOT p.is_default;
+    EXECUTE format('SELECT min(id), max(id) FROM %s', partition) INTO first_id, last_id;
+    IF first_id IS NULL THEN
+        EXECUTE format('DROP TABLE %s', partition);
+        RETURN 'dropped, because it is empty';
+    END IF;
+    EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '@extschema@.outbox_messages'::regclass, partition);
+    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                   '@extschema@.outbox_messages_archive'::regclass, partition, place.lower_bound, place.upper_bound);
+    INSERT INTO @extschema@.outbox_archived_partitions (partition, lower_bound, upper_bound, first_id, last_id)
+    SELECT c.relname, place.lower_bound, place.upper_bound, first_id, last_id FROM pg_class c WHERE c.oid = partition;
+    RETURN 'archived';
+END $$;
+COMMENT ON FUNCTION outbox_archive_partition(regclass)
+IS 'internal: moves a partition from the log to the archive, or drops it if it is empty; or raises an error that says why not';
+
+CREATE FUNCTION outbox_drop_partition(partition regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_held(partition);
+    LOCK TABLE ONLY @extschema@.outbox_messages_archive IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    PERFORM @extschema@.outbox_refuse_held(partition);
+    DELETE FROM @extschema@.outbox_archived_partitions a USING pg_class c
+     WHERE c.oid = outbox_drop_partition.partition AND a.partition = c.relname;
+    EXECUTE format('DROP TABLE %s', partition);
+END $$;
+COMMENT ON FUNCTION outbox_drop_partition(regclass)
+IS 'internal: drops a partition of the archive, or raises an error that says why not';
+
+CREATE FUNCTION outbox_is_stored(partition regclass) RETURNS boolean
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT EXISTS (SELECT FROM @extschema@.outbox_cold_files f JOIN pg_class c ON c.relname = f.partition
+                    WHERE c.oid = outbox_is_stored.partition AND f.stored_at IS NOT NULL)
+$$;
+COMMENT ON FUNCTION outbox_is_stored(regclass)
+IS 'internal: is what is in this partition in cold storage?';
+
+-- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
+-- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
+CREATE FUNCTION outbox_move_strays() RETURNS TABLE (partition regclass, events bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
+DECLARE
+    spare   CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p WHERE p.is_default);
+    schema  CONSTANT name := @extschema@.outbox_schema_of('outbox');
+    place   record;
+    start   timestamptz;
+    own     text;
+    is_over boolean;
+BEGIN
+    IF @extschema@.outbox_default_holds_events() IS NOT TRUE THEN
+        RETURN;
+    END IF;
+    SELECT * INTO place FROM @extschema@.outbox_partition_width();
+    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s ORDER BY 1', place.unit, spare) LOOP
+        own := format('%I.%I', schema, 'outbox_messages_p' || to_char(start, place.suffix));
+        -- A time that was archived, and that the clock has come back to.
+        CONTINUE WHEN to_regclass(own) IS NOT NULL;
+        is_over := start + place.width <= clock_timestamp();
+        IF NOT is_over THEN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
+        END IF;
+        EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL)', own, '@extschema@.outbox_messages_template'::regclass);
+        EXECUTE format('WITH moved AS (DELETE FROM %s WHERE occurred_at >= %L AND occurred_at < %L RETURNING *)'
+                       ' INSERT INTO %s SELECT * FROM moved', spare, start, start + place.width, own);
+        GET DIAGNOSTICS events = ROW_COUNT;
+        IF is_over THEN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
+        END IF;
+        EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                       '@extschema@.outbox_messages'::regclass, own, start, start + place.width);
+        partition := own::regclass;
+        PERFORM @extschema@.outbox_dress_partition(partition);
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_move_strays()
+IS 'internal: moves events from the default partition to partitions of their own';
+
+-- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
+CREATE FUNCTION outbox_prune_batches(max_batches integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    cutoff  CONSTANT timestamptz := clock_timestamp() - @extschema@.outbox_setting('outbox.delivery_retention');
+    reader  integer;
+    newest  @extschema@.outbox_batches;
+    removed integer;
+    total   integer := 0;
+BEGIN
+    FOR reader IN SELECT c.consumer_id FROM @extschema@.outbox_consumers c ORDER BY 1 LOOP
+        SELECT * INTO newest FROM @extschema@.outbox_batches b WHERE b.consumer_id = reader ORDER BY b.token DESC LIMIT 1;
+        CONTINUE WHEN NOT FOUND;
+        WITH old AS (
+            SELECT b.token FROM (SELECT o.token FROM @extschema@.outbox_batches o
+                                  WHERE o.consumer_id = reader AND o.token < newest.token
+                                  ORDER BY o.token LIMIT max_batches - total) b
+              LEFT JOIN @extschema@.outbox_leases l ON l.token = b.token
+             WHERE b.token <> ALL (coalesce(newest.open_tokens, '{}'))
+               AND coalesce(l.acked_at, l.claimed_at, '-infinity') < cutoff),
+        leases AS (DELETE FROM @extschema@.outbox_leases l USING old WHERE l.token = old.token)
+        DELETE FROM @extschema@.outbox_batches b USING old WHERE b.consumer_id = reader AND b.token = old.token;
+        GET DIAGNOSTICS removed = ROW_COUNT;
+        total := total + removed;
+        EXIT WHEN total >= max_batches;
+    END LOOP;
+    RETURN total;
+END $$;
+COMMENT ON FUNCTION outbox_prune_batches(integer)
+IS 'internal: removes the record of old deliveries, no more than so many batches; returns how many';
+
+-- No index on the time: every enqueue with a key would pay for it. A part of the table is looked through instead,
+-- from any place on, and over time that is all of it.
+CREATE FUNCTION outbox_sweep(swept regclass, condition text, max_blocks integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    blocks  CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
+    start   CONSTANT bigint := floor(random() * greatest(blocks - max_blocks + 1, 1));
+    removed integer;
+BEGIN
+    EXECUTE format('DELETE FROM %s WHERE ctid >= %L AND ctid < %L AND %s', swept, format('(%s,0)', start),
+                   format('(%s,0)', start + max_blocks), condition);
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    RETURN removed;
+END $$;
+COMMENT ON FUNCTION outbox_sweep(regclass, text, integer)
+IS 'internal: removes what a condition is true of, from so many blocks of a table; returns how many rows';
+
+CREATE FUNCTION outbox_prune_dedup_keys(max_blocks integer) RETURNS integer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT @extschema@.outbox_sweep('@extschema@.outbox_dedup_keys', 'expires_at <= clock_timestamp()', max_blocks)
+$$;
+COMMENT ON FUNCTION outbox_prune_dedup_keys(integer)
+IS 'internal: removes dedup keys that have expired, from so many blocks; returns how many';
+
+CREATE FUNCTION outbox_prune_inbox(max_blocks integer) RETURNS integer
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT @extschema@.outbox_sweep('@extschema@.outbox_inbox',
+               format('accepted_at <= %L', clock_timestamp() - @extschema@.outbox_setting('outbox.inbox_retention')), max_blocks)
+$$;
+COMMENT ON FUNCTION outbox_prune_inbox(integer)
+IS 'internal: removes entries of the inbox that are old, from so many blocks; returns how many';
+
+-- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
+CREATE FUNCTION outbox_step_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM @extschema@.outbox_partitions() p);
+    count  bigint;
+BEGIN
+    done := true;
+    again := false;
+    PERFORM @extschema@.outbox_guard_partman();
+    FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays() s LOOP
+        detail := format('made for %s events from the default partition', count);
+        RETURN NEXT;
+    END LOOP;
+    PERFORM @extschema@.outbox_setup();
+    FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions() p
+                   WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
+        detail := 'made';
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_partitions()
+IS 'internal: makes partitions ahead, and empties the default';
+
+-- Locks stay until the end of the transaction, so one that has archived for some milliseconds goes no further.
+CREATE FUNCTION outbox_step_archive(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    due     regclass;
+    lagging text;
+    locked  timestamptz;
+BEGIN
+    FOR due IN SELECT d.partition FROM @extschema@.outbox_due_partitions() d LOOP
+        object := due;
+        done := false;
+        again := locked IS NOT NULL AND clock_timestamp() - locked > '20 ms';
+        IF again THEN
+            detail := 'waits for its turn';
+            RETURN NEXT;
+            RETURN;
+        END IF;
+        FOR lagging IN SELECT c.name FROM @extschema@.outbox_holders(due) h
+                         JOIN @extschema@.outbox_consumers c USING (consumer_id) LOOP
+            again := @extschema@.outbox_catch_up(lagging) OR again;
+        END LOOP;
+        BEGIN
+            detail := @extschema@.outbox_archive_partition(due);
+            locked := coalesce(locked, clock_timestamp());
+            done := true;
+            again := false;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                detail := 'stays, because the log is in use';
+                again := true;
+            WHEN object_in_use THEN
+                detail := SQLERRM;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_archive()
+IS 'internal: archives partitions of the log that are due';
+
+CREATE FUNCTION outbox_step_export(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    next regclass;
+BEGIN
+    IF NOT @extschema@.outbox_has_cold_storage() THEN
+        RETURN;
+    END IF;
+    SELECT e.partition INTO next FROM @extschema@.outbox_expired_partitions() e
+     WHERE NOT e.restored AND NOT EXISTS (SELECT FROM @extschema@.outbox_holders(e.partition))
+       AND NOT EXISTS (SELECT FROM @extschema@.outbox_cold_files f JOIN pg_class c ON c.relname = f.partition
+                        WHERE c.oid = e.partition)
+     LIMIT 1;
+    IF FOUND THEN
+        object := next;
+        detail := 'exported to ' || @extschema@.outbox_export_partition(next);
+        done := true;
+        again := true;
+        RETURN NEXT;
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_step_export()
+IS 'internal: exports a partition of the archive whose time is over';
+
+CREATE FUNCTION outbox_step_drop(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    expired record;
+BEGIN
+    FOR expired IN SELECT e.partition, e.restored FROM @extschema@.outbox_expired_partitions() e LOOP
+        object := expired.partition;
+        done := false;
+        again := false;
+        BEGIN
+            IF @extschema@.outbox_has_cold_storage() AND NOT expired.restored
+               AND NOT @extschema@.outbox_is_stored(expired.partition) THEN
+                detail := 'stays until it is in cold storage';
+            ELSE
+                PERFORM @extschema@.outbox_drop_partition(expired.partition);
+                detail := 'dropped';
+                done := true;
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                detail := 'stays, because the archive is in use';
+                again := true;
+            WHEN object_in_use THEN
+                detail := SQLERRM;
+        END;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_drop()
+IS 'internal: drops partitions of the archive whose time is over';
+
+CREATE FUNCTION outbox_step_cold_files(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    done := true;
+    again := false;
+    detail := 'removed from cold storage';
+    FOR object IN SELECT f.file FROM @extschema@.outbox_cold_files f
+                   WHERE f.upper_bound <= clock_timestamp() - @extschema@.outbox_setting('outbox.cold_retention')
+                     AND f.stored_at IS NOT NULL ORDER BY f.upper_bound LOOP
+        PERFORM @extschema@.outbox_remove_cold_file(object);
+        DELETE FROM @extschema@.outbox_cold_files f WHERE f.file = object;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_cold_files()
+IS 'internal: removes files from cold storage whose time is over';
+
+CREATE FUNCTION outbox_step_prune(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- What one transaction does at most: some tenths of a second.
+    max_rows   CONSTANT integer := 10000;
+    max_blocks CONSTANT integer := 10000;
+    pruned     record;
+BEGIN
+    FOR pruned IN
+        SELECT 'outbox_batches' AS name, @extschema@.outbox_prune_batches(max_rows) AS count, max_rows AS most
+        UNION ALL SELECT 'idempotency_keys', @extschema@.idempotency_expire(max_rows), max_rows
+        UNION ALL SELECT 'outbox_dedup_keys', @extschema@.outbox_prune_dedup_keys(max_blocks), NULL
+        UNION ALL SELECT 'outbox_inbox', @extschema@.outbox_prune_inbox(max_blocks), NULL
+    LOOP
+        CONTINUE WHEN pruned.count = 0;
+        object := pruned.name;
+        detail := format('%s removed', pruned.count);
+        done := true;
+        again := pruned.count >= pruned.most IS TRUE;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_prune()
+IS 'internal: removes some of what is old from the plain tables';
+
+CREATE FUNCTION outbox_steps() RETURNS SETOF text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT unnest('{partitions,prune,cold_files,export,archive,drop}'::text[])
+$$;
+COMMENT ON FUNCTION outbox_steps()
+IS 'internal: the steps of maintenance in their order, those with strong locks last';
+
+CREATE FUNCTION outbox_run_step(step text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', @extschema@.outbox_schema_of('outbox'), 'outbox_step_' || step);
+END $$;
+COMMENT ON FUNCTION outbox_run_step(text)
+IS 'internal: one step of maintenance: what it did and could not do, and whether there is more to do at once';
+
+-- A step that fails changes nothing, and keeps no other from being taken.
+CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT done boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    INSERT INTO @extschema@.outbox_home SELECT WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_home);
+    FOR step IN SELECT @extschema@.outbox_steps() LOOP
+        BEGIN
+            FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM @extschema@.outbox_run_step(step) s LOOP
+                RETURN NEXT;
+            END LOOP;
+        EXCEPTION WHEN others THEN
+            object := NULL;
+            detail := SQLERRM;
+            done := false;
+            RETURN NEXT;
+        END;
+    END LOOP;
+    step := 'export';
+    done := false;
+    detail := 'waits for outbox.archive_command, which the worker runs';
+    FOR object IN SELECT f.file FROM @extschema@.outbox_cold_files f WHERE f.stored_at IS NULL LOOP
+        PERFORM @extschema@.outbox_call_maintenance();
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_maintain()
+IS 'makes partitions, archives, drops and prunes what is due, as the worker does; returns what it did and what it could not do';
+
+CREATE FUNCTION outbox_call_maintenance() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_call_maintenance';
+COMMENT ON FUNCTION outbox_call_maintenance()
+IS 'internal: has a worker do maintenance as soon as this transaction has committed';
+
+CREATE FUNCTION outbox_has_cold_storage() RETURNS boolean
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_has_cold_storage';
+COMMENT ON FUNCTION outbox_has_cold_storage()
+IS 'internal: do partitions have to be exported before they are dropped?';
+
+CREATE FUNCTION outbox_export_partition(partition regclass) RETURNS text
+LANGUAGE c VOLATILE STRICT SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS 'MODULE_PATHNAME', 'outbox_export_partition';
+COMMENT ON FUNCTION outbox_export_partition(regclass)
+IS 'internal: writes a partition of the archive to a file in outbox.cold_storage_dir; returns its name';
+
+CREATE FUNCTION outbox_remove_cold_file(file text) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_remove_cold_file';
+COMMENT ON FUNCTION outbox_remove_cold_file(text)
+IS 'internal: removes a file from outbox.cold_storage_dir, if it is there';
+
+CREATE FUNCTION outbox_read_cold_file(file text) RETURNS SETOF text
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_read_cold_file';
+COMMENT ON FUNCTION outbox_read_cold_file(text)
+IS 'internal: the lines of a file in outbox.cold_storage_dir';
+
+-- The file's name says what it is. Its rows come back with xid and id as they were: consumers that have passed them
+-- stay behind them, and outbox_seek() makes one read them again.
+CREATE FUNCTION outbox_restore_partition(file text) RETURNS regclass
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+DECLARE
+    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]+)\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)\.ndjson\.zst$');
+    own   CONSTANT text := format('%I.%I', @extschema@.outbox_schema_of('outbox'), parts[1]);
+    first_id bigint;
+    last_id  bigint;
+BEGIN
+    IF file IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'file must not be NULL';
+    ELSIF parts IS NULL THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'file must be the name of an exported partition',
+            HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.ndjson.zst;'
+                   ' outbox_cold_files has them.';
+    ELSIF to_regclass(own) IS NOT NULL THEN
+        RAISE duplicate_table USING
+            MESSAGE = format('partition %s exists already', parts[1]),
+            HINT = 'Its events can be read where they are.';
+    END IF;
+    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
+                   ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
+                   own, '@extschema@.outbox_messages_template'::regclass, parts[2]::timestamptz, parts[3]::timestamptz);
+    EXECUTE format('INSERT INTO %1$s SELECT r.* FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
+                   own, '@extschema@.outbox_read_cold_file($1)') USING file;
+    EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;
+    IF last_id > @extschema@.outbox_last_id() THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('the file has ids up to %s, and this log has come to %s', last_id, @extschema@.outbox_last_id()),
+            HINT = 'It is from another database. Only a copy of that one can take it back.';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                   '@extschema@.outbox_messages_archive'::regclass, own, parts[2]::timestamptz, parts[3]::timestamptz);
+    INSERT INTO @extschema@.outbox_archived_partitions (partition, lower_bound, upper_bound, first_id, last_id, restored_at)
+    VALUES (parts[1], parts[2]::timestamptz, parts[3]::timestamptz, first_id, last_id, clock_timestamp());
+    RETURN own::regclass;
+END $$;
+COMMENT ON FUNCTION outbox_restore_partition(text)
+IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
+
+----------------------------------------------------------------------------------------------------
 -- Status
 ----------------------------------------------------------------------------------------------------
 
@@ -1489,6 +2171,8 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     relay       record;
     intruders   text;
+    guarded     boolean;
+    held        record;
     partitions  int;
     last_bound  timestamptz;
     has_default boolean;
@@ -1504,11 +2188,15 @@ BEGIN
 
     component := 'pg_partman';
     intruders := @extschema@.outbox_partman_intruders();
-    ok := intruders IS NULL;
+    guarded := @extschema@.outbox_is_partman_guarded();
+    ok := intruders IS NULL AND guarded;
     SELECT 'version ' || extversion || coalesce(', in a schema that is open to ' || intruders, '')
+           || CASE WHEN guarded THEN '' ELSE ', which could drop partitions of the log by their age' END
       INTO detail FROM pg_extension WHERE extname = 'pg_partman';
-    hint := CASE WHEN NOT ok THEN 'No partitions are made while others could slip functions of their'
-                                  ' own under pg_partman''s. Its schema must be a superuser''s alone.' END;
+    hint := CASE WHEN intruders IS NOT NULL
+                     THEN 'No partitions are made while others could slip functions of their'
+                          ' own under pg_partman''s. Its schema must be a superuser''s alone.'
+                 WHEN NOT guarded THEN 'Run SELECT outbox_maintain().' END;
     RETURN NEXT;
 
     component := 'preload';
@@ -1555,6 +2243,40 @@ BEGIN
                                  ' cannot be made.' END;
     RETURN NEXT;
 
+    component := 'maintenance';
+    SELECT min(h.since) INTO since FROM @extschema@.outbox_home h;
+    ok := since IS NOT NULL OR partitions = 0;
+    detail := CASE WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
+    hint := CASE WHEN NOT ok THEN 'Once the restore is complete, run SELECT outbox_maintain().' END;
+    RETURN NEXT;
+
+    component := 'archive';
+    SELECT count(DISTINCT h.partition) AS count, min(h.since) AS since,
+           pg_size_pretty(sum(h.bytes) FILTER (WHERE h.first)) AS size,
+           string_agg(DISTINCT format('%s (%s)', h.consumer, h.reason), ', ') AS holders
+      INTO held
+      FROM (SELECT *, row_number() OVER (PARTITION BY x.partition) = 1 AS first FROM @extschema@.outbox_held_partitions() x) h;
+    ok := held.count = 0;
+    SELECT format('%s partitions', count(*)) INTO detail FROM @extschema@.outbox_archived_partitions;
+    IF NOT ok THEN
+        detail := format('%s partitions of %s should have been archived or dropped, the first at %s; held back by %s',
+                         held.count, held.size, held.since, held.holders);
+        hint := 'Let those consumers read on, or drop them: nothing goes before it was delivered.';
+    ELSE
+        hint := NULL;
+    END IF;
+    RETURN NEXT;
+
+    component := 'cold storage';
+    SELECT count(*), min(exported_at) INTO overdue, since FROM @extschema@.outbox_cold_files WHERE stored_at IS NULL;
+    ok := overdue = 0;
+    SELECT CASE WHEN NOT @extschema@.outbox_has_cold_storage() THEN 'none'
+                WHEN ok THEN format('%s files', count(*))
+                ELSE format('%s files wait for outbox.archive_command, the oldest since %s', overdue, since) END
+      INTO detail FROM @extschema@.outbox_cold_files;
+    hint := CASE WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
+    RETURN NEXT;
+
     component := 'scheduled';
     SELECT count(*), min(available_at) INTO overdue, since FROM @extschema@.outbox_scheduled
      WHERE available_at <= clock_timestamp();
@@ -1587,7 +2309,8 @@ DECLARE
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
         WHEN 'admin' THEN
-            '{idempotency_required, idempotency_expire, outbox_setup, outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+            '{idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
+              outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
@@ -1697,6 +2420,7 @@ BEGIN
             EXECUTE format('REVOKE ALL ON TABLE %s FROM PUBLIC', member.objid::regclass);
         END IF;
     END LOOP;
+    PERFORM @extschema@.outbox_guard_partman();
     intruders := @extschema@.outbox_partman_intruders();
     IF intruders IS NOT NULL THEN
         RAISE WARNING USING
@@ -1711,6 +2435,8 @@ END $$;
 ----------------------------------------------------------------------------------------------------
 
 SELECT pg_catalog.pg_extension_config_dump('outbox_messages_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_archived_partitions', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_cold_files', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_dedup_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_scheduled', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_consumers_id_seq', '');

@@ -264,14 +264,6 @@ bool remove_key(const KeyName& name, int64 token)
     return changed > 0;
 }
 
-int remove_expired_keys(int max_keys)
-{
-    static constinit pg::Statement remove{"SELECT @schema@.idempotency_expire($1)", {INT4OID}};
-    const Datum values[] = {Int32GetDatum(max_keys)};
-    remove.execute_now(values);
-    return DatumGetInt32(pg::Row(0).get(1));
-}
-
 bool is_key_required(Datum scope)
 {
     std::optional<bool> required;

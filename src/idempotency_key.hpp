@@ -66,9 +66,6 @@ void overwrite_key(const Attempt& attempt);
 bool finish_key(const KeyName& name, int64 token, const Answer& answer);
 bool remove_key(const KeyName& name, int64 token);
 
-// No more than so many; returns how many. Call inside pg::as_owner().
-int remove_expired_keys(int max_keys);
-
 // Is a key demanded of everybody in this scope?
 bool is_key_required(Datum scope);
 

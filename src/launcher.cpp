@@ -34,6 +34,10 @@ constexpr int64 first_pause = second / 10;
 constexpr int64 longest_pause = 60 * second;
 constexpr int64 pause_without_slot = 10 * second;
 
+// Maintenance can be long, and is nobody's hurry.
+constexpr int most_maintenance = 2; // at once
+constexpr int64 pause_after_refusal = 10 * second;
+
 // Somebody tells of every change; this is for what nobody could tell.
 constexpr int64 idle_pause = 60 * second;
 
@@ -49,6 +53,8 @@ struct Database {
     TimestampTz started_at;
     TimestampTz not_before;
     int failures;
+    BackgroundWorkerHandle* maintenance; // that was started, and has not been seen to end
+    TimestampTz next_maintenance;
 };
 
 // All of them, in memory of the process. Few enough to look through.
@@ -115,15 +121,18 @@ void look_at_databases()
     CommitTransactionCommand();
 }
 
-bool is_running(Database& database)
+bool is_alive(BackgroundWorkerHandle* handle)
 {
-    if (database.post >= 0 && pg::is_taken(database.post))
-        return true;
-    if (database.handle == nullptr)
+    if (handle == nullptr)
         return false;
     pid_t pid;
-    const BgwHandleStatus status = GetBackgroundWorkerPid(database.handle, &pid);
+    const BgwHandleStatus status = GetBackgroundWorkerPid(handle, &pid);
     return status == BGWH_STARTED || status == BGWH_NOT_YET_STARTED;
+}
+
+bool is_running(const Database& database)
+{
+    return (database.post >= 0 && pg::is_taken(database.post)) || is_alive(database.handle);
 }
 
 // Its relay has ended. When is it to be started again?
@@ -153,7 +162,7 @@ void note_end(Database& database, TimestampTz now)
     }
 }
 
-BackgroundWorker relay_of(const Database& database)
+BackgroundWorker worker_for(const Database& database, const char* function, const char* type)
 {
     BackgroundWorker worker = {};
     worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
@@ -162,11 +171,18 @@ BackgroundWorker relay_of(const Database& database)
     worker.bgw_main_arg = Int32GetDatum(database.post);
     worker.bgw_notify_pid = MyProcPid;
     strlcpy(worker.bgw_library_name, "outbox", sizeof(worker.bgw_library_name));
-    strlcpy(worker.bgw_function_name, "outbox_relay_main", sizeof(worker.bgw_function_name));
-    strlcpy(worker.bgw_type, "outbox relay", sizeof(worker.bgw_type));
-    snprintf(worker.bgw_name, sizeof(worker.bgw_name), "outbox relay for database %s",
-             database.name);
+    strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
+    strlcpy(worker.bgw_type, type, sizeof(worker.bgw_type));
+    snprintf(worker.bgw_name, sizeof(worker.bgw_name), "%s for database %s", type, database.name);
     return worker;
+}
+
+bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
+{
+    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+    const bool registered = RegisterDynamicBackgroundWorker(&worker, handle);
+    MemoryContextSwitchTo(before);
+    return registered;
 }
 
 void start(Database& database, TimestampTz now)
@@ -178,11 +194,8 @@ void start(Database& database, TimestampTz now)
         database.not_before = now + idle_pause;
         return;
     }
-    BackgroundWorker worker = relay_of(database);
-    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
-    const bool registered = RegisterDynamicBackgroundWorker(&worker, &database.handle);
-    MemoryContextSwitchTo(before);
-    if (!registered) {
+    BackgroundWorker worker = worker_for(database, "outbox_relay_main", "outbox relay");
+    if (!register_worker(worker, &database.handle)) {
         if (pg::vacancy_of(database.post) != pg::Vacancy::no_worker_slot)
             ereport(WARNING, (errmsg("outbox: no relay for database \"%s\": no worker slot is free",
                                      database.name),
@@ -197,12 +210,48 @@ void start(Database& database, TimestampTz now)
     database.started_at = now;
 }
 
+int count_maintenance()
+{
+    int count = 0;
+    for (int i = 0; i < databases.count; ++i)
+        count += databases.all[i].maintenance != nullptr;
+    return count;
+}
+
+// Maintenance of a database that is served, if it is due. Returns when the next one is.
+TimestampTz see_to_maintenance(Database& database, TimestampTz now)
+{
+    if (database.maintenance != nullptr) {
+        if (is_alive(database.maintenance))
+            return DT_NOEND; // its end wakes us
+        pfree(database.maintenance);
+        database.maintenance = nullptr;
+    }
+    if (!pg::is_taken(database.post) || pg::is_held(database.oid))
+        return DT_NOEND;
+    if (pg::take_maintenance_call(database.post))
+        database.next_maintenance = now;
+    // The interval may have been shortened, and the clock set back.
+    database.next_maintenance =
+        Min(database.next_maintenance, now + settings::maintenance_interval * second);
+    if (now < database.next_maintenance)
+        return database.next_maintenance;
+    if (count_maintenance() >= most_maintenance)
+        return DT_NOEND;
+    BackgroundWorker worker = worker_for(database, "outbox_maintenance_main", "outbox maintenance");
+    if (!register_worker(worker, &database.maintenance)) {
+        database.maintenance = nullptr;
+        return database.next_maintenance = now + pause_after_refusal;
+    }
+    return database.next_maintenance = now + settings::maintenance_interval * second;
+}
+
 // One step for one database. Returns when the next one is to be taken.
 TimestampTz step(Database& database, TimestampTz now)
 {
     if (is_running(database)) {
         database.active = true;
-        return DT_NOEND;
+        return see_to_maintenance(database, now);
     }
     if (database.active)
         note_end(database, now);

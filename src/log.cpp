@@ -16,6 +16,9 @@ namespace outbox {
 
 namespace {
 
+// Says what the partition's bounds say, and those have led the row here.
+constexpr const char* partition_check = "outbox_bounds";
+
 // What else could be demanded of a row is demanded of every event anyway.
 bool has_expected_shape(Relation relation)
 {
@@ -41,7 +44,7 @@ bool takes_rows_directly(Relation log, Relation partition)
     const uint64 generation = pg::catalog_generation();
     known_answer = log->trigdesc == nullptr && log->rd_rules == nullptr &&
                    !log->rd_rel->relforcerowsecurity && has_expected_shape(partition) &&
-                   pg::is_plain(partition);
+                   pg::is_plain(partition, partition_check);
     known_partition = oid;
     known_generation = generation;
     return known_answer;

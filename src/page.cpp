@@ -4,11 +4,11 @@
 
 namespace outbox {
 
-View open_view()
+View open_view(Id above)
 {
     for (;;) {
         View view;
-        view.log = open_log_for_reading();
+        view.log = open_log_for_reading(above);
         pg::pause_at("log");
         view.moment = pg::take_moment();
         if (is_complete(view.log))

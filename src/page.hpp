@@ -27,7 +27,8 @@ struct View {
     pg::Moment moment;
 };
 
-View open_view();
+// With what the archive has above this id.
+View open_view(Id above);
 void close_view(View& view);
 
 // Fixes the cursor's next target as of this moment, if it has none.
@@ -44,7 +45,7 @@ Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 b
 {
     Page page;
     const auto goes_on = [&] { return page.taken < limit && page.examined < budget; };
-    View view = open_view();
+    View view = open_view(cursor.read_upto());
     // At most twice: the rest of an older target, and if nothing is left of that, the newest.
     for (bool newest = false; !newest && page.taken == 0 && goes_on();) {
         newest = !cursor.target;

@@ -1,5 +1,6 @@
 #include "read.hpp"
 
+#include "archived.hpp"
 #include "pg/catalog.hpp"
 #include "pg/index.hpp"
 
@@ -225,26 +226,31 @@ pg::Growing<Running> find_present(const LogPartition& partition, Relation index,
     return present;
 }
 
-// What the transaction has written behind cursor.last_id. A run that begins before that may reach
-// beyond it.
+// What the transaction has written with after < id <= upto. A run that begins before that may reach
+// into it.
 Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
-                         const Running& transaction, const Cursor& cursor)
+                         const Running& transaction, Id after, Id upto)
 {
     Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
     auto* runs = static_cast<RunScan*>(palloc0(sizeof(RunScan)));
     runs->index = index_open(index, NoLock);
     runs->first = table_slot_create(partition.table, nullptr);
     runs->scan = pg::begin_index_scan(partition.table, runs->index, snapshot, 3);
-    runs->after = Max(transaction.above, cursor.last_id);
+    runs->after = Max(transaction.above, after);
     ScanKeyData keys[3];
     make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
              FullTransactionIdGetDatum(FullTransactionIdFromU64(transaction.from)));
     make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
-             Int64GetDatum(Max(transaction.above, cursor.last_id - append_chunk)));
-    make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(cursor.passed.seq));
+             Int64GetDatum(Max(transaction.above, after - append_chunk)));
+    make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
     index_rescan(runs->scan, keys, 3, nullptr, 0);
     scanner.runs = runs;
     return scanner;
+}
+
+void open_partition(OpenLog& log, Oid partition)
+{
+    log.partitions.push({table_open(partition, AccessShareLock), LogPartition::unknown, {}});
 }
 
 void close_partitions(OpenLog& log)
@@ -260,7 +266,7 @@ bool is_complete(const OpenLog& log)
 {
     AcceptInvalidationMessages();
     const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
-    if (description->nparts != static_cast<int>(log.partitions.size()))
+    if (description->nparts != static_cast<int>(log.hot))
         return false;
     for (int i = 0; i < description->nparts; ++i)
         if (description->oids[i] != RelationGetRelid(log.partitions[i].table))
@@ -268,25 +274,42 @@ bool is_complete(const OpenLog& log)
     return true;
 }
 
-OpenLog open_log_for_reading()
+OpenLog open_log_for_reading(Id above)
 {
-    OpenLog log;
+    OpenLog log = {};
     log.log = table_open(pg::objects().log, AccessShareLock);
     // While this one waits for a lock, a partition may come that takes over rows of the default.
     do {
         close_partitions(log);
         const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
         for (int i = 0; i < description->nparts; ++i)
-            log.partitions.push(
-                {table_open(description->oids[i], AccessShareLock), LogPartition::unknown, {}});
+            open_partition(log, description->oids[i]);
+        log.hot = log.partitions.size();
     } while (!is_complete(log));
+
+    // What has left the log is in the archive by now: none leaves while the log is locked.
+    if (is_archived_above(above)) {
+        log.archive = table_open(pg::objects().archive, AccessShareLock);
+        for (const Oid partition : archived_above(above))
+            open_partition(log, partition);
+    }
+    return log;
+}
+
+OpenLog open_partition_for_reading(Oid partition)
+{
+    OpenLog log = {};
+    open_partition(log, partition);
     return log;
 }
 
 void close_log(OpenLog& log)
 {
     close_partitions(log);
-    table_close(log.log, NoLock);
+    if (log.archive != nullptr)
+        table_close(log.archive, NoLock);
+    if (log.log != nullptr)
+        table_close(log.log, NoLock);
 }
 
 const Message* MergedScan::next()
@@ -328,12 +351,23 @@ StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& curs
     ended.set_size(find_ended(cursor.passed, *cursor.target, ended.data()));
     if (ended.empty())
         return;
+    add_transactions(log, snapshot, ended.view(), cursor.last_id, cursor.passed.seq);
+}
+
+ExceptionScan::ExceptionScan(OpenLog& log, Snapshot snapshot, const Position& position)
+{
+    add_transactions(log, snapshot, position.running, 0, position.seq);
+}
+
+void TransactionScan::add_transactions(OpenLog& log, Snapshot snapshot,
+                                       std::span<const Running> transactions, Id after, Id upto)
+{
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
         const Relation index = open_index_on_xid(partition);
-        for (const Running& one : find_present(partition, index, snapshot, ended.view()))
-            add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, cursor));
+        for (const Running& one : find_present(partition, index, snapshot, transactions))
+            add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, after, upto));
         index_close(index, NoLock);
     }
 }
@@ -365,9 +399,23 @@ IdScan::IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids)
     }
 }
 
+bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+{
+    const auto finds = [&](MergedScan&& scan) {
+        const Message* message = scan.next();
+        while (message != nullptr && cursor.has_passed(message->xid(), message->id()))
+            message = scan.next();
+        scan.close();
+        return message != nullptr;
+    };
+    return finds(RangeScan(log, snapshot, cursor.read_upto(), no_end)) ||
+           finds(ExceptionScan(log, snapshot, cursor.passed)) ||
+           (cursor.target && finds(ExceptionScan(log, snapshot, *cursor.target)));
+}
+
 TargetScan::TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
     : cursor_(cursor), stragglers_(log, snapshot, cursor),
-      rest_(log, snapshot, Max(cursor.last_id, cursor.passed.seq), cursor.target->seq)
+      rest_(log, snapshot, cursor.read_upto(), cursor.target->seq)
 {}
 
 const Message* TargetScan::next()

@@ -32,13 +32,19 @@ struct LogPartition {
 
 struct OpenLog {
     Relation log;
+    Relation archive; // nullptr: not needed
     pg::Growing<LogPartition> partitions;
+    std::size_t hot; // how many of them are the log's; the rest is the archive's
 };
 
-// Locks the log and its partitions until the end of the transaction. A snapshot taken before that
-// could miss rows of a partition that was detached meanwhile.
-OpenLog open_log_for_reading();
+// Locks the log and its partitions until the end of the transaction, and with them what the archive
+// has of ids above this one. A snapshot taken before that could miss rows of a partition that was
+// detached meanwhile. Inside pg::as_owner().
+OpenLog open_log_for_reading(Id above);
 void close_log(OpenLog& log);
+
+// The same with a single partition in it, of log or archive.
+OpenLog open_partition_for_reading(Oid partition);
 
 // Has no partition come since the log was opened? To be asked after a snapshot was taken: rows may
 // be visible in it that stand in a partition which nobody looks into.
@@ -88,11 +94,25 @@ private:
     Message message_;
 };
 
+// The rows that given transactions have written.
+class TransactionScan : public MergedScan {
+protected:
+    // With after < id <= upto, and above what is said of each.
+    void add_transactions(OpenLog& log, Snapshot snapshot, std::span<const Running> transactions,
+                          Id after, Id upto);
+};
+
 // What was running when `cursor.passed` was taken, has ended at `cursor.target`, and lies between
 // cursor.last_id and cursor.passed.seq.
-class StragglerScan : public MergedScan {
+class StragglerScan : public TransactionScan {
 public:
     StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
+};
+
+// The rows up to the position that were its exceptions.
+class ExceptionScan : public TransactionScan {
+public:
+    ExceptionScan(OpenLog& log, Snapshot snapshot, const Position& position);
 };
 
 // The rows with from < id <= upto.
@@ -112,7 +132,9 @@ public:
 template <typename Visit>
 void visit_messages(IdRanges ids, Visit&& visit)
 {
-    OpenLog log = open_log_for_reading();
+    if (ids.empty())
+        return;
+    OpenLog log = open_log_for_reading(ids.front().from - 1);
     const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
     IdScan scan(log, snapshot, ids);
     const Message* message = scan.next();
@@ -122,6 +144,9 @@ void visit_messages(IdRanges ids, Visit&& visit)
     UnregisterSnapshot(snapshot);
     close_log(log);
 }
+
+// Is there a row that the cursor has not passed?
+bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
 // All that is between cursor.passed and cursor.target, behind cursor.last_id.
 class TargetScan {

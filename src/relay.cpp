@@ -1,7 +1,6 @@
 #include "relay.hpp"
 
 #include "core/error.hpp"
-#include "idempotency_key.hpp"
 #include "notify.hpp"
 #include "pg/guc.hpp"
 #include "pg/log_line.hpp"
@@ -38,10 +37,6 @@ constexpr milliseconds pause_after_error{1000};
 
 // How many scheduled events one transaction moves into the log.
 constexpr int due_at_once = 1000;
-
-// How many expired idempotency keys one transaction removes, and how often it looks.
-constexpr int expired_at_once = 10000;
-constexpr milliseconds between_expiries{60'000};
 
 sink::Secrets load_secrets()
 {
@@ -81,7 +76,6 @@ private:
     std::size_t share() const;
 
     void release_scheduled();
-    void expire_keys();
     void notify();
     void test_sink();
     void begin_test(int32 consumer);
@@ -102,7 +96,6 @@ private:
     bool sinks_changed_ = true;
     TimePoint next_reload_{};
     TimePoint next_scheduled_{};
-    TimePoint next_expiry_{};
     TimePoint next_notify_ = TimePoint::max();
     TimePoint last_notify_{};
     bool extension_is_gone_ = false;
@@ -122,7 +115,6 @@ void Relay::run()
         if (extension_is_gone_)
             break;
         release_scheduled();
-        expire_keys();
         notify();
         test_sink();
         for (const auto& route : routes_)
@@ -305,21 +297,6 @@ void Relay::release_scheduled()
         next_notify_ = now;
 }
 
-// ---- idempotency keys
-
-void Relay::expire_keys()
-{
-    const TimePoint now = Clock::now();
-    if (now < next_expiry_)
-        return;
-    int removed = 0;
-    const auto rollback = pg::in_transaction(
-        "relay: expired idempotency keys", [&] { removed = remove_expired_keys(expired_at_once); });
-    next_expiry_ = removed == expired_at_once ? now : now + between_expiries;
-    if (rollback)
-        pg::log_line(WARNING, "expired idempotency keys stay: " + rollback->message);
-}
-
 // ---- outbox.notify
 
 // Once for all that came within a moment.
@@ -378,7 +355,7 @@ void Relay::begin_test(int32 consumer)
 
 TimePoint Relay::next_turn() const
 {
-    TimePoint next = std::min({next_reload_, next_scheduled_, next_expiry_, next_notify_});
+    TimePoint next = std::min({next_reload_, next_scheduled_, next_notify_});
     for (const auto& route : routes_)
         next = std::min(next, route->next_turn());
     if (test_)

@@ -15,7 +15,9 @@ namespace {
 std::optional<Id> first_since(TimestampTz time)
 {
     static constinit pg::Statement find{
-        "SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1", {TIMESTAMPTZOID}};
+        "SELECT least((SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1),"
+        " (SELECT min(id) FROM @schema@.outbox_messages_archive WHERE occurred_at >= $1))",
+        {TIMESTAMPTZOID}};
     const Datum values[] = {TimestampTzGetDatum(time)};
     find.execute_now(values);
     const auto id = pg::Row(0).find(1);
@@ -29,7 +31,7 @@ Cursor cursor_at(TimestampTz time, const Position& before)
     Cursor cursor;
     if (time == DT_NOBEGIN)
         return cursor;
-    View view = open_view();
+    View view = open_view(PG_INT64_MAX);
     cursor.passed = before;
     set_target(cursor, view.moment);
     pass_target(cursor);

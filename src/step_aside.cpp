@@ -65,12 +65,12 @@ void make_way(Node* command)
     if (const char* name = wanted_database(command)) {
         const Oid database = get_database_oid(name, true);
         if (OidIsValid(database) && pg::owns_database(database))
-            pg::hold_relay(database);
+            pg::hold_workers(database);
     } else if (IsA(command, DropStmt)) {
         auto* drop = reinterpret_cast<DropStmt*>(command);
         if (drop->removeType == OBJECT_EXTENSION && is_our_extension(drop->objects) &&
             pg::owns_database(MyDatabaseId))
-            pg::hold_relay(MyDatabaseId);
+            pg::hold_workers(MyDatabaseId);
     }
 }
 

@@ -47,6 +47,10 @@ struct Cursor {
     // Has the row been handed out, if it was ever visible?
     bool has_passed(Xid xid, Id id) const noexcept;
 
+    // Nothing above has been read. What is below and still to come is not committed yet, or was not
+    // when the cursor passed it.
+    Id read_upto() const noexcept { return target ? std::max(last_id, passed.seq) : passed.seq; }
+
     // Everything up to here is known: nothing at or below it can still come.
     Id known_upto() const noexcept;
 };

@@ -18,11 +18,11 @@ void forget()
 // The callbacks run wherever the server takes in invalidations: they only set flags.
 void relation_changed(Datum, Oid relation)
 {
-    if (relation == InvalidOid || relation == cached.log || relation == cached.log_sequence ||
-        relation == cached.token_sequence || relation == cached.dedup_keys ||
-        relation == cached.consumers || relation == cached.batches || relation == cached.leases ||
-        relation == cached.retries || relation == cached.idempotency_keys ||
-        relation == watched_relation)
+    if (relation == InvalidOid || relation == cached.log || relation == cached.archive ||
+        relation == cached.log_sequence || relation == cached.token_sequence ||
+        relation == cached.dedup_keys || relation == cached.consumers ||
+        relation == cached.batches || relation == cached.leases || relation == cached.retries ||
+        relation == cached.idempotency_keys || relation == watched_relation)
         forget();
 }
 
@@ -75,6 +75,7 @@ std::optional<Objects> find_objects()
     found.schema = schema_of_extension(extension);
     const char* name = get_namespace_name(found.schema);
     found.log = get_relname_relid("outbox_messages", found.schema);
+    found.archive = get_relname_relid("outbox_messages_archive", found.schema);
     found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
     found.token_sequence = get_relname_relid("outbox_token_seq", found.schema);
     found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
@@ -83,10 +84,11 @@ std::optional<Objects> find_objects()
     found.leases = get_relname_relid("outbox_leases", found.schema);
     found.retries = get_relname_relid("outbox_retries", found.schema);
     found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
-    if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.log_sequence) ||
-        !OidIsValid(found.token_sequence) || !OidIsValid(found.dedup_keys) ||
-        !OidIsValid(found.consumers) || !OidIsValid(found.batches) || !OidIsValid(found.leases) ||
-        !OidIsValid(found.retries) || !OidIsValid(found.idempotency_keys))
+    if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
+        !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
+        !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||
+        !OidIsValid(found.batches) || !OidIsValid(found.leases) || !OidIsValid(found.retries) ||
+        !OidIsValid(found.idempotency_keys))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

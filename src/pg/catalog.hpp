@@ -11,6 +11,7 @@ struct Objects {
     Oid schema;
     Oid owner; // of the log; what the extension does for others, it does in this role
     Oid log;
+    Oid archive;
     Oid log_sequence;
     Oid token_sequence;
     Oid dedup_keys;

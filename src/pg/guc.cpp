@@ -30,6 +30,14 @@ bool notify;
 char* secrets_file;
 char* http_allowed_hosts;
 bool http_deny_private;
+int maintenance_interval;
+int hot_retention;
+int archive_retention;
+int cold_retention;
+int delivery_retention;
+int inbox_retention;
+char* cold_storage_dir;
+char* archive_command;
 
 namespace {
 
@@ -124,6 +132,49 @@ void define_for_idempotency()
                              &idempotency_required, true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
+bool check_directory(char** path, void**, GucSource)
+{
+    if (**path == '\0' || is_absolute_path(*path))
+        return true;
+    GUC_check_errdetail("It must be an absolute path.");
+    return false;
+}
+
+// How the tables are kept small. One rule for all, so none of this is a session's to change.
+void define_for_maintenance()
+{
+    constexpr int minute = 60;
+    constexpr int day = 24 * 60 * minute;
+    const auto define = [](const char* name, const char* what, const char* more, int* variable,
+                           int value, int least) {
+        DefineCustomIntVariable(name, what, more, variable, value, least, INT_MAX, PGC_SIGHUP,
+                                GUC_UNIT_S, nullptr, nullptr, nullptr);
+    };
+    define("outbox.maintenance_interval",
+           "How often a worker makes partitions, archives and prunes.",
+           "The first time is when the server starts.", &maintenance_interval, 5 * minute, 1);
+    define("outbox.hot_retention", "How old events are when they leave the log for the archive.",
+           "They do so by whole partitions, and not before every consumer has passed them.",
+           &hot_retention, 7 * day, 0);
+    define("outbox.archive_retention", "How old events are when they leave the archive.",
+           "-1 keeps them for ever.", &archive_retention, 90 * day, -1);
+    define("outbox.cold_retention",
+           "How old events are when their file in cold storage is removed.",
+           "-1 keeps them for ever.", &cold_retention, -1, -1);
+    define("outbox.delivery_retention", "How long the record of settled deliveries is kept.",
+           "It is for people: nothing else needs it.", &delivery_retention, day, 0);
+    define("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
+           "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
+    DefineCustomStringVariable("outbox.cold_storage_dir",
+                               "Where partitions are exported to before they are dropped.",
+                               "Empty: nowhere.", &cold_storage_dir, "", PGC_SIGHUP,
+                               GUC_SUPERUSER_ONLY, check_directory, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.archive_command", "A shell command for each file that was exported.",
+        "%f is its path, %t the table, %d the day. Unless it exits with 0, nothing is dropped.",
+        &archive_command, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
+}
+
 bool (*check_hosts)(const char* list);
 
 bool check_allowed_hosts(char** list, void**, GucSource)
@@ -211,6 +262,7 @@ void define(bool (*hosts)(const char* list))
     define_for_consumers();
     define_for_idempotency();
     define_for_relay();
+    define_for_maintenance();
     pg::define_pauses();
     MarkGUCPrefixReserved("outbox");
 }

@@ -36,6 +36,16 @@ extern char* secrets_file;
 extern char* http_allowed_hosts;
 extern bool http_deny_private;
 
+// What is kept for how long, and where it goes. Seconds; -1: for ever.
+extern int maintenance_interval;
+extern int hot_retention;
+extern int archive_retention;
+extern int cold_retention;
+extern int delivery_retention;
+extern int inbox_retention;
+extern char* cold_storage_dir;
+extern char* archive_command;
+
 // What outbox.tenant_id says; nothing when it is not set.
 std::optional<std::int64_t> tenant_id() noexcept;
 

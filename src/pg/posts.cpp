@@ -2,6 +2,8 @@
 
 #include "pg/shared.hpp"
 
+#include <csignal>
+
 extern "C" {
 #include "port/atomics.h"
 #include "storage/ipc.h"
@@ -19,6 +21,8 @@ struct Post {
     pg_atomic_uint32 pid;      // of the worker; 0: nobody
     pg_atomic_uint32 vacancy;
     pg_atomic_uint32 tasks;
+    pg_atomic_uint32 maintenance_pid;
+    pg_atomic_uint32 maintenance_wanted;
     pg_atomic_uint64 latch; // the worker's: it is in shared memory, at the same address everywhere
     pg_atomic_uint64 interest[TypeSet::word_count];
     pg_atomic_uint64 types[TypeSet::word_count]; // that have come
@@ -47,7 +51,8 @@ void initialize(void* memory)
     for (pg_atomic_uint32& hold : fresh->holds)
         pg_atomic_init_u32(&hold, InvalidOid);
     for (Post& post : fresh->posts) {
-        for (pg_atomic_uint32* word : {&post.database, &post.pid, &post.vacancy, &post.tasks})
+        for (pg_atomic_uint32* word : {&post.database, &post.pid, &post.vacancy, &post.tasks,
+                                       &post.maintenance_pid, &post.maintenance_wanted})
             pg_atomic_init_u32(word, 0);
         pg_atomic_init_u64(&post.latch, 0);
         for (std::size_t i = 0; i < TypeSet::word_count; ++i) {
@@ -105,6 +110,27 @@ void launcher_leaves(int, Datum)
 void worker_leaves(int, Datum post)
 {
     leave_post(DatumGetInt32(post));
+}
+
+void maintenance_ends(int, Datum post)
+{
+    uint32 mine = static_cast<uint32>(MyProcPid);
+    (void)pg_atomic_compare_exchange_u32(&shared->posts[DatumGetInt32(post)].maintenance_pid, &mine,
+                                         0);
+}
+
+// Asks those who work for a database to leave. Is anybody there?
+bool send_away(Oid database)
+{
+    const int post = find_post(database);
+    if (post < 0)
+        return false;
+    Post& one = shared->posts[post];
+    set_latch(&one.latch);
+    const auto maintenance = static_cast<pid_t>(pg_atomic_read_u32(&one.maintenance_pid));
+    if (maintenance != 0)
+        (void)kill(maintenance, SIGTERM);
+    return maintenance != 0 || pg_atomic_read_u32(&one.pid) != 0;
 }
 
 void take_hold(Oid database)
@@ -178,6 +204,25 @@ News take_news()
     return {database, several};
 }
 
+bool take_maintenance_call(int post)
+{
+    return pg_atomic_exchange_u32(&shared->posts[post].maintenance_wanted, 0) != 0;
+}
+
+void take_maintenance(int post)
+{
+    pg_atomic_exchange_u32(&shared->posts[post].maintenance_pid, static_cast<uint32>(MyProcPid));
+    on_shmem_exit(maintenance_ends, Int32GetDatum(post));
+}
+
+void call_maintenance() noexcept
+{
+    if (Post* post = own_post()) {
+        pg_atomic_exchange_u32(&post->maintenance_wanted, 1);
+        call_launcher(MyDatabaseId);
+    }
+}
+
 Oid database_of_post(int post)
 {
     return pg_atomic_read_u32(&shared->posts[post].database);
@@ -192,6 +237,7 @@ bool take_post(int post)
     on_shmem_exit(worker_leaves, Int32GetDatum(post));
     pg_atomic_write_u32(&mine.vacancy, static_cast<uint32>(Vacancy::none));
     pg_atomic_exchange_u64(&mine.latch, my_latch());
+    set_latch(&shared->launcher_latch); // maintenance may begin
     return true;
 }
 
@@ -275,15 +321,13 @@ Vacancy vacancy_of_database(Oid database)
     return post < 0 ? Vacancy::none : vacancy_of(post);
 }
 
-void hold_relay(Oid database)
+void hold_workers(Oid database)
 {
     constexpr int patience = 500; // of ten milliseconds each
     if (shared == nullptr)
         return;
     take_hold(database);
-    for (int i = 0; i < patience && relay_pid(database) != 0; ++i) {
-        if (const int post = find_post(database); post >= 0)
-            set_latch(&shared->posts[post].latch);
+    for (int i = 0; i < patience && send_away(database); ++i) {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10,
                         PG_WAIT_EXTENSION);
         ResetLatch(MyLatch);

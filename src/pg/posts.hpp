@@ -50,6 +50,9 @@ struct News {
 };
 News take_news();
 
+// Has somebody asked for maintenance since the last call?
+bool take_maintenance_call(int post);
+
 // ---- the worker
 
 Oid database_of_post(int post);
@@ -75,6 +78,9 @@ bool is_relay_called(uint32 tasks);
 // Does somebody want the worker of this database away?
 bool is_held(Oid database);
 
+// This process does maintenance for the post's database, until it ends.
+void take_maintenance(int post);
+
 // ---- everybody else
 
 // Wakes this database's worker. Cannot fail.
@@ -84,10 +90,13 @@ void call_relay(const TypeSet& types, uint32 tasks) noexcept;
 int relay_pid(Oid database);
 Vacancy vacancy_of_database(Oid database);
 
-// From now until the end of the transaction no worker connects to this database, and one that is
-// connected leaves. Waits until it has, for a few seconds.
-void hold_relay(Oid database);
+// From now until the end of the transaction no worker connects to this database, and those that are
+// connected leave. Waits until they have, for a few seconds.
+void hold_workers(Oid database);
 void release_holds() noexcept;
+
+// This database wants maintenance, now. Cannot fail.
+void call_maintenance() noexcept;
 
 // The launcher should look at this database.
 void call_launcher(Oid database) noexcept;

@@ -85,11 +85,13 @@ void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key
 
 } // namespace
 
-bool is_plain(Relation relation)
+bool is_plain(Relation relation, const char* check)
 {
     const TupleConstr* constraints = relation->rd_att->constr;
-    const bool computed =
-        constraints != nullptr && (constraints->num_check > 0 || constraints->has_generated_stored);
+    bool computed = constraints != nullptr && constraints->has_generated_stored;
+    for (int i = 0; constraints != nullptr && i < constraints->num_check; ++i)
+        computed =
+            computed || check == nullptr || std::strcmp(constraints->check[i].ccname, check) != 0;
     return relation->rd_rel->relkind == RELKIND_RELATION && relation->trigdesc == nullptr &&
            relation->rd_rules == nullptr && !relation->rd_rel->relforcerowsecurity && !computed &&
            has_plain_indexes(relation);

@@ -17,9 +17,10 @@ struct TableWriter {
 };
 
 // True when inserting into the relation is only a matter of heap and indexes: no trigger, no rule,
-// no CHECK, no generated column, no index that evaluates anything but, for a partial one, whether a
-// column is null. Then a TableWriter does all that an INSERT would do.
-bool is_plain(Relation relation);
+// no CHECK but one of this name, no generated column, no index that evaluates anything but, for a
+// partial one, whether a column is null. Then a TableWriter does all that an INSERT would do,
+// provided that the caller sees to that CHECK.
+bool is_plain(Relation relation, const char* check = nullptr);
 
 // Are these, in this order, the relation's columns?
 bool has_shape(Relation relation, const ColumnShape* columns, int count);

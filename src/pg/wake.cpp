@@ -25,6 +25,7 @@ Shared* shared = nullptr;
 struct Pending {
     bool for_waiters;
     bool for_launcher;
+    bool for_maintenance;
     uint32 tasks;
     TypeSet types;
 };
@@ -55,6 +56,8 @@ void at_end(XactEvent event, void*)
     }
     if (event == XACT_EVENT_COMMIT && pending.for_launcher)
         call_launcher(MyDatabaseId);
+    if (event == XACT_EVENT_COMMIT && pending.for_maintenance)
+        call_maintenance();
     release_holds();
     pending = {};
 }
@@ -81,6 +84,11 @@ void call_relay_at_commit(Task task)
 void call_launcher_at_commit()
 {
     pending.for_launcher = true;
+}
+
+void call_maintenance_at_commit()
+{
+    pending.for_maintenance = true;
 }
 
 void wake_now()

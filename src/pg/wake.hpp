@@ -20,6 +20,9 @@ void call_relay_at_commit(Task task);
 // The launcher should look at this database, or at one that this transaction has made.
 void call_launcher_at_commit();
 
+// A worker should do maintenance.
+void call_maintenance_at_commit();
+
 // Somebody else's transaction, which was prepared, has just been committed by this session.
 void wake_now();
 

@@ -1,0 +1,256 @@
+#include "maintenance.hpp"
+
+#include "cold_storage.hpp"
+#include "pg/command.hpp"
+#include "pg/guard.hpp"
+#include "pg/guc.hpp"
+#include "pg/log_line.hpp"
+#include "pg/transaction.hpp"
+#include "pg/wake.hpp"
+
+extern "C" {
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/wait_event.h"
+}
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace outbox {
+
+namespace {
+
+// How often a step is taken that has more to do, or could not have its locks; then the next run
+// goes on.
+constexpr int most_rounds = 50;
+constexpr long between_rounds = 100; // milliseconds
+
+// What comes out of a transaction, in memory of the worker's.
+constexpr int most_lines = 32;
+struct Lines {
+    struct Line {
+        char object[2 * NAMEDATALEN + 2];
+        char detail[256];
+        bool done;
+    };
+    Line all[most_lines];
+    int count = 0;
+    bool again = false;
+
+    void add(const char* object, const char* detail, bool done)
+    {
+        if (count == most_lines)
+            return;
+        strlcpy(all[count].object, object, sizeof(all[count].object));
+        strlcpy(all[count].detail, detail, sizeof(all[count].detail));
+        all[count].done = done;
+        ++count;
+    }
+};
+
+const char* text_or_empty(const std::optional<Datum>& value)
+{
+    return value ? TextDatumGetCString(*value) : "";
+}
+
+void take_step(const char* step, Lines& lines)
+{
+    static constinit pg::Statement run{
+        "SELECT object, detail, done, again FROM @schema@.outbox_run_step($1)", {TEXTOID}};
+    const Datum values[] = {CStringGetTextDatum(step)};
+    const uint64 count = run.execute(values);
+    for (uint64 i = 0; i < count; ++i) {
+        const pg::Row row(i);
+        lines.add(text_or_empty(row.find(1)), text_or_empty(row.find(2)), DatumGetBool(row.get(3)));
+        lines.again = lines.again || DatumGetBool(row.get(4));
+    }
+}
+
+void pause()
+{
+    pg::call([] {
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, between_rounds,
+                        PG_WAIT_EXTENSION);
+        ResetLatch(MyLatch);
+    });
+}
+
+void log_line(const char* step, const Lines::Line& line, const std::string& hint = {})
+{
+    // What is pruned is nobody's news.
+    const int level = std::strcmp(step, "prune") == 0 ? DEBUG1 : LOG;
+    pg::log_line(
+        level, std::string("maintenance, ") + step + ": " + line.object + ": " + line.detail, hint);
+}
+
+void log_what_was_done(const char* step, const Lines& lines)
+{
+    for (int i = 0; i < lines.count; ++i)
+        if (lines.all[i].done)
+            log_line(step, lines.all[i]);
+}
+
+// One of them says enough: the rest is to be asked for.
+void log_what_was_not(const char* step, const Lines& lines)
+{
+    for (int i = 0; i < lines.count; ++i)
+        if (!lines.all[i].done) {
+            log_line(step, lines.all[i], "See SELECT * FROM outbox_status().");
+            return;
+        }
+}
+
+void run_step(const char* step)
+{
+    for (int round = 0; round < most_rounds && !ShutdownRequestPending; ++round) {
+        Lines lines;
+        const auto rollback = pg::in_transaction("maintenance", [&] { take_step(step, lines); });
+        // Without this autovacuum would not hear of what was removed.
+        pg::call([] { (void)pgstat_report_stat(true); });
+        if (rollback) {
+            // Who could not have a lock tries again.
+            if (ShutdownRequestPending)
+                return;
+            if (rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
+                pg::log_line(WARNING,
+                             std::string("maintenance, ") + step + ": " + rollback->message);
+                return;
+            }
+        } else {
+            log_what_was_done(step, lines);
+            if (!lines.again) {
+                log_what_was_not(step, lines);
+                return;
+            }
+        }
+        pause();
+    }
+}
+
+struct ColdFile {
+    std::string name, table, day;
+};
+
+// Files that outbox.archive_command has not taken yet.
+std::vector<ColdFile> files_to_store()
+{
+    static constinit pg::Statement find{
+        "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+        " FROM @schema@.outbox_cold_files WHERE stored_at IS NULL ORDER BY upper_bound"};
+    constexpr int most = 32;
+    struct {
+        char name[MAXPGPATH], table[NAMEDATALEN], day[16];
+    } found[most];
+    uint64 count = 0;
+    const auto rollback = pg::in_transaction("maintenance", [&] {
+        count = Min(find.execute(nullptr), static_cast<uint64>(most));
+        for (uint64 i = 0; i < count; ++i) {
+            const pg::Row row(i);
+            strlcpy(found[i].name, TextDatumGetCString(row.get(1)), MAXPGPATH);
+            strlcpy(found[i].table, TextDatumGetCString(row.get(2)), NAMEDATALEN);
+            strlcpy(found[i].day, TextDatumGetCString(row.get(3)), sizeof(found[i].day));
+        }
+    });
+    std::vector<ColdFile> files;
+    if (!rollback)
+        for (uint64 i = 0; i < count; ++i)
+            files.push_back({found[i].name, found[i].table, found[i].day});
+    return files;
+}
+
+void note_stored(const std::string& file)
+{
+    static constinit pg::Statement note{
+        "UPDATE @schema@.outbox_cold_files SET stored_at = clock_timestamp() WHERE file = $1",
+        {TEXTOID}};
+    const char* name = file.c_str();
+    const auto rollback = pg::in_transaction("maintenance", [&] {
+        const Datum values[] = {CStringGetTextDatum(name)};
+        note.execute(values);
+    });
+    if (rollback)
+        pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
+}
+
+// No transaction is open while a command runs.
+void store_files()
+{
+    for (const ColdFile& file : files_to_store()) {
+        if (ShutdownRequestPending)
+            return;
+        // The command may have gone since the file was written.
+        const std::string wrong =
+            *settings::archive_command == '\0'
+                ? std::string()
+                : pg::run_command(archive_command_for(file.name, file.table, file.day));
+        if (wrong.empty())
+            note_stored(file.name);
+        else if (!ShutdownRequestPending)
+            pg::log_line(WARNING, "outbox.archive_command failed for " + file.name + ": " + wrong,
+                         "The partition stays until the command succeeds.");
+    }
+}
+
+// Not in a database that is being restored.
+bool may_maintain()
+{
+    static constinit pg::Statement find{"SELECT FROM @schema@.outbox_home LIMIT 1"};
+    bool found = false;
+    const auto rollback =
+        pg::in_transaction("maintenance", [&] { found = find.execute(nullptr) > 0; });
+    return !rollback && found;
+}
+
+std::vector<std::string> all_steps()
+{
+    static constinit pg::Statement list{"SELECT * FROM @schema@.outbox_steps()"};
+    Lines lines;
+    const auto rollback = pg::in_transaction("maintenance", [&] {
+        const uint64 count = list.execute(nullptr);
+        for (uint64 i = 0; i < count; ++i)
+            lines.add(TextDatumGetCString(pg::Row(i).get(1)), "", true);
+    });
+    std::vector<std::string> steps;
+    for (int i = 0; !rollback && i < lines.count; ++i)
+        steps.emplace_back(lines.all[i].object);
+    return steps;
+}
+
+} // namespace
+
+void maintain()
+{
+    if (!may_maintain())
+        return;
+    for (const std::string& step : all_steps()) {
+        run_step(step.c_str());
+        if (step == "export")
+            store_files();
+    }
+}
+
+} // namespace outbox
+
+// A setting in seconds; NULL for -1.
+OUTBOX_SQL_FUNCTION(outbox_setting)
+{
+    return outbox::pg::entry([&]() -> Datum {
+        const char* value = GetConfigOption(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, false);
+        if (std::strcmp(value, "-1") == 0)
+            PG_RETURN_NULL();
+        auto* interval = static_cast<Interval*>(palloc0(sizeof(Interval)));
+        interval->time = int64{pg_strtoint32(value)} * USECS_PER_SEC;
+        PG_RETURN_INTERVAL_P(interval);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_call_maintenance)
+{
+    return outbox::pg::entry([&] {
+        outbox::pg::call_maintenance_at_commit();
+        PG_RETURN_VOID();
+    });
+}

@@ -1,0 +1,8 @@
+// Maintenance of one database: each step in transactions of its own.
+#pragma once
+
+namespace outbox {
+
+void maintain();
+
+} // namespace outbox

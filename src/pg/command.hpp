@@ -1,0 +1,12 @@
+// Shell commands of the DBA's, for background workers.
+#pragma once
+
+#include <string>
+
+namespace outbox::pg {
+
+// Runs it in a group of processes of its own, and waits. Who is asked to leave meanwhile ends it.
+// Says what went wrong; empty: it exited with 0. Not in a transaction.
+std::string run_command(const std::string& command);
+
+} // namespace outbox::pg
