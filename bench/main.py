@@ -6,11 +6,12 @@ import consume
 import enqueue
 import idempotency
 import kafka
+import lifecycle
 import relay
 from report import Report
 
 MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
-            **idempotency.MEASURES}
+            **idempotency.MEASURES, **lifecycle.MEASURES}
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ class Report:
 
     def add(self, name: str, what: str, ours: list[Run], reference: list[Run], reference_name: str,
             target: float | None = None, control: list[Run] | None = None,
-            absolute: bool = False) -> None:
+            absolute: bool = False, unit: str | None = None) -> None:
         """Compares medians. A rate is to be at least the target, everything else at most; the target
         is one for the ratio, or for our own figure if that is `absolute`.
         `control` is the reference a second time: what the ratio of equals looks like here."""
@@ -28,7 +28,7 @@ class Report:
         judged = median(ours, what) if absolute else ratio
         row = {
             "name": name,
-            "unit": UNITS[what],
+            "unit": unit or UNITS[what],
             "ours": round(median(ours, what), 4),
             "reference": round(median(reference, what), 4),
             "reference_name": reference_name,

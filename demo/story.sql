@@ -170,7 +170,23 @@ SELECT component, ok, detail FROM outbox_status() WHERE component = 'sink events
 \endif
 
 \echo
-\echo '15. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
+\echo '15. Events of ten days ago, of a hundred days ago, and a consumer that has yet to read them: they stay in the log.'
+\set ECHO queries
+SELECT outbox_create_consumer('mails');
+INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+SELECT now() - interval '1 day' * days, 'Order', days, 'OrderConfirmed', '{}' FROM unnest('{10,100}'::int[]) days;
+SELECT step, object, detail FROM outbox_maintain();
+\set ECHO none
+\echo '    It reads them: one goes to the archive as it is. The other goes there too, and its time there is over as well.'
+\set ECHO queries
+SELECT aggregate_id, occurred_at::date, outbox_ack(lock_token, ARRAY[id]) AS acked FROM outbox_claim('mails');
+SELECT pg_sleep(0.3), 'sinks have passed them, too' AS time;
+SELECT step, object, detail FROM outbox_maintain();
+SELECT tableoid::regclass AS partition, aggregate_id, occurred_at::date FROM outbox_messages_archive;
+\set ECHO none
+
+\echo
+\echo '16. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
 \set ECHO queries
 SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
