@@ -1,5 +1,7 @@
 -- outbox 1.0. In the order of the flow: log, partitions, archive, dedup, schedule, enqueue, consumers,
 -- batches, retries, dead letters, sinks, inbox, idempotency keys, views, maintenance, status, privileges.
+--
+-- Tables whose rows come and go are vacuumed early, and never truncated: that would lock them.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
 
 ----------------------------------------------------------------------------------------------------
@@ -401,7 +403,7 @@ CREATE TABLE outbox_dedup_keys (
     tracking_id uuid        NOT NULL,
     dedup_key   text        COLLATE "C" NOT NULL,
     PRIMARY KEY (tenant_id, dedup_key)
-);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_dedup_keys
 IS 'dedup keys that are remembered, with the event that used each first';
 COMMENT ON COLUMN outbox_dedup_keys.tenant_id IS 'keys of different tenants never meet';
@@ -424,7 +426,7 @@ CREATE TABLE outbox_scheduled (
     payload        jsonb       NOT NULL,
     metadata       jsonb       NOT NULL,
     trace_id       text
-);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ON outbox_scheduled (available_at, tracking_id);
 COMMENT ON TABLE outbox_scheduled
 IS 'events whose available_at is still to come; they enter the log when due, with the same tracking_id';
@@ -610,7 +612,7 @@ CREATE TABLE outbox_batches (
     target_running bigint[],
     open_tokens    bigint[],
     PRIMARY KEY (consumer_id, token)
-);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_batches
 IS 'what was handed out together; the newest row of a consumer says where it is';
 COMMENT ON COLUMN outbox_batches.token IS 'fencing token: grows with every batch';
@@ -642,7 +644,7 @@ CREATE TABLE outbox_leases (
     remaining     int8multirange,
     failed        int8multirange,
     worker        text
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 80, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_leases
 IS 'who has a batch, until when, and what is left of it';
 COMMENT ON COLUMN outbox_leases.token IS 'of its batch';
@@ -685,7 +687,7 @@ CREATE TABLE outbox_retries (
     failed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     last_error     text,
     PRIMARY KEY (consumer_id, id)
-);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ON outbox_retries (consumer_id, available_at);
 CREATE INDEX ON outbox_retries (consumer_id, aggregate_type, aggregate_id, id);
 COMMENT ON TABLE outbox_retries
@@ -1231,7 +1233,7 @@ CREATE TABLE outbox_inbox (
     accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     consumer    text        NOT NULL,
     PRIMARY KEY (consumer, tracking_id)
-);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_inbox
 IS 'events that consumers have accepted, so that they handle each once';
 COMMENT ON COLUMN outbox_inbox.tracking_id IS 'of the event';
@@ -1274,7 +1276,8 @@ CREATE TABLE idempotency_keys (
     key          text        COLLATE "C" NOT NULL,
     response     jsonb,
     PRIMARY KEY (tenant_id, scope, key)
-) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_insert_scale_factor = 0.02);
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off,
+       autovacuum_vacuum_insert_scale_factor = 0.02);
 CREATE INDEX ON idempotency_keys (expires_at);
 COMMENT ON TABLE idempotency_keys
 IS 'idempotency keys in use, with the answers to them';
