@@ -332,11 +332,11 @@ void abandon(const KeyName& name, int64 token)
 OUTBOX_SQL_FUNCTION(idempotency_begin)
 {
     return outbox::pg::entry([&] {
-        return outbox::begin(fcinfo, [](FunctionCallInfo fcinfo) {
+        return outbox::begin(fcinfo, [](FunctionCallInfo call) {
             using namespace outbox;
-            const Datum request = pg::required_argument(fcinfo, 2, "request");
+            const Datum request = pg::required_argument(call, 2, "request");
             return hash_of_request(
-                DatumGetJsonbP(pg::to_jsonb(request, pg::argument_type(fcinfo, 2))));
+                DatumGetJsonbP(pg::to_jsonb(request, pg::argument_type(call, 2))));
         });
     });
 }
@@ -344,8 +344,8 @@ OUTBOX_SQL_FUNCTION(idempotency_begin)
 OUTBOX_SQL_FUNCTION(idempotency_begin_hashed)
 {
     return outbox::pg::entry([&] {
-        return outbox::begin(fcinfo, [](FunctionCallInfo fcinfo) {
-            return outbox::from_hex(outbox::pg::required_argument(fcinfo, 2, "request_hash"));
+        return outbox::begin(fcinfo, [](FunctionCallInfo call) {
+            return outbox::from_hex(outbox::pg::required_argument(call, 2, "request_hash"));
         });
     });
 }
