@@ -2131,6 +2131,139 @@ COMMENT ON FUNCTION outbox_restore_partition(text)
 IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
 
 ----------------------------------------------------------------------------------------------------
+-- Statistics. Counters are in shared memory. Everything else is looked up, and nothing scans the log.
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_consumer_counts(
+    OUT consumer_id integer, OUT delivered bigint, OUT failed bigint, OUT dead bigint, OUT bytes bigint,
+    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
+    OUT p99_ms double precision, OUT last_error text, OUT last_error_at timestamptz, OUT since timestamptz)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consumer_counts';
+COMMENT ON FUNCTION outbox_consumer_counts()
+IS 'internal: what was counted for each consumer; 0 is all that have no place of their own';
+
+CREATE FUNCTION outbox_event_counts(
+    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
+    OUT since timestamptz)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_event_counts';
+COMMENT ON FUNCTION outbox_event_counts()
+IS 'internal: what was counted for each event type; NULL is all that have no place of their own';
+
+CREATE FUNCTION outbox_stats_overflowed() RETURNS boolean
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_overflowed';
+COMMENT ON FUNCTION outbox_stats_overflowed()
+IS 'internal: is anything counted under "other", because there are no more places?';
+
+CREATE FUNCTION outbox_stats_reset() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_reset';
+COMMENT ON FUNCTION outbox_stats_reset()
+IS 'starts the counters of this database anew';
+
+CREATE FUNCTION outbox_oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
+COMMENT ON FUNCTION outbox_oldest_unsettled(text)
+IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
+
+CREATE FUNCTION outbox_collect_stats(
+    OUT consumer text, OUT kind text, OUT paused boolean,
+    OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
+    OUT delivered bigint, OUT failed bigint, OUT retried bigint, OUT dead bigint, OUT bytes bigint,
+    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision, OUT p99_ms double precision,
+    OUT open_leases bigint, OUT stale_leases bigint, OUT in_flight bigint,
+    OUT waiting_retries bigint, OUT oldest_retry_at timestamptz, OUT dlq_depth bigint,
+    OUT backoff_until timestamptz, OUT last_error text, OUT last_error_at timestamptz, OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+    SELECT c.name, c.kind, c.paused,
+           coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
+           o.is_exact OR r.oldest <= o.occurred_at,
+           greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
+           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
+           coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
+           coalesce(n.bytes, 0), coalesce(n.per_second, 0), n.p50_ms, n.p95_ms, n.p99_ms,
+           l.open, l.stale, coalesce(s.in_hand, l.size), r.count, r.next, d.count,
+           CASE WHEN s.resume_at > clock_timestamp() THEN s.resume_at END,
+           CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
+                THEN s.last_error ELSE n.last_error END,
+           greatest(s.last_error_at, n.last_error_at), n.since
+      FROM @extschema@.outbox_consumers c
+      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
+      LEFT JOIN @extschema@.outbox_sink_states() s USING (consumer_id)
+     CROSS JOIN LATERAL (SELECT * FROM @extschema@.outbox_batches x WHERE x.consumer_id = c.consumer_id
+                          ORDER BY x.token DESC LIMIT 1) b
+     CROSS JOIN LATERAL @extschema@.outbox_oldest_unsettled(c.name) o
+     CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
+                                                                     AND x.locked_until <> '-infinity') AS stale,
+                                coalesce(sum(x.size) FILTER (WHERE x.locked_until >= clock_timestamp()), 0) AS size
+                           FROM @extschema@.outbox_leases x
+                          WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
+     CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
+                                min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next
+                           FROM @extschema@.outbox_retries x WHERE x.consumer_id = c.consumer_id) r
+     CROSS JOIN LATERAL (SELECT count(*) AS count FROM @extschema@.outbox_messages_dlq x
+                          WHERE x.consumer_id = c.consumer_id) d
+$$;
+COMMENT ON FUNCTION outbox_collect_stats()
+IS 'internal: the rows of outbox_stats';
+
+CREATE FUNCTION outbox_collect_event_stats(
+    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
+    OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
+$$;
+COMMENT ON FUNCTION outbox_collect_event_stats()
+IS 'internal: the rows of outbox_stats_events';
+
+DO $do$
+DECLARE
+    path CONSTANT text := pg_catalog.current_setting('search_path');
+BEGIN
+PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+CREATE VIEW @extschema@.outbox_stats AS SELECT * FROM @extschema@.outbox_collect_stats();
+CREATE VIEW @extschema@.outbox_stats_events AS SELECT * FROM @extschema@.outbox_collect_event_stats();
+PERFORM set_config('search_path', path, true);
+END $do$;
+
+COMMENT ON VIEW outbox_stats
+IS 'how each consumer is doing, sinks included';
+COMMENT ON COLUMN outbox_stats.consumer IS 'the consumer';
+COMMENT ON COLUMN outbox_stats.kind IS 'worker, http or kafka';
+COMMENT ON COLUMN outbox_stats.paused IS 'is it paused?';
+COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that it has yet to settle; 0: there is none';
+COMMENT ON COLUMN outbox_stats.lag_is_exact IS 'false: an upper bound, because the next events may not be for it';
+COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included';
+COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled as done';
+COMMENT ON COLUMN outbox_stats.failed IS 'attempts that failed';
+COMMENT ON COLUMN outbox_stats.retried IS 'of these, those that were to be tried again';
+COMMENT ON COLUMN outbox_stats.dead IS 'of these, those that became dead letters';
+COMMENT ON COLUMN outbox_stats.bytes IS 'payloads of what was delivered, as they are stored';
+COMMENT ON COLUMN outbox_stats.per_second IS 'deliveries per second over the last minute';
+COMMENT ON COLUMN outbox_stats.p50_ms IS 'half of the events were settled within so many milliseconds of being enqueued';
+COMMENT ON COLUMN outbox_stats.p95_ms IS '95 percent of them were';
+COMMENT ON COLUMN outbox_stats.p99_ms IS '99 percent of them were';
+COMMENT ON COLUMN outbox_stats.open_leases IS 'batches that are handed out or wait for a worker';
+COMMENT ON COLUMN outbox_stats.stale_leases IS 'of these, those whose lease has run out';
+COMMENT ON COLUMN outbox_stats.in_flight IS 'events that a worker or the relay has in hand';
+COMMENT ON COLUMN outbox_stats.waiting_retries IS 'events that wait for another attempt, or behind one that does';
+COMMENT ON COLUMN outbox_stats.oldest_retry_at IS 'when the first of them is due';
+COMMENT ON COLUMN outbox_stats.dlq_depth IS 'dead letters';
+COMMENT ON COLUMN outbox_stats.backoff_until IS 'when the sink is tried again; NULL: it is not in trouble';
+COMMENT ON COLUMN outbox_stats.last_error IS 'of a message, or of the sink';
+COMMENT ON COLUMN outbox_stats.last_error_at IS 'when that was';
+COMMENT ON COLUMN outbox_stats.stats_reset IS 'since when it is counted';
+
+COMMENT ON VIEW outbox_stats_events
+IS 'what happened to events of each type, since the server started or the counters were reset';
+COMMENT ON COLUMN outbox_stats_events.event_type IS 'other: all for which there was no place';
+COMMENT ON COLUMN outbox_stats_events.enqueued IS 'events that entered the log';
+COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.failed IS 'attempts that failed, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'since when it is counted';
+
+----------------------------------------------------------------------------------------------------
 -- Status
 ----------------------------------------------------------------------------------------------------
 
@@ -2311,8 +2444,10 @@ DECLARE
         WHEN 'idempotency' THEN
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
+        WHEN 'monitor' THEN
+            '{outbox_collect_stats, outbox_collect_event_stats}'::text[]
         WHEN 'admin' THEN
-            '{idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
+            '{outbox_stats_reset, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
@@ -2323,7 +2458,7 @@ BEGIN
     IF names IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('unknown privilege %L', privilege),
-            HINT = 'Privileges are producer, consumer, idempotency and admin.';
+            HINT = 'Privileges are producer, consumer, idempotency, monitor and admin.';
     END IF;
     -- Members of the extension only: the schema may hold functions of other people.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
@@ -2339,6 +2474,8 @@ CREATE FUNCTION outbox_privilege_views(privilege text) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT '@extschema@.consumer_offsets'::regclass WHERE privilege = 'admin'
     UNION ALL SELECT '@extschema@.outbox_deliveries'::regclass WHERE privilege = 'admin'
+    UNION ALL SELECT '@extschema@.outbox_stats'::regclass WHERE privilege = 'monitor'
+    UNION ALL SELECT '@extschema@.outbox_stats_events'::regclass WHERE privilege = 'monitor'
 $$;
 COMMENT ON FUNCTION outbox_privilege_views(text)
 IS 'internal: the views that a privilege lets read';
@@ -2379,7 +2516,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer, a user of idempotency keys or an admin does';
+IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a monitor or an admin does';
 
 -- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
 CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void

@@ -154,10 +154,43 @@ pg::Growing<Lease> Claim::leases_of_relay() const
     return leases;
 }
 
+namespace {
+
+// Passes messages on, and takes note of them.
+class CountingSink final : public MessageSink {
+public:
+    explicit CountingSink(MessageSink& sink) : sink_(sink) {}
+
+    void put(const Message& message, const Delivery& delivery) override
+    {
+        sink_.put(message, delivery);
+        collector_.add(facts_of(message));
+        token_ = delivery.token;
+    }
+    bool is_full() const override { return sink_.is_full(); }
+
+    void remember() const { stats::remember_batch(token_, collector_.summary()); }
+    int64 token() const { return token_; }
+
+private:
+    MessageSink& sink_;
+    stats::Collector collector_;
+    int64 token_ = 0;
+};
+
+} // namespace
+
 Claimed claim(const ClaimRequest& request, MessageSink& sink)
 {
-    Claim claim(request, sink);
+    CountingSink counting(sink);
+    // The relay knows what becomes of each of its events.
+    const bool counts = stats::is_on() && request.relay == nullptr;
+    Claim claim(request, counts ? counting : sink);
     const int count = claim.run();
+    if (counts && count > 0)
+        counting.remember();
+    if (counts && count > 0 && request.settle)
+        stats::count_batch(claim.consumer(), counting.token(), GetCurrentTimestamp());
     // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
     // The relay sees to that by itself, before anything leaves.
     if (count > 0 && !request.settle && request.relay == nullptr)

@@ -22,6 +22,7 @@ public:
     // Is there something that it has not looked at, or not handed out?
     bool may_find_more() const { return more_; }
     bool was_busy() const { return busy_; }
+    int32 consumer() const { return consumer_.id; }
 
 private:
     // Reads consumer, cursor and leases anew; or takes them as they were left.

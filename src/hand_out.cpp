@@ -2,6 +2,10 @@
 
 #include "retries.hpp"
 
+extern "C" {
+#include "access/detoast.h"
+}
+
 namespace outbox {
 
 namespace {
@@ -43,6 +47,13 @@ int hand_out_from_log(const Consumer& consumer, const Batch& batch, TimestampTz 
 }
 
 } // namespace
+
+stats::Facts facts_of(const Message& message)
+{
+    return {stats::place_of(message.values[col_event_type]),
+            static_cast<uint32>(toast_datum_size(message.values[col_payload])),
+            DatumGetTimestampTz(message.values[col_occurred_at])};
+}
 
 bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures)
 {

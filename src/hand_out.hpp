@@ -2,6 +2,7 @@
 #pragma once
 
 #include "batch.hpp"
+#include "stats.hpp"
 
 namespace outbox {
 
@@ -23,6 +24,9 @@ public:
 protected:
     ~MessageSink() = default;
 };
+
+// What is counted of a message.
+stats::Facts facts_of(const Message& message);
 
 // Must a message of an ordered consumer wait behind an earlier one? Then it waits from now on.
 bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures);

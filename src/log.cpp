@@ -9,6 +9,7 @@
 #include "pg/table.hpp"
 #include "pg/values.hpp"
 #include "pg/wake.hpp"
+#include "stats.hpp"
 
 #include <cstring>
 
@@ -170,6 +171,9 @@ void append_to_log(const Event* events, int count)
     table_close(place.partition, NoLock);
     table_close(place.log, NoLock);
     pg::bring_at_commit(types_of(events, count));
+    if (stats::is_on())
+        for (int i = 0; i < count; ++i)
+            stats::count_enqueued(events[i].event_type, 1);
 }
 
 } // namespace outbox

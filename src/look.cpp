@@ -123,7 +123,48 @@ long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now
     return static_cast<long>((due - now) / 1000) + 1;
 }
 
+void take_older(Oldest& oldest, const Message& message)
+{
+    const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
+    if (!oldest.found || time < oldest.occurred_at)
+        oldest.occurred_at = time;
+    oldest.found = true;
+}
+
 } // namespace
+
+Oldest find_oldest_unsettled(Datum name)
+{
+    constexpr int64 few = 1000;
+    Oldest oldest = {false, 0, true};
+    const ConsumerState state = read_consumer(name);
+    // Those that were handed out have the lower ids, and the first of them is the oldest.
+    for (const Lease& lease : open_leases(state.progress.open_tokens)) {
+        const auto batch = look_at(lease.token);
+        if (!batch || batch->from_retries || batch->ids.empty())
+            continue;
+        const IdRange first[] = {{batch->ids.front().from, batch->ids.front().from + 1}};
+        visit_messages(first, [&](const Message& message) {
+            take_older(oldest, message);
+            return false;
+        });
+        break;
+    }
+    Cursor cursor = state.progress.cursor;
+    Oldest unwanted = {};
+    const auto takes = [&](const Message& message) {
+        if (!state.consumer.filter.takes(message)) {
+            take_older(unwanted, message);
+            return false;
+        }
+        take_older(oldest, message);
+        return true;
+    };
+    const Page page = read_page(cursor, Filter{}, 1, few, takes);
+    if (page.taken == 0 && !page.at_end && unwanted.found && !oldest.found)
+        return {true, unwanted.occurred_at, false};
+    return oldest;
+}
 
 int peek(Datum name, int max_rows, MessageSink& sink)
 {

@@ -16,4 +16,13 @@ struct Readiness {
 // Would a claim find something? While another is claiming, it would not.
 Readiness is_ready(Datum consumer);
 
+struct Oldest {
+    bool found;
+    TimestampTz occurred_at;
+    bool is_exact; // otherwise it may be one that the consumer does not want
+};
+
+// The oldest event that the consumer has yet to settle, retries aside. Reads little.
+Oldest find_oldest_unsettled(Datum name);
+
 } // namespace outbox

@@ -9,6 +9,7 @@
 #include "pg/shared.hpp"
 #include "pg/wake.hpp"
 #include "sinks.hpp"
+#include "stats.hpp"
 #include "step_aside.hpp"
 #include "test_sink.hpp"
 
@@ -31,6 +32,7 @@ void _PG_init()
     outbox::pg::set_up_posts();
     outbox::set_up_board();
     outbox::set_up_sink_tests();
+    outbox::stats::set_up();
     outbox::pg::set_up_shared();
     outbox::watch_commands();
     outbox::register_launcher();

@@ -83,8 +83,14 @@ Fields fields_of(const Message& message, const std::vector<std::string>& keys)
     return fields;
 }
 
+sink::Tally tally_of(const Message& message)
+{
+    const stats::Facts facts = facts_of(message);
+    return {facts.type, facts.bytes, facts.occurred_at};
+}
+
 sink::Event copy_of(const Fields& fields, const Message& message, const Delivery& delivery,
-                    const std::vector<std::string>& keys)
+                    const std::vector<std::string>& keys, const sink::Tally& tally)
 {
     sink::Event event;
     event.id = message.id();
@@ -93,6 +99,7 @@ sink::Event copy_of(const Fields& fields, const Message& message, const Delivery
     event.tenant_id = DatumGetInt64(message.values[col_tenant_id]);
     event.event_version = DatumGetInt16(message.values[col_event_version]);
     event.occurred_at = DatumGetTimestampTz(message.values[col_occurred_at]) + microseconds_to_2000;
+    event.tally = tally;
     event.tracking_id = fields.tracking_id;
     event.aggregate_type = fields.aggregate_type;
     event.aggregate_id = fields.aggregate_id;
@@ -120,13 +127,14 @@ void Outgoing::put(const Message& message, const Delivery& delivery)
 {
     const MemoryContext before = MemoryContextSwitchTo(scratch_);
     const Fields fields = fields_of(message, metadata_);
+    const sink::Tally tally = stats::is_on() ? tally_of(message) : sink::Tally{};
     MemoryContextSwitchTo(before);
     if (const Xid xid = message.xid(); xid != last_xid_) {
         last_xid_ = xid;
         flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
     }
     from_retries_ = delivery.from_retries;
-    events_.push_back(copy_of(fields, message, delivery, metadata_));
+    events_.push_back(copy_of(fields, message, delivery, metadata_, tally));
     bytes_ += events_.back().size();
     MemoryContextReset(scratch_);
 }

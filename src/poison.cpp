@@ -1,6 +1,7 @@
 #include "poison.hpp"
 
 #include "retries.hpp"
+#include "stats.hpp"
 
 namespace outbox {
 
@@ -18,8 +19,11 @@ bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& le
     const auto bury_if = [&](const Message& message, int attempts) {
         if (attempts < consumer.policy.max_attempts)
             return;
-        const char* error = "the lease expired: the worker died, hung, or was too slow";
-        bury(consumer.id, message, attempts, PointerGetDatum(cstring_to_text(error)), now);
+        const Datum error =
+            CStringGetTextDatum("the lease expired: the worker died, hung, or was too slow");
+        bury(consumer.id, message, attempts, error, now);
+        if (stats::is_on())
+            stats::count_failed(consumer.id, message.values[col_event_type], true, error);
         dead = true;
     };
     if (batch.from_retries) {

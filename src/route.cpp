@@ -249,12 +249,25 @@ void Route::settle(Plan& plan) const
         const std::span<const int64> some = delivered.ids;
         const bool all = batch.left == delivered.count;
         if (!(all && batch.from_log))
-            ack(token, all ? nullptr : &some);
+            ack(token, all ? nullptr : &some, Counts::caller);
     }
+    if (stats::is_on())
+        count_delivered(plan);
     for (Rejection& rejection : plan.rejections)
         reject(rejection);
     for (const int64 token : plan.renewals)
         heartbeat(token, std::nullopt);
+}
+
+void Route::count_delivered(const Plan& plan) const
+{
+    const TimestampTz now = GetCurrentTimestamp();
+    const std::vector<sink::Settlement>& settled = courier_->settled();
+    for (std::size_t i = 0; i < plan.settled; ++i)
+        if (const sink::Settlement& one = settled[i];
+            one.delivered && batches_.contains(one.handle.token))
+            stats::count_delivered(definition_.consumer,
+                                   {one.tally.type, one.tally.bytes, one.tally.occurred_at}, now);
 }
 
 void Route::reject(Rejection& rejection)

@@ -92,6 +92,7 @@ private:
 
     void transact(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
     void settle(Plan& plan) const;
+    void count_delivered(const Plan& plan) const;
     static void reject(Rejection& rejection);
     Claimed claim_next(const Plan& plan, Outgoing& outgoing) const;
     void believe(const Plan& plan, sink::TimePoint now);

@@ -270,8 +270,11 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
 
     ++visited_;
     const int attempts = failures + batch_.attempts;
+    const bool dies = failure_.dead || attempts >= consumer_.policy.max_attempts;
     take_out_of_batch(id);
-    if (failure_.dead || attempts >= consumer_.policy.max_attempts) {
+    if (stats::is_on())
+        stats::count_failed(consumer_.id, message.values[col_event_type], dies, failure_.error);
+    if (dies) {
         bury(consumer_.id, message, attempts, failure_.error, now_);
         append_to(buried_, id);
         ++dead_;
@@ -306,15 +309,35 @@ void Failing::finish()
     pg::wake_at_commit(); // for a retry at once
 }
 
+// A whole batch is remembered from when it was claimed. Otherwise its messages are looked at again.
+void count_delivered(const Held& held, IdRanges settled, TimestampTz now)
+{
+    if (count_ids(settled) == count_ids(held.all) &&
+        stats::count_batch(held.consumer, held.batch.token, now))
+        return;
+    if (held.batch.from_retries) {
+        RetryScan scan(held.consumer, settled);
+        while (const Message* message = scan.next())
+            stats::count_delivered(held.consumer, facts_of(*message), now);
+        return;
+    }
+    visit_messages(settled, [&](const Message& message) {
+        stats::count_delivered(held.consumer, facts_of(message), now);
+        return true;
+    });
+}
+
 } // namespace
 
-int ack(int64 token, const std::span<const int64>* ids)
+int ack(int64 token, const std::span<const int64>* ids, Counts counts)
 {
     const Held held = hold(token);
     const TimestampTz now = GetCurrentTimestamp();
     const Batch& batch = held.batch;
     const IdRanges settled = ids == nullptr ? batch.ids : common(batch.ids, checked(held, *ids));
     const int count = static_cast<int>(count_ids(settled));
+    if (stats::is_on() && counts == Counts::here && count > 0)
+        count_delivered(held, settled, now);
     if (batch.from_retries && count > 0)
         remove_retries(held.consumer, held.ordered, settled, now);
     const IdRanges rest = without(batch.ids, settled);

@@ -13,11 +13,14 @@ struct Failure {
     bool dead;                     // do not try again
 };
 
+// Who counts what was delivered, for the statistics?
+enum class Counts { here, caller };
+
 // Returns how many were settled by this call. Without ids: the whole rest of the batch.
-int ack(int64 token, const std::span<const int64>* ids);
+int ack(int64 token, const std::span<const int64>* ids, Counts counts = Counts::here);
 
 // Settles whole batches of messages from the log, which the caller has claimed and of which nothing
-// has failed. Refuses all of them if a lease is lost.
+// has failed. Refuses all of them if a lease is lost. The caller counts them.
 void ack_whole(std::span<const int64> tokens);
 
 struct Failed {

@@ -12,6 +12,7 @@ namespace outbox::settings {
 int dedup_window;
 int max_payload_size;
 char* source;
+bool statistics;
 int batch_size;
 int lease;
 int idempotency_ttl;
@@ -246,6 +247,9 @@ void define(bool (*hosts)(const char* list))
     DefineCustomStringVariable("outbox.source", "Where events come from, as sinks are told.",
                                "Empty: a slash and the name of the database.", &source, "",
                                PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable("outbox.statistics", "Whether events are counted.",
+                             "In shared memory, so only if the library is preloaded.", &statistics,
+                             true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("outbox.dedup_window", "How long a dedup_key is remembered.",
                             "Counted from the enqueue that used the key first.", &dedup_window,
                             7 * day, 1, INT_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);

@@ -9,6 +9,7 @@ namespace outbox::settings {
 extern int dedup_window;     // seconds
 extern int max_payload_size; // bytes
 extern char* source;
+extern bool statistics;
 
 // What a claim gets when it does not say.
 extern int batch_size;

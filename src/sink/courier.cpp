@@ -93,7 +93,7 @@ void Courier::let_go(const Event& event)
 void Courier::settle(const Event& event, std::uint64_t lane, bool delivered,
                      const std::string& reason)
 {
-    settled_.push_back({{event.token, event.id}, delivered, reason, lane});
+    settled_.push_back({{event.token, event.id}, delivered, reason, lane, event.tally});
 }
 
 void Courier::succeed()

@@ -23,6 +23,7 @@ struct Settlement {
     bool delivered; // otherwise rejected
     std::string reason;
     std::uint64_t lane;
+    Tally tally;
 };
 
 class Courier {

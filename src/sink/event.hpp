@@ -8,6 +8,13 @@
 
 namespace outbox::sink {
 
+// What its relay wants to know of an event when it has arrived. Nothing to a sink.
+struct Tally {
+    std::uint16_t type = 0;
+    std::uint32_t bytes = 0;
+    std::int64_t occurred_at = 0; // as the server counts
+};
+
 // A message of the log as a sink sees it. All text is UTF-8.
 struct Event {
     std::int64_t id = 0;
@@ -29,6 +36,7 @@ struct Event {
 
     std::int64_t occurred_at = 0; // microseconds since 1970
     int attempts = 0;
+    Tally tally;
 
     // The memory that it takes, roughly, for limits on what is in flight.
     std::size_t size() const noexcept
