@@ -129,6 +129,18 @@ IS 'internal: the partitions of the log, and from when to when each goes';
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
 -- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
 -- time that a vacuum comes by, and it should come by early.
+CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
+SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
+BEGIN
+    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
+                   ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
+                   own, '@extschema@.outbox_messages_template'::regclass, lower_bound, upper_bound);
+END $$;
+COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz)
+IS 'internal: a table that can be attached to log or archive without a look at its rows';
+
 CREATE FUNCTION outbox_dress_partition(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
@@ -137,10 +149,12 @@ DECLARE
 BEGIN
     SELECT p.lower_bound, p.upper_bound INTO place FROM @extschema@.outbox_partitions() p
      WHERE p.partition = outbox_dress_partition.partition;
-    EXECUTE format('ALTER TABLE %s ADD CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L),'
-                   ' SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05,'
-                   ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)',
-                   partition, place.lower_bound, place.upper_bound);
+    IF NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = partition AND c.conname = 'outbox_bounds') THEN
+        EXECUTE format('ALTER TABLE %s ADD CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L)',
+                       partition, place.lower_bound, place.upper_bound);
+    END IF;
+    EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05,'
+                   ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)', partition);
 END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
 IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
@@ -278,7 +292,7 @@ IS 'internal: has pg_partman make the partitions of the log, seven ahead, and a 
 
 -- pg_partman would drop partitions by their age alone. Its configuration refuses that for the log.
 CREATE FUNCTION outbox_refuse_retention() RETURNS trigger
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF NEW.parent_table = @extschema@.outbox_schema_of('outbox') || '.outbox_messages' THEN
         RAISE object_not_in_prerequisite_state USING
@@ -311,7 +325,7 @@ DECLARE
 BEGIN
     IF NOT @extschema@.outbox_is_partman_guarded() THEN
         EXECUTE format('DROP TRIGGER IF EXISTS outbox_refuse_retention ON %s', config);
-        EXECUTE format('CREATE TRIGGER outbox_refuse_retention BEFORE INSERT OR UPDATE ON %s FOR EACH ROW'
+        EXECUTE format('CREATE TRIGGER outbox_refuse_retention BEFORE INSERT OR UPDATE OF retention, parent_table ON %s FOR EACH ROW'
                        ' WHEN (NEW.retention IS NOT NULL) EXECUTE FUNCTION %s', config,
                        '@extschema@.outbox_refuse_retention()'::regprocedure);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER outbox_refuse_retention', config);
@@ -1618,7 +1632,7 @@ LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_setting';
 COMMENT ON FUNCTION outbox_setting(text)
 IS 'internal: a setting that is a time; NULL if it means for ever';
 
-CREATE FUNCTION outbox_holders(partition regclass, OUT consumer_id integer, OUT reason text)
+CREATE FUNCTION outbox_holders(partition regclass, OUT consumer text, OUT reason text)
 RETURNS SETOF record LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_holders';
 COMMENT ON FUNCTION outbox_holders(regclass)
 IS 'internal: the consumers that still need a partition, and what for';
@@ -1665,21 +1679,34 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
          UNION ALL
         SELECT e.partition, e.upper_bound + @extschema@.outbox_setting('outbox.archive_retention')
           FROM @extschema@.outbox_expired_partitions() e)
-    SELECT d.partition, c.name, h.reason, d.since, pg_total_relation_size(d.partition)
+    SELECT d.partition, h.consumer, h.reason, d.since, pg_total_relation_size(d.partition)
       FROM due d CROSS JOIN LATERAL @extschema@.outbox_holders(d.partition) h
-      JOIN @extschema@.outbox_consumers c USING (consumer_id)
-     ORDER BY d.since, c.name
+     ORDER BY d.since, h.consumer
 $$;
 COMMENT ON FUNCTION outbox_held_partitions()
 IS 'the partitions whose time is over and that a consumer still needs: which, since when, and how large they are';
+
+-- One at a time: until the end of its transaction nobody else does maintenance. And what is decided here must be
+-- decided by what is there now, not by what was there when a transaction began.
+CREATE FUNCTION outbox_begin_maintenance() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE active_sql_transaction USING
+            MESSAGE = format('maintenance cannot be done in a transaction that is %s', current_setting('transaction_isolation')),
+            HINT = 'Use READ COMMITTED.';
+    END IF;
+    LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+END $$;
+COMMENT ON FUNCTION outbox_begin_maintenance()
+IS 'internal: keeps others from doing maintenance, or raises an error';
 
 -- Leaves the error for the caller: its locks go with the subtransaction.
 CREATE FUNCTION outbox_refuse_held(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    holders CONSTANT text := (SELECT string_agg(format('%s (%s)', c.name, h.reason), ', ' ORDER BY c.name)
-                                FROM @extschema@.outbox_holders(partition) h
-                                JOIN @extschema@.outbox_consumers c USING (consumer_id));
+    holders CONSTANT text := (SELECT string_agg(format('%s (%s)', h.consumer, h.reason), ', ' ORDER BY h.consumer)
+                                FROM @extschema@.outbox_holders(partition) h);
 BEGIN
     IF holders IS NOT NULL THEN
         RAISE object_in_use USING MESSAGE = 'held back by ' || holders;
@@ -1740,11 +1767,44 @@ IS 'internal: drops a partition of the archive, or raises an error that says why
 
 CREATE FUNCTION outbox_is_stored(partition regclass) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT EXISTS (SELECT FROM @extschema@.outbox_cold_files f JOIN pg_class c ON c.relname = f.partition
-                    WHERE c.oid = outbox_is_stored.partition AND f.stored_at IS NOT NULL)
+    SELECT max(f.stored_at) IS NOT NULL
+      FROM @extschema@.outbox_cold_files f
+      JOIN @extschema@.outbox_archived_partitions a ON a.partition = f.partition AND f.exported_at >= a.archived_at
+      JOIN pg_class c ON c.relname = a.partition
+     WHERE c.oid = outbox_is_stored.partition
+    HAVING count(*) > 0
 $$;
 COMMENT ON FUNCTION outbox_is_stored(regclass)
-IS 'internal: is what is in this partition in cold storage?';
+IS 'internal: is what is in this partition in cold storage? NULL if it has not been exported';
+
+CREATE FUNCTION outbox_can_lock(target regclass) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
+    RAISE SQLSTATE 'OB999'; -- gives it back
+EXCEPTION
+    WHEN lock_not_available THEN RETURN false;
+    WHEN SQLSTATE 'OB999' THEN RETURN true;
+END $$;
+COMMENT ON FUNCTION outbox_can_lock(regclass)
+IS 'internal: could a table be locked now, if others are kept waiting for 50 ms at most?';
+
+-- Others are kept waiting for 50 ms at most, and have their turn in between.
+CREATE FUNCTION outbox_lock_patiently(target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+BEGIN
+    FOR try IN 1..20 LOOP
+        BEGIN
+            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
+            RETURN;
+        EXCEPTION WHEN lock_not_available THEN
+            PERFORM pg_sleep(0.1);
+        END;
+    END LOOP;
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
+END $$;
+COMMENT ON FUNCTION outbox_lock_patiently(regclass)
+IS 'internal: locks a table, without keeping others waiting for long at a time';
 
 -- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
 -- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
@@ -1768,15 +1828,18 @@ BEGIN
         -- A time that was archived, and that the clock has come back to.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
         is_over := start + place.width <= clock_timestamp();
-        IF NOT is_over THEN
+        IF is_over THEN
+            -- Is it to be had at all? Otherwise everything would be moved for nothing.
+            CONTINUE WHEN NOT @extschema@.outbox_can_lock(spare);
+        ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
         END IF;
-        EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL)', own, '@extschema@.outbox_messages_template'::regclass);
+        PERFORM @extschema@.outbox_create_partition(own, start, start + place.width);
         EXECUTE format('WITH moved AS (DELETE FROM %s WHERE occurred_at >= %L AND occurred_at < %L RETURNING *)'
                        ' INSERT INTO %s SELECT * FROM moved', spare, start, start + place.width, own);
         GET DIAGNOSTICS events = ROW_COUNT;
         IF is_over THEN
-            EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
+            PERFORM @extschema@.outbox_lock_patiently(spare);
         END IF;
         EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
                        '@extschema@.outbox_messages'::regclass, own, start, start + place.width);
@@ -1825,10 +1888,12 @@ CREATE FUNCTION outbox_sweep(swept regclass, condition text, max_blocks integer)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     blocks  CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
-    start   CONSTANT bigint := floor(random() * greatest(blocks - max_blocks + 1, 1));
+    -- Any block is as likely to be among them as any other.
+    start   CONSTANT bigint := CASE WHEN blocks <= max_blocks THEN 0
+                                    ELSE floor(random() * (blocks + max_blocks - 1)) - max_blocks + 1 END;
     removed integer;
 BEGIN
-    EXECUTE format('DELETE FROM %s WHERE ctid >= %L AND ctid < %L AND %s', swept, format('(%s,0)', start),
+    EXECUTE format('DELETE FROM %s WHERE ctid >= %L AND ctid < %L AND %s', swept, format('(%s,0)', greatest(start, 0)),
                    format('(%s,0)', start + max_blocks), condition);
     GET DIAGNOSTICS removed = ROW_COUNT;
     RETURN removed;
@@ -1881,10 +1946,14 @@ CREATE FUNCTION outbox_step_archive(OUT object text, OUT detail text, OUT done b
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    due     regclass;
-    lagging text;
-    locked  timestamptz;
+    due    regclass;
+    locked timestamptz;
+    moved  boolean;
 BEGIN
+    -- Before the log is locked: this may take a while.
+    SELECT coalesce(bool_or(@extschema@.outbox_catch_up(l.consumer)), false) INTO moved
+      FROM (SELECT DISTINCT h.consumer FROM @extschema@.outbox_due_partitions() d
+             CROSS JOIN LATERAL @extschema@.outbox_holders(d.partition) h) l;
     FOR due IN SELECT d.partition FROM @extschema@.outbox_due_partitions() d LOOP
         object := due;
         done := false;
@@ -1894,23 +1963,24 @@ BEGIN
             RETURN NEXT;
             RETURN;
         END IF;
-        FOR lagging IN SELECT c.name FROM @extschema@.outbox_holders(due) h
-                         JOIN @extschema@.outbox_consumers c USING (consumer_id) LOOP
-            again := @extschema@.outbox_catch_up(lagging) OR again;
-        END LOOP;
         BEGIN
             detail := @extschema@.outbox_archive_partition(due);
             locked := coalesce(locked, clock_timestamp());
             done := true;
-            again := false;
         EXCEPTION
             WHEN lock_not_available THEN
                 detail := 'stays, because the log is in use';
                 again := true;
             WHEN object_in_use THEN
                 detail := SQLERRM;
+                again := moved;
+            WHEN undefined_table OR undefined_object THEN
+                detail := SQLERRM;
+                again := true;
         END;
         RETURN NEXT;
+        -- Whoever is in the way of one is in the way of all.
+        EXIT WHEN again AND NOT moved;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_step_archive()
@@ -1926,9 +1996,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT e.partition INTO next FROM @extschema@.outbox_expired_partitions() e
-     WHERE NOT e.restored AND NOT EXISTS (SELECT FROM @extschema@.outbox_holders(e.partition))
-       AND NOT EXISTS (SELECT FROM @extschema@.outbox_cold_files f JOIN pg_class c ON c.relname = f.partition
-                        WHERE c.oid = e.partition)
+     WHERE NOT e.restored AND @extschema@.outbox_is_stored(e.partition) IS NULL
+       AND NOT EXISTS (SELECT FROM @extschema@.outbox_holders(e.partition))
      LIMIT 1;
     IF FOUND THEN
         object := next;
@@ -1945,20 +2014,29 @@ CREATE FUNCTION outbox_step_drop(OUT object text, OUT detail text, OUT done bool
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
+    -- Each takes a handful of locks, which are kept to the end.
+    most    CONSTANT integer := 20;
+    dropped integer := 0;
     expired record;
 BEGIN
     FOR expired IN SELECT e.partition, e.restored FROM @extschema@.outbox_expired_partitions() e LOOP
         object := expired.partition;
         done := false;
-        again := false;
+        again := dropped >= most;
+        IF again THEN
+            detail := 'waits for its turn';
+            RETURN NEXT;
+            RETURN;
+        END IF;
         BEGIN
             IF @extschema@.outbox_has_cold_storage() AND NOT expired.restored
-               AND NOT @extschema@.outbox_is_stored(expired.partition) THEN
+               AND @extschema@.outbox_is_stored(expired.partition) IS NOT TRUE THEN
                 detail := 'stays until it is in cold storage';
             ELSE
                 PERFORM @extschema@.outbox_drop_partition(expired.partition);
                 detail := 'dropped';
                 done := true;
+                dropped := dropped + 1;
             END IF;
         EXCEPTION
             WHEN lock_not_available THEN
@@ -1966,8 +2044,12 @@ BEGIN
                 again := true;
             WHEN object_in_use THEN
                 detail := SQLERRM;
+            WHEN undefined_table OR undefined_object THEN
+                detail := SQLERRM;
+                again := true;
         END;
         RETURN NEXT;
+        EXIT WHEN again;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_step_drop()
@@ -1991,35 +2073,51 @@ END $$;
 COMMENT ON FUNCTION outbox_step_cold_files()
 IS 'internal: removes files from cold storage whose time is over';
 
-CREATE FUNCTION outbox_step_prune(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION outbox_step_expire(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- What one transaction does at most: some tenths of a second.
     max_rows   CONSTANT integer := 10000;
     max_blocks CONSTANT integer := 10000;
-    pruned     record;
+    removed    integer;
 BEGIN
-    FOR pruned IN
-        SELECT 'outbox_batches' AS name, @extschema@.outbox_prune_batches(max_rows) AS count, max_rows AS most
-        UNION ALL SELECT 'idempotency_keys', @extschema@.idempotency_expire(max_rows), max_rows
-        UNION ALL SELECT 'outbox_dedup_keys', @extschema@.outbox_prune_dedup_keys(max_blocks), NULL
-        UNION ALL SELECT 'outbox_inbox', @extschema@.outbox_prune_inbox(max_blocks), NULL
+    done := true;
+    FOR object, removed IN
+        SELECT 'idempotency_keys', @extschema@.idempotency_expire(max_rows)
+        UNION ALL SELECT 'outbox_dedup_keys', @extschema@.outbox_prune_dedup_keys(max_blocks)
+        UNION ALL SELECT 'outbox_inbox', @extschema@.outbox_prune_inbox(max_blocks)
     LOOP
-        CONTINUE WHEN pruned.count = 0;
-        object := pruned.name;
-        detail := format('%s removed', pruned.count);
-        done := true;
-        again := pruned.count >= pruned.most IS TRUE;
+        CONTINUE WHEN removed = 0;
+        detail := format('%s removed', removed);
+        again := removed >= max_rows;
         RETURN NEXT;
     END LOOP;
 END $$;
+COMMENT ON FUNCTION outbox_step_expire()
+IS 'internal: removes some of the keys whose time is over';
+
+CREATE FUNCTION outbox_step_prune(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_batches CONSTANT integer := 10000;
+    removed     CONSTANT integer := @extschema@.outbox_prune_batches(max_batches);
+BEGIN
+    object := 'outbox_batches';
+    detail := format('%s removed', removed);
+    done := true;
+    again := removed >= max_batches;
+    IF removed > 0 THEN
+        RETURN NEXT;
+    END IF;
+END $$;
 COMMENT ON FUNCTION outbox_step_prune()
-IS 'internal: removes some of what is old from the plain tables';
+IS 'internal: removes some of the record of deliveries';
 
 CREATE FUNCTION outbox_steps() RETURNS SETOF text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT unnest('{partitions,prune,cold_files,export,archive,drop}'::text[])
+    SELECT unnest('{expire,partitions,prune,cold_files,export,drop,archive}'::text[])
 $$;
 COMMENT ON FUNCTION outbox_steps()
 IS 'internal: the steps of maintenance in their order, those with strong locks last';
@@ -2028,6 +2126,7 @@ CREATE FUNCTION outbox_run_step(step text, OUT object text, OUT detail text, OUT
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM @extschema@.outbox_begin_maintenance();
     RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', @extschema@.outbox_schema_of('outbox'), 'outbox_step_' || step);
 END $$;
 COMMENT ON FUNCTION outbox_run_step(text)
@@ -2038,6 +2137,14 @@ CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text,
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    BEGIN
+        PERFORM @extschema@.outbox_begin_maintenance();
+    EXCEPTION WHEN lock_not_available THEN
+        detail := 'another session is at it';
+        done := false;
+        RETURN NEXT;
+        RETURN;
+    END;
     INSERT INTO @extschema@.outbox_home SELECT WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_home);
     FOR step IN SELECT @extschema@.outbox_steps() LOOP
         BEGIN
@@ -2093,7 +2200,8 @@ CREATE FUNCTION outbox_restore_partition(file text) RETURNS regclass
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
 DECLARE
-    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]+)\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)\.ndjson\.zst$');
+    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]+)\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
+                                                '\.[0-9]+\.ndjson\.zst$');
     own   CONSTANT text := format('%I.%I', @extschema@.outbox_schema_of('outbox'), parts[1]);
     first_id bigint;
     last_id  bigint;
@@ -2103,16 +2211,15 @@ BEGIN
     ELSIF parts IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'file must be the name of an exported partition',
-            HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.ndjson.zst;'
+            HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst;'
                    ' outbox_cold_files has them.';
     ELSIF to_regclass(own) IS NOT NULL THEN
         RAISE duplicate_table USING
             MESSAGE = format('partition %s exists already', parts[1]),
             HINT = 'Its events can be read where they are.';
     END IF;
-    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
-                   ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
-                   own, '@extschema@.outbox_messages_template'::regclass, parts[2]::timestamptz, parts[3]::timestamptz);
+    LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE;
+    PERFORM @extschema@.outbox_create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz);
     EXECUTE format('INSERT INTO %1$s SELECT r.* FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
                    own, '@extschema@.outbox_read_cold_file($1)') USING file;
     EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;

@@ -44,10 +44,14 @@ pg::Growing<Oid> archived_above(Id id)
     const uint64 count = find.execute_now(values);
     pg::Growing<Oid> partitions;
     for (uint64 i = 0; i < count; ++i) {
-        const Oid partition =
-            get_relname_relid(NameStr(*DatumGetName(pg::Row(i).get(1))), pg::objects().schema);
-        if (OidIsValid(partition))
-            partitions.push(partition);
+        const char* name = NameStr(*DatumGetName(pg::Row(i).get(1)));
+        const Oid partition = get_relname_relid(name, pg::objects().schema);
+        if (!OidIsValid(partition))
+            ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                            errmsg("partition \"%s\" of the archive is missing", name),
+                            errhint("If it was dropped or renamed, remove its row from "
+                                    "outbox_archived_partitions.")));
+        partitions.push(partition);
     }
     return partitions;
 }

@@ -65,7 +65,8 @@ const char* file_name_for(Oid partition)
     static constinit pg::Statement name{
         "SELECT c.relname::text || '.' || to_char(a.lower_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || "
         "'-'"
-        " || to_char(a.upper_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || '.ndjson.zst'"
+        " || to_char(a.upper_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || '.' || a.first_id || "
+        "'.ndjson.zst'"
         " FROM pg_class c JOIN @schema@.outbox_archived_partitions a ON a.partition = c.relname"
         " WHERE c.oid = $1",
         {OIDOID}};

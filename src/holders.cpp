@@ -40,8 +40,7 @@ const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
 
 void find_holders(Oid partition, const ReturnSetInfo& result)
 {
-    static constinit pg::Statement list{
-        "SELECT consumer_id, name FROM @schema@.outbox_consumers ORDER BY 1"};
+    static constinit pg::Statement list{"SELECT name FROM @schema@.outbox_consumers ORDER BY 1"};
     const uint64 count = list.execute_now(nullptr);
     pg::Growing<pg::Row> consumers;
     for (uint64 i = 0; i < count; ++i)
@@ -50,7 +49,7 @@ void find_holders(Oid partition, const ReturnSetInfo& result)
     OpenLog log = open_partition_for_reading(partition);
     const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
     for (const pg::Row& consumer : consumers)
-        if (const char* need = need_of(consumer.get(2), log, snapshot)) {
+        if (const char* need = need_of(consumer.get(1), log, snapshot)) {
             Datum values[] = {consumer.get(1), CStringGetTextDatum(need)};
             bool nulls[] = {false, false};
             tuplestore_putvalues(result.setResult, result.setDesc, values, nulls);

@@ -35,7 +35,7 @@ constexpr int64 longest_pause = 60 * second;
 constexpr int64 pause_without_slot = 10 * second;
 
 // Maintenance can be long, and is nobody's hurry.
-constexpr int most_maintenance = 2; // at once
+constexpr int most_maintenance = 4; // at once
 constexpr int64 pause_after_refusal = 10 * second;
 
 // Somebody tells of every change; this is for what nobody could tell.
@@ -214,7 +214,7 @@ int count_maintenance()
 {
     int count = 0;
     for (int i = 0; i < databases.count; ++i)
-        count += databases.all[i].maintenance != nullptr;
+        count += is_alive(databases.all[i].maintenance);
     return count;
 }
 
@@ -229,6 +229,9 @@ TimestampTz see_to_maintenance(Database& database, TimestampTz now)
     }
     if (!pg::is_taken(database.post) || pg::is_held(database.oid))
         return DT_NOEND;
+    // Left behind by another launcher.
+    if (pg::is_maintained(database.post))
+        return now + pause_after_refusal;
     if (pg::take_maintenance_call(database.post))
         database.next_maintenance = now;
     // The interval may have been shortened, and the clock set back.

@@ -15,7 +15,9 @@ extern "C" {
 #include "utils/wait_event.h"
 }
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,10 +25,14 @@ namespace outbox {
 
 namespace {
 
-// How often a step is taken that has more to do, or could not have its locks; then the next run
-// goes on.
-constexpr int most_rounds = 50;
-constexpr long between_rounds = 100; // milliseconds
+// How often a step is taken that has more to do, and how often in a row when nothing comes of it,
+// because others are in the way. Then the next run goes on.
+constexpr int most_rounds = 200;
+constexpr int most_idle_rounds = 6;
+constexpr long first_pause = 100; // milliseconds; it doubles
+
+// Then somebody should look at the command, and the rest of maintenance is due again.
+constexpr std::chrono::hours longest_command{1};
 
 // What comes out of a transaction, in memory of the worker's.
 constexpr int most_lines = 32;
@@ -39,6 +45,8 @@ struct Lines {
     Line all[most_lines];
     int count = 0;
     bool again = false;
+
+    bool has_done() const { return std::any_of(all, all + count, std::mem_fn(&Line::done)); }
 
     void add(const char* object, const char* detail, bool done)
     {
@@ -69,10 +77,10 @@ void take_step(const char* step, Lines& lines)
     }
 }
 
-void pause()
+void pause(long milliseconds)
 {
-    pg::call([] {
-        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, between_rounds,
+    pg::call([&] {
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
                         PG_WAIT_EXTENSION);
         ResetLatch(MyLatch);
     });
@@ -103,30 +111,35 @@ void log_what_was_not(const char* step, const Lines& lines)
         }
 }
 
+// False: there is nothing left to do at once, or it cannot be done.
+bool take_round(const char* step, Lines& lines)
+{
+    const auto rollback = pg::in_transaction("maintenance", [&] { take_step(step, lines); });
+    // Without this autovacuum would not hear of what was removed.
+    pg::call([] { (void)pgstat_report_stat(true); });
+    if (ShutdownRequestPending)
+        return false;
+    if (rollback && rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
+        pg::log_line(WARNING, std::string("maintenance, ") + step + ": " + rollback->message);
+        return false;
+    }
+    log_what_was_done(step, lines);
+    return rollback || lines.again;
+}
+
 void run_step(const char* step)
 {
-    for (int round = 0; round < most_rounds && !ShutdownRequestPending; ++round) {
+    int idle = 0;
+    for (int round = 0; round < most_rounds && idle < most_idle_rounds; ++round) {
         Lines lines;
-        const auto rollback = pg::in_transaction("maintenance", [&] { take_step(step, lines); });
-        // Without this autovacuum would not hear of what was removed.
-        pg::call([] { (void)pgstat_report_stat(true); });
-        if (rollback) {
-            // Who could not have a lock tries again.
-            if (ShutdownRequestPending)
-                return;
-            if (rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
-                pg::log_line(WARNING,
-                             std::string("maintenance, ") + step + ": " + rollback->message);
-                return;
-            }
-        } else {
-            log_what_was_done(step, lines);
-            if (!lines.again) {
-                log_what_was_not(step, lines);
-                return;
-            }
+        const bool goes_on = take_round(step, lines);
+        idle = lines.has_done() ? 0 : idle + 1;
+        if (!goes_on || idle == most_idle_rounds) {
+            log_what_was_not(step, lines);
+            return;
         }
-        pause();
+        if (idle > 0)
+            pause(first_pause << idle);
     }
 }
 
@@ -175,27 +188,31 @@ void note_stored(const std::string& file)
         pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
 }
 
-// No transaction is open while a command runs.
-void store_files()
+// No transaction is open while a command runs. Was anything stored?
+bool store_files()
 {
+    bool stored = false;
     for (const ColdFile& file : files_to_store()) {
         if (ShutdownRequestPending)
-            return;
+            break;
         // The command may have gone since the file was written.
         const std::string wrong =
             *settings::archive_command == '\0'
                 ? std::string()
-                : pg::run_command(archive_command_for(file.name, file.table, file.day));
+                : pg::run_command(archive_command_for(file.name, file.table, file.day),
+                                  longest_command);
+        stored = stored || wrong.empty();
         if (wrong.empty())
             note_stored(file.name);
         else if (!ShutdownRequestPending)
             pg::log_line(WARNING, "outbox.archive_command failed for " + file.name + ": " + wrong,
                          "The partition stays until the command succeeds.");
     }
+    return stored;
 }
 
 // Not in a database that is being restored.
-bool may_maintain()
+bool may_touch_the_log()
 {
     static constinit pg::Statement find{"SELECT FROM @schema@.outbox_home LIMIT 1"};
     bool found = false;
@@ -223,13 +240,13 @@ std::vector<std::string> all_steps()
 
 void maintain()
 {
-    if (!may_maintain())
-        return;
-    for (const std::string& step : all_steps()) {
-        run_step(step.c_str());
-        if (step == "export")
-            store_files();
-    }
+    const bool may_touch_log = may_touch_the_log();
+    for (const std::string& step : all_steps())
+        if (may_touch_log || step == "expire")
+            run_step(step.c_str());
+    // Last, because nobody knows how long it takes.
+    if (may_touch_log && store_files())
+        run_step("drop");
 }
 
 } // namespace outbox

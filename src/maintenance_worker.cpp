@@ -61,8 +61,7 @@ void outbox_maintenance_main(Datum post)
     if (!OidIsValid(database))
         proc_exit(0);
     BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-    pg::take_maintenance(number);
-    if (pg::is_held(database))
+    if (!pg::take_maintenance(number) || pg::is_held(database))
         proc_exit(0);
     choose_settings();
     MemoryContextSwitchTo(

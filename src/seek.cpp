@@ -1,6 +1,7 @@
 // Placing a consumer's cursor: where it begins, and where somebody moves it to; and its end.
 #include "batch.hpp"
 #include "page.hpp"
+#include "pg/catalog.hpp"
 #include "pg/guard.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/spi.hpp"
@@ -29,8 +30,11 @@ std::optional<Id> first_since(TimestampTz time)
 Cursor cursor_at(TimestampTz time, const Position& before)
 {
     Cursor cursor;
-    if (time == DT_NOBEGIN)
+    if (time == DT_NOBEGIN) {
+        // Nothing of it is dropped before this is committed.
+        LockRelationOid(pg::objects().archive, AccessShareLock);
         return cursor;
+    }
     View view = open_view(PG_INT64_MAX);
     cursor.passed = before;
     set_target(cursor, view.moment);

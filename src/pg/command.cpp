@@ -5,6 +5,7 @@
 extern "C" {
 #include "postmaster/interrupt.h"
 #include "storage/latch.h"
+#include "storage/procsignal.h"
 #include "utils/wait_event.h"
 }
 
@@ -48,13 +49,17 @@ void wait_a_moment()
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, moment,
                         PG_WAIT_EXTENSION);
         ResetLatch(MyLatch);
+        // Commands in other databases wait for everybody to hear of them.
+        if (ProcSignalBarrierPending)
+            ProcessProcSignalBarrier();
     });
 }
 
 } // namespace
 
-std::string run_command(const std::string& command)
+std::string run_command(const std::string& command, std::chrono::seconds limit)
 {
+    const auto end = std::chrono::steady_clock::now() + limit;
     pid_t child = 0;
     if (const int error = start(command, child); error != 0)
         return std::string("it could not be started: ") + std::strerror(error);
@@ -62,10 +67,12 @@ std::string run_command(const std::string& command)
     pid_t ended;
     while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
         wait_a_moment();
-        if (ShutdownRequestPending) {
+        const bool is_late = std::chrono::steady_clock::now() > end;
+        if (ShutdownRequestPending || is_late) {
             (void)kill(-child, SIGKILL);
             (void)waitpid(child, &status, 0);
-            return "it was ended, because the worker has to leave";
+            return is_late ? "it was ended, because it took too long"
+                           : "it was ended, because the worker has to leave";
         }
     }
     if (ended < 0)

@@ -209,10 +209,19 @@ bool take_maintenance_call(int post)
     return pg_atomic_exchange_u32(&shared->posts[post].maintenance_wanted, 0) != 0;
 }
 
-void take_maintenance(int post)
+bool is_maintained(int post)
 {
-    pg_atomic_exchange_u32(&shared->posts[post].maintenance_pid, static_cast<uint32>(MyProcPid));
+    return pg_atomic_read_u32(&shared->posts[post].maintenance_pid) != 0;
+}
+
+bool take_maintenance(int post)
+{
+    uint32 nobody = 0;
+    if (!pg_atomic_compare_exchange_u32(&shared->posts[post].maintenance_pid, &nobody,
+                                        static_cast<uint32>(MyProcPid)))
+        return false;
     on_shmem_exit(maintenance_ends, Int32GetDatum(post));
+    return true;
 }
 
 void call_maintenance() noexcept

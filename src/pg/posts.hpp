@@ -52,6 +52,7 @@ News take_news();
 
 // Has somebody asked for maintenance since the last call?
 bool take_maintenance_call(int post);
+bool is_maintained(int post);
 
 // ---- the worker
 
@@ -78,8 +79,8 @@ bool is_relay_called(uint32 tasks);
 // Does somebody want the worker of this database away?
 bool is_held(Oid database);
 
-// This process does maintenance for the post's database, until it ends.
-void take_maintenance(int post);
+// This process does maintenance for the post's database, until it ends. False if another does.
+bool take_maintenance(int post);
 
 // ---- everybody else
 
