@@ -2319,6 +2319,7 @@ CREATE FUNCTION outbox_collect_event_stats(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
+     WHERE enqueued + delivered + failed > 0
 $$;
 COMMENT ON FUNCTION outbox_collect_event_stats()
 IS 'internal: the rows of outbox_stats_events';
@@ -2369,6 +2370,106 @@ COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries, of all consumers
 COMMENT ON COLUMN outbox_stats_events.failed IS 'attempts that failed, of all consumers';
 COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters, of all consumers';
 COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'since when it is counted';
+
+-- Escaped as Prometheus wants it.
+CREATE FUNCTION outbox_metric_label(value text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT replace(replace(replace(value, '\', '\\'), '"', '\"'), E'\n', '\n')
+$$;
+COMMENT ON FUNCTION outbox_metric_label(text)
+IS 'internal: a value for a label of a metric';
+
+CREATE FUNCTION outbox_metric_samples(OUT name text, OUT type text, OUT help text, OUT labels text, OUT value double precision)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH consumers AS MATERIALIZED (SELECT s.*, format('consumer="%s"', @extschema@.outbox_metric_label(s.consumer)) AS label
+                                      FROM @extschema@.outbox_collect_stats() s),
+         types AS MATERIALIZED (SELECT t.*, format('event_type="%s"', @extschema@.outbox_metric_label(t.event_type)) AS label
+                                  FROM @extschema@.outbox_collect_event_stats() t),
+         held AS MATERIALIZED (SELECT h.consumer, max(extract(epoch FROM clock_timestamp() - h.since)) AS age, sum(h.bytes) AS bytes
+                                 FROM @extschema@.outbox_held_partitions() h GROUP BY 1)
+    SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
+        ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
+        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer.', c.label, c.lag_messages),
+        ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
+        ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
+        ('outbox_retries_total', 'counter', 'Attempts that failed and were to be repeated.', c.label, c.retried),
+        ('outbox_dead_letters_total', 'counter', 'Events that a consumer has given up.', c.label, c.dead),
+        ('outbox_dlq_depth', 'gauge', 'Dead letters.', c.label, c.dlq_depth),
+        ('outbox_waiting_retries', 'gauge', 'Events that wait for another attempt.', c.label, c.waiting_retries),
+        ('outbox_in_flight', 'gauge', 'Events that a worker or the relay has in hand.', c.label, c.in_flight),
+        ('outbox_open_leases', 'gauge', 'Batches that are handed out or wait for a worker.', c.label, c.open_leases),
+        ('outbox_stale_leases', 'gauge', 'Batches whose lease has run out.', c.label, c.stale_leases),
+        ('outbox_paused', 'gauge', 'Is the consumer paused?', c.label, c.paused::integer),
+        ('outbox_backing_off', 'gauge', 'Is the sink left alone for a while, because it is in trouble?', c.label,
+         (c.backoff_until IS NOT NULL)::integer),
+        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.5"', c.p50_ms / 1000),
+        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.95"', c.p95_ms / 1000),
+        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.99"', c.p99_ms / 1000),
+        ('outbox_max_attempts', 'gauge', 'How often the event was tried that was tried most often, of those that wait.', c.label,
+         (SELECT max(r.attempts) FROM @extschema@.outbox_retries r JOIN @extschema@.outbox_consumers o USING (consumer_id)
+           WHERE o.name = c.consumer))
+        ) m (name, type, help, labels, value)
+    UNION ALL
+    SELECT m.* FROM types t CROSS JOIN LATERAL (VALUES
+        ('outbox_enqueued_total', 'counter', 'Events that entered the log.', t.label, t.enqueued::double precision),
+        ('outbox_delivered_total', 'counter', 'Deliveries, of all consumers.', t.label, t.delivered),
+        ('outbox_failures_total', 'counter', 'Attempts that failed, of all consumers.', t.label, t.failed),
+        ('outbox_dead_total', 'counter', 'Dead letters, of all consumers.', t.label, t.dead)) m
+    UNION ALL
+    SELECT m.* FROM held h CROSS JOIN LATERAL (VALUES
+        ('outbox_held_partition_seconds', 'gauge', 'For how long a consumer has held back a partition that is due to be archived or dropped.',
+         format('consumer="%s"', @extschema@.outbox_metric_label(h.consumer)), h.age::double precision),
+        ('outbox_held_partition_bytes', 'gauge', 'Size of the partitions that a consumer holds back.',
+         format('consumer="%s"', @extschema@.outbox_metric_label(h.consumer)), h.bytes)) m
+    UNION ALL
+    SELECT 'outbox_dead_tuples', 'gauge', 'Dead rows that autovacuum has yet to remove.', format('table="%s"', s.relname), s.n_dead_tup
+      FROM pg_stat_user_tables s
+     WHERE s.schemaname = @extschema@.outbox_schema_of('outbox')
+       AND s.relname IN ('outbox_batches', 'outbox_leases', 'outbox_retries', 'outbox_scheduled', 'outbox_dedup_keys', 'idempotency_keys')
+    UNION ALL
+    SELECT 'outbox_relay_up', 'gauge', 'Is there a worker for this database?', '', (r.worker IS NOT NULL)::integer
+      FROM @extschema@.outbox_relay_status() r
+    UNION ALL
+    SELECT 'outbox_scheduled_overdue', 'gauge', 'Scheduled events that should have entered the log.', '', count(*)
+      FROM @extschema@.outbox_scheduled s WHERE s.available_at <= clock_timestamp() - interval '1 second'
+    UNION ALL
+    SELECT 'outbox_default_partition_events', 'gauge', 'Does the default partition hold events?', '',
+           coalesce(@extschema@.outbox_default_holds_events(), false)::integer
+$$;
+COMMENT ON FUNCTION outbox_metric_samples()
+IS 'internal: what outbox_metrics() shows';
+
+CREATE FUNCTION outbox_metrics() RETURNS text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n%4$s', name, help, type, lines), E'\n' ORDER BY name) || E'\n'
+      FROM (SELECT name, min(help) AS help, min(type) AS type,
+                   string_agg(format('%s%s %s', name, CASE WHEN labels <> '' THEN '{' || labels || '}' ELSE '' END, value), E'\n' ORDER BY labels) AS lines
+              FROM @extschema@.outbox_metric_samples() WHERE value IS NOT NULL GROUP BY name) m
+$$;
+COMMENT ON FUNCTION outbox_metrics()
+IS 'all figures in the text format of Prometheus';
+
+CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH problems AS (
+        SELECT true AS fails, format('%s: %s', s.component, s.detail) AS reason FROM @extschema@.outbox_status() s
+         WHERE NOT s.ok AND s.component IN ('relay', 'partitions', 'preload')
+         UNION ALL
+        SELECT false, format('%s: %s', s.component, s.detail) FROM @extschema@.outbox_status() s
+         WHERE NOT s.ok AND s.component NOT IN ('relay', 'partitions', 'preload')
+         UNION ALL
+        SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM @extschema@.outbox_collect_stats() c
+         WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
+         UNION ALL
+        SELECT false, format('consumer %s has %s dead letters', c.consumer, c.dlq_depth) FROM @extschema@.outbox_collect_stats() c
+         WHERE c.dlq_depth > 0)
+    SELECT CASE WHEN bool_or(fails) THEN 'failing' WHEN count(*) > 0 THEN 'degraded' ELSE 'ok' END,
+           coalesce(array_agg(reason ORDER BY fails DESC, reason), '{}')
+      FROM problems
+$$;
+COMMENT ON FUNCTION outbox_health()
+IS 'ok, degraded or failing, and why';
 
 ----------------------------------------------------------------------------------------------------
 -- Status
@@ -2520,6 +2621,12 @@ BEGIN
     hint := CASE WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
     RETURN NEXT;
 
+    component := 'statistics';
+    ok := NOT @extschema@.outbox_stats_overflowed();
+    detail := CASE WHEN ok THEN 'complete' ELSE 'there are more consumers or event types than places' END;
+    hint := CASE WHEN NOT ok THEN 'What has no place is counted under "other".' END;
+    RETURN NEXT;
+
     component := 'scheduled';
     SELECT count(*), min(available_at) INTO overdue, since FROM @extschema@.outbox_scheduled
      WHERE available_at <= clock_timestamp();
@@ -2552,7 +2659,7 @@ DECLARE
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
         WHEN 'monitor' THEN
-            '{outbox_collect_stats, outbox_collect_event_stats}'::text[]
+            '{outbox_collect_stats, outbox_collect_event_stats, outbox_metrics, outbox_health}'::text[]
         WHEN 'admin' THEN
             '{outbox_stats_reset, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
