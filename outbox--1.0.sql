@@ -1689,17 +1689,17 @@ IS 'the partitions whose time is over and that a consumer still needs: which, si
 -- One at a time: until the end of its transaction nobody else does maintenance. And what is decided here must be
 -- decided by what is there now, not by what was there when a transaction began.
 CREATE FUNCTION outbox_begin_maintenance() RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE active_sql_transaction USING
             MESSAGE = format('maintenance cannot be done in a transaction that is %s', current_setting('transaction_isolation')),
             HINT = 'Use READ COMMITTED.';
     END IF;
-    LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE NOWAIT;
+    LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE;
 END $$;
 COMMENT ON FUNCTION outbox_begin_maintenance()
-IS 'internal: keeps others from doing maintenance, or raises an error';
+IS 'internal: keeps others from doing maintenance, or raises an error if they are at it for long';
 
 -- Leaves the error for the caller: its locks go with the subtransaction.
 CREATE FUNCTION outbox_refuse_held(partition regclass) RETURNS void
@@ -2202,7 +2202,7 @@ SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO,
 DECLARE
     parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]+)\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
                                                 '\.[0-9]+\.ndjson\.zst$');
-    own   CONSTANT text := format('%I.%I', @extschema@.outbox_schema_of('outbox'), parts[1]);
+    own   CONSTANT text := quote_ident(@extschema@.outbox_schema_of('outbox')) || '.' || quote_ident(parts[1]);
     first_id bigint;
     last_id  bigint;
 BEGIN
@@ -2220,10 +2220,15 @@ BEGIN
     END IF;
     LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE;
     PERFORM @extschema@.outbox_create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz);
-    EXECUTE format('INSERT INTO %1$s SELECT r.* FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
+    -- JSON null is a payload, and the function would make it NULL.
+    EXECUTE format('INSERT INTO %1$s SELECT r.xid, r.id, r.occurred_at, r.tenant_id, r.tracking_id, r.event_version, r.aggregate_type,'
+                   ' r.aggregate_id, r.event_type, coalesce(r.payload, ''null''), coalesce(r.metadata, ''null''), r.trace_id, r.run_length'
+                   ' FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
                    own, '@extschema@.outbox_read_cold_file($1)') USING file;
     EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;
-    IF last_id > @extschema@.outbox_last_id() THEN
+    IF last_id IS NULL THEN
+        RAISE data_corrupted USING MESSAGE = 'the file has no events';
+    ELSIF last_id > @extschema@.outbox_last_id() THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('the file has ids up to %s, and this log has come to %s', last_id, @extschema@.outbox_last_id()),
             HINT = 'It is from another database. Only a copy of that one can take it back.';
@@ -2522,6 +2527,7 @@ DECLARE
     has_default boolean;
     stray       boolean;
     overdue     bigint;
+    unexported  boolean := false;
     since       timestamptz;
 BEGIN
     component := 'extension';
@@ -2614,11 +2620,22 @@ BEGIN
     component := 'cold storage';
     SELECT count(*), min(exported_at) INTO overdue, since FROM @extschema@.outbox_cold_files WHERE stored_at IS NULL;
     ok := overdue = 0;
+    IF ok AND @extschema@.outbox_has_cold_storage() THEN
+        SELECT count(*) INTO overdue FROM @extschema@.outbox_expired_partitions() e
+         WHERE NOT e.restored AND @extschema@.outbox_is_stored(e.partition) IS NULL
+           AND NOT EXISTS (SELECT FROM @extschema@.outbox_holders(e.partition))
+           AND e.upper_bound < clock_timestamp() - @extschema@.outbox_setting('outbox.archive_retention')
+                               - 2 * @extschema@.outbox_setting('outbox.maintenance_interval');
+        unexported := overdue > 0;
+        ok := NOT unexported;
+    END IF;
     SELECT CASE WHEN NOT @extschema@.outbox_has_cold_storage() THEN 'none'
+                WHEN unexported THEN format('%s partitions should have been exported', overdue)
                 WHEN ok THEN format('%s files', count(*))
                 ELSE format('%s files wait for outbox.archive_command, the oldest since %s', overdue, since) END
       INTO detail FROM @extschema@.outbox_cold_files;
-    hint := CASE WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
+    hint := CASE WHEN unexported THEN 'outbox_maintain() and the server log say why not. They stay.'
+                 WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
     RETURN NEXT;
 
     component := 'statistics';

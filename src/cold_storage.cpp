@@ -8,6 +8,7 @@
 
 extern "C" {
 #include "commands/dbcommands.h"
+#include "common/hashfn.h"
 }
 
 #include <unistd.h>
@@ -43,6 +44,7 @@ const char* checked_path(const char* file)
 char* plain_name(const char* name)
 {
     constexpr char hex[] = "0123456789ABCDEF";
+    const char* given = name;
     char* out = static_cast<char*>(palloc(std::strlen(name) * 3 + 1));
     char* end = out;
     for (; *name != '\0'; ++name) {
@@ -56,6 +58,13 @@ char* plain_name(const char* name)
         }
     }
     *end = '\0';
+    // With what follows it has to be the name of a file.
+    constexpr int most = 100;
+    if (end - out > most) {
+        const auto size = static_cast<int>(std::strlen(given));
+        return psprintf("%.*s-%08x", most, out,
+                        hash_bytes(reinterpret_cast<const unsigned char*>(given), size));
+    }
     return out;
 }
 

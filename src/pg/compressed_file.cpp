@@ -175,6 +175,7 @@ CompressedReader* open_compressed(const char* path)
         ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
     free_with_memory(free_decompressor, reader->context);
     reader->in_size = ZSTD_DStreamInSize();
+    reader->unfinished = 1; // a file without anything is none
     reader->in = static_cast<char*>(palloc(reader->in_size));
     initStringInfo(&reader->text);
     reader->file = OpenTransientFile(path, O_RDONLY | PG_BINARY);
