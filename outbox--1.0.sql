@@ -208,7 +208,7 @@ COMMENT ON COLUMN outbox_home.since IS 'since when';
 CREATE FUNCTION outbox_make_partitions(partition_interval text, first_time boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
-SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
+SET default_tablespace = '' SET default_table_access_method = 'heap' SET jit = off AS $$
 DECLARE
     -- As pg_partman wants it: without quotes.
     log     CONSTANT text := @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
@@ -375,6 +375,7 @@ CREATE TABLE outbox_archived_partitions (
     archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     restored_at timestamptz
 );
+CREATE INDEX ON outbox_archived_partitions (last_id);
 COMMENT ON TABLE outbox_archived_partitions
 IS 'the partitions of the archive';
 COMMENT ON COLUMN outbox_archived_partitions.partition IS 'its table, in the schema of the log';
@@ -1408,7 +1409,7 @@ COMMENT ON FUNCTION idempotency_required(text, boolean)
 IS 'is a call without a key an error in this scope? NULL: as outbox.idempotency_required says';
 
 CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
     removed integer;
@@ -1720,12 +1721,13 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
     place    record;
-    spare    CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p WHERE p.is_default);
+    spare    regclass;
     first_id bigint;
     last_id  bigint;
 BEGIN
     -- Before anybody is kept waiting, and again behind the locks.
     PERFORM @extschema@.outbox_refuse_held(partition);
+    spare := (SELECT p.partition FROM @extschema@.outbox_partitions() p WHERE p.is_default);
     LOCK TABLE ONLY @extschema@.outbox_messages IN ACCESS EXCLUSIVE MODE;
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
     IF spare IS NOT NULL THEN
@@ -2124,7 +2126,7 @@ IS 'internal: the steps of maintenance in their order, those with strong locks l
 
 CREATE FUNCTION outbox_run_step(step text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
     PERFORM @extschema@.outbox_begin_maintenance();
     RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', @extschema@.outbox_schema_of('outbox'), 'outbox_step_' || step);
@@ -2285,7 +2287,7 @@ CREATE FUNCTION outbox_collect_stats(
     OUT waiting_retries bigint, OUT oldest_retry_at timestamptz, OUT dlq_depth bigint,
     OUT backoff_until timestamptz, OUT last_error text, OUT last_error_at timestamptz, OUT stats_reset timestamptz)
 RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     SELECT c.name, c.kind, c.paused,
            coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
            o.is_exact OR r.oldest <= o.occurred_at,

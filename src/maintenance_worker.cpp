@@ -33,6 +33,7 @@ void choose_settings()
     choose("application_name", "outbox maintenance");
     // Steps that need strong locks have less patience. This is for the others.
     choose("lock_timeout", "1s");
+    choose("jit", "off");
     choose("statement_timeout", "0");
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");

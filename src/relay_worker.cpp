@@ -58,6 +58,8 @@ void choose_settings()
         choose("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
     choose("lock_timeout", "500ms");
+    // Plans are small, and look expensive where sequential scans are off.
+    choose("jit", "off");
     choose("application_name", "outbox relay");
     choose("statement_timeout", "0");
     choose("default_transaction_read_only", "off");

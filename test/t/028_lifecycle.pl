@@ -7,9 +7,9 @@ use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-my $days = $ENV{OUTBOX_SOAK} ? 400 : 120;
-my $events = $ENV{OUTBOX_SOAK} ? 60 : 6;
-my $many = $ENV{OUTBOX_SOAK} ? 40 : 3;
+my $days = $ENV{OUTBOX_SOAK} ? 200 : 120;
+my $events = $ENV{OUTBOX_SOAK} ? 20 : 6;
+my $many = $ENV{OUTBOX_SOAK} ? 10 : 3;
 my $per_day = $events + $many;
 
 my ($faketime) = glob('/usr/lib/*/faketime/libfaketime.so.1');
