@@ -128,7 +128,7 @@ IS 'internal: the partitions of the log, and from when to when each goes';
 
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
 -- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
--- time that a vacuum comes by, and it should come by early.
+-- time that a vacuum comes by. It should come by early, and take its time: producers write to the same WAL.
 CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
@@ -153,7 +153,7 @@ BEGIN
         EXECUTE format('ALTER TABLE %s ADD CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L)',
                        partition, place.lower_bound, place.upper_bound);
     END IF;
-    EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05,'
+    EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 50,'
                    ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)', partition);
 END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
