@@ -177,10 +177,12 @@ INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_ty
 SELECT now() - interval '1 day' * days, 'Order', days, 'OrderConfirmed', '{}' FROM unnest('{10,100}'::int[]) days;
 SELECT step, object, detail FROM outbox_maintain();
 \set ECHO none
-\echo '    It reads them: one goes to the archive as it is. The other goes there too, and its time there is over as well.'
+\echo '    It reads them, and the others are no longer needed: both partitions go to the archive as they are. For the older one the time there is over, too.'
 \set ECHO queries
 SELECT aggregate_id, occurred_at::date, outbox_ack(lock_token, ARRAY[id]) AS acked FROM outbox_claim('mails');
+SELECT outbox_drop_consumer(name, discard_dead_letters => true) FROM outbox_consumers WHERE name IN ('mailer', 'stock');
 SELECT pg_sleep(0.3), 'sinks have passed them, too' AS time;
+SELECT step, object, detail FROM outbox_maintain();
 SELECT step, object, detail FROM outbox_maintain();
 SELECT tableoid::regclass AS partition, aggregate_id, occurred_at::date FROM outbox_messages_archive;
 \set ECHO none

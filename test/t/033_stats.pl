@@ -1,0 +1,86 @@
+# What is counted, and what it costs to look.
+use strict;
+use warnings;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => "outbox.relay = off\n");
+sub sql { return $node->safe_psql('postgres', join ';', @_) }
+sub consumer { return sql("SELECT delivered, failed, retried, dead FROM outbox_stats WHERE consumer = '$_[0]'") }
+sub type { return sql("SELECT enqueued, delivered, failed, dead FROM outbox_stats_events WHERE event_type = '$_[0]'") }
+
+sql(q{SELECT outbox_create_consumer('worker')}, q{SELECT outbox_create_consumer('picky', event_types => '{Rare}')});
+sql(q{SELECT outbox_enqueue('Order', i, 'OrderConfirmed', '{"n": 1}') FROM generate_series(1, 10) i});
+is(type('OrderConfirmed'), '10|0|0|0', 'what is enqueued is counted');
+sql(q{BEGIN}, q{SELECT outbox_enqueue('Order', 1, 'Lost', '{}')}, q{ROLLBACK});
+sql(q{BEGIN}, q{SAVEPOINT a}, q{SELECT outbox_enqueue('Order', 1, 'Lost', '{}')}, q{ROLLBACK TO a}, q{SAVEPOINT b},
+	q{SAVEPOINT c}, q{SELECT outbox_enqueue('Order', 1, 'Kept', '{}')}, q{RELEASE b}, q{COMMIT});
+is(type('Lost') . type('Kept'), '1|0|0|0', 'if it is committed, and no savepoint takes it back');
+sql(q{SELECT outbox_enqueue_many('[{"aggregate_type": "Order", "aggregate_id": "1", "event_type": "Many", "payload": {}},
+	{"aggregate_type": "Order", "aggregate_id": "2", "event_type": "Many", "payload": {}}]')});
+is(type('Many'), '2|0|0|0', 'also many at once');
+
+my ($token, $first) = split /\|/, sql(q{SELECT max(lock_token), min(id) FROM outbox_claim('worker', 5)});
+is(sql(q{SELECT open_leases, stale_leases, in_flight, lag_messages, lag_seconds > 0 FROM outbox_stats WHERE consumer = 'worker'}), '1|0|5|10|t', 'a batch is in hand; ids that were rolled back count as messages');
+sql("SELECT outbox_ack($token, ARRAY[$first])");
+is(consumer('worker'), '1|0|0|0', 'one is acked');
+sql("SELECT outbox_fail($token, $first + 1, 'no luck', retry_in => '1 hour')", "SELECT outbox_fail($token, $first + 2, 'bad', dead => true)");
+is(consumer('worker'), '1|2|1|1', 'two fail, and one of them is dead');
+sql('BEGIN', "SELECT outbox_ack($token)", 'ROLLBACK');
+is(consumer('worker'), '1|2|1|1', 'what is rolled back is not counted');
+sql("SELECT outbox_ack($token)");
+is(consumer('worker'), '3|2|1|1', 'the rest is acked');
+is(sql(q{SELECT waiting_retries, oldest_retry_at > now() + interval '50 minutes', dlq_depth, last_error, last_error_at > now() - interval '1 minute' FROM outbox_stats WHERE consumer = 'worker'}),
+	'1|t|1|bad|t', 'what waits, what is dead, and why');
+$token = sql(q{SELECT max(lock_token) FROM outbox_claim('worker', 5)});
+sql("SELECT outbox_ack($token)");
+is(consumer('worker'), '8|2|1|1', 'a whole batch');
+is(sql(q{SELECT count(*) FROM outbox_consume('worker')}), 3, 'the rest in one transaction');
+is(consumer('worker'), '11|2|1|1', 'is counted, too');
+is(type('OrderConfirmed') . ' ' . type('Kept') . ' ' . type('Many'), '10|8|2|1 1|1|0|0 2|2|0|0', 'and so is each type');
+is(sql(q{SELECT p50_ms > 0 AND p50_ms <= p95_ms AND p95_ms <= p99_ms AND p99_ms < 60000, bytes > 0, lag_messages FROM outbox_stats WHERE consumer = 'worker'}),
+	't|t|0', 'how long it took, and how much it was');
+is(sql(q{SELECT lag_is_exact, lag_seconds FROM outbox_stats WHERE consumer = 'picky'}), 't|0', 'who wants nothing of it is not behind');
+
+sql(q{SET outbox.statistics = off}, q{SELECT outbox_enqueue('Order', 1, 'Unseen', '{}')});
+is(type('Unseen'), '', 'what is not to be counted is not');
+is($node->safe_psql('postgres', q{SELECT per_second > 0 FROM outbox_stats WHERE consumer = 'worker'}), 't', 'so many per second')
+  if $node->poll_query_until('postgres', q{SELECT per_second > 0 FROM outbox_stats WHERE consumer = 'worker'});
+
+# For monitors.
+my $metrics = sql('SELECT outbox_metrics()');
+like($metrics, qr/^outbox_throughput_total\{consumer="worker"\} 11$/m, 'metrics: throughput');
+like($metrics, qr/^outbox_failures_total\{event_type="OrderConfirmed"\} 2$/m, 'failures by type');
+like($metrics, qr/^outbox_dlq_depth\{consumer="worker"\} 1$/m, 'dead letters');
+like($metrics, qr/^outbox_lag_seconds\{consumer="worker"\} [\d.]+$/m, 'lag');
+my %help = map { $_ => 1 } $metrics =~ /^# HELP (\w+) \S/mg;
+my %type = $metrics =~ /^# TYPE (\w+) (counter|gauge)$/mg;
+my %named = map { $_ => 1 } $metrics =~ /^(\w+)(?:\{[^\n]*\})? [-\d.e+]+$/mg;
+is(join(' ', sort keys %named), join(' ', sort keys %help), 'each has a HELP');
+is(join(' ', sort keys %named), join(' ', sort keys %type), 'and a TYPE');
+is((grep { !/^#/ && !/^\w+(\{(\w+="([^"\\\n]|\\.)*",?)+\})? [-\d.e+]+$/ } split /\n/, $metrics), 0, 'and nothing else is in it');
+like(sql('SELECT status, reasons FROM outbox_health()'), qr/^failing\|.*relay: /, 'without a worker health is failing, and says why');
+like(sql('SELECT reasons FROM outbox_health()'), qr/consumer worker has 1 dead letters/, 'dead letters are a reason, too');
+
+sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger});
+for my $call ('* FROM outbox_stats', '* FROM outbox_stats_events', 'outbox_metrics()', '* FROM outbox_health()')
+{
+	is($node->psql('postgres', "SELECT $call", extra_params => [ '-U', 'watcher' ]), 0, "a monitor may SELECT $call");
+	isnt($node->psql('postgres', "SELECT $call", extra_params => [ '-U', 'stranger' ]), 0, 'others may not');
+}
+isnt($node->psql('postgres', "SELECT $_", extra_params => [ '-U', 'watcher' ]), 0, "nor a monitor SELECT $_")
+  for '* FROM outbox_messages', '* FROM outbox_messages_dlq', 'outbox_stats_reset()';
+
+# More types than places.
+sql(q{SELECT outbox_enqueue('Order', 1, 'Type' || i, '{}') FROM generate_series(1, 2000) i});
+is(sql(q{SELECT sum(enqueued) FROM outbox_stats_events WHERE event_type LIKE 'Type%' OR event_type = 'other'}), 2000, 'what has no place is counted as other');
+cmp_ok(sql(q{SELECT enqueued FROM outbox_stats_events WHERE event_type = 'other'}), '>', 900, 'there are so many');
+is(sql(q{SELECT ok FROM outbox_status() WHERE component = 'statistics'}), 'f', 'and outbox_status() says so');
+
+my $before = sql(q{SELECT stats_reset FROM outbox_stats WHERE consumer = 'worker'});
+sql('SELECT outbox_stats_reset()');
+is(consumer('worker') . ' ' . type('OrderConfirmed'), '0|0|0|0 ', 'a reset');
+is(sql("SELECT stats_reset > '$before' FROM outbox_stats WHERE consumer = 'worker'"), 't', 'and when it was');
+$node->stop;
+done_testing();
