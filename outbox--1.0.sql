@@ -2191,6 +2191,11 @@ LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_remove_cold_file';
 COMMENT ON FUNCTION outbox_remove_cold_file(text)
 IS 'internal: removes a file from outbox.cold_storage_dir, if it is there';
 
+CREATE FUNCTION outbox_cold_prefix() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_cold_prefix';
+COMMENT ON FUNCTION outbox_cold_prefix()
+IS 'internal: what the names of files that are exported from this database begin with';
+
 CREATE FUNCTION outbox_read_cold_file(file text) RETURNS SETOF text
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_read_cold_file';
 COMMENT ON FUNCTION outbox_read_cold_file(text)
@@ -2215,6 +2220,12 @@ BEGIN
             MESSAGE = 'file must be the name of an exported partition',
             HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst;'
                    ' outbox_cold_files has them.';
+    ELSIF split_part(file, '.', 1) <> @extschema@.outbox_cold_prefix() THEN
+        -- The directory is one for all databases, and an admin is an admin of one.
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'file must be one that was exported from this database',
+            HINT = format('Its name would begin with %s. Whoever can rename files there can bring it here all the same.',
+                          @extschema@.outbox_cold_prefix());
     ELSIF to_regclass(own) IS NOT NULL THEN
         RAISE duplicate_table USING
             MESSAGE = format('partition %s exists already', parts[1]),

@@ -68,6 +68,12 @@ char* plain_name(const char* name)
     return out;
 }
 
+// All databases of a cluster share the directory.
+char* file_prefix()
+{
+    return plain_name(get_database_name(MyDatabaseId));
+}
+
 // Its name tells all that is needed to bring it back.
 const char* file_name_for(Oid partition)
 {
@@ -83,8 +89,7 @@ const char* file_name_for(Oid partition)
     if (name.execute_now(values) == 0)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("table %u is no partition of the archive", partition)));
-    return psprintf("%s.%s", plain_name(get_database_name(MyDatabaseId)),
-                    TextDatumGetCString(pg::Row(0).get(1)));
+    return psprintf("%s.%s", file_prefix(), TextDatumGetCString(pg::Row(0).get(1)));
 }
 
 int64 write_rows(Oid partition, pg::CompressedWriter* writer)
@@ -174,6 +179,11 @@ OUTBOX_SQL_FUNCTION(outbox_has_cold_storage)
         using namespace outbox;
         PG_RETURN_BOOL(*settings::cold_storage_dir != '\0' || *settings::archive_command != '\0');
     });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_cold_prefix)
+{
+    return outbox::pg::entry([&] { PG_RETURN_TEXT_P(cstring_to_text(outbox::file_prefix())); });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_export_partition)

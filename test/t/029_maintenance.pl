@@ -110,7 +110,8 @@ like(refusal($node, "BEGIN; DELETE FROM $partman.part_config; INSERT INTO $partm
 like(refusal($node, "BEGIN; UPDATE $partman.part_config SET parent_table = 'x.y'; UPDATE $partman.part_config SET retention = '7 days'; UPDATE $partman.part_config SET parent_table = 'public.outbox_messages'"),
 	qr/55000/, 'also in two steps');
 sql('CREATE TABLE other (at timestamptz NOT NULL) PARTITION BY RANGE (at)');
-sql("SELECT $partman.create_parent('public.other', 'at', 'native', 'daily'); UPDATE $partman.part_config SET retention = '7 days' WHERE parent_table = 'public.other'");
+my ($kind, $width) = sql("SELECT extversion < '5' FROM pg_extension WHERE extname = 'pg_partman'") eq 't' ? ('native', 'daily') : ('range', '1 day');
+sql("SELECT $partman.create_parent(p_parent_table := 'public.other', p_control := 'at', p_type := '$kind', p_interval := '$width'); UPDATE $partman.part_config SET retention = '7 days' WHERE parent_table = 'public.other'");
 pass('other tables may have one');
 sql("SELECT outbox_create_consumer('late', start_at => 'latest'); SELECT outbox_pause('late')");
 sql(old_event(20));
@@ -149,6 +150,24 @@ for my $call (sort keys %calls)
 	  for 'producer', 'worker', 'stranger';
 }
 like(refusal($node, "SELECT outbox_drop_partition('$p15')", '-U', 'boss'), qr/42501/, 'nor an admin what is internal');
+
+# By what is there now, and one at a time.
+for my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
+{
+	like(refusal($node, "BEGIN ISOLATION LEVEL $isolation; SELECT outbox_maintain()"), qr/ERROR:  25001: maintenance cannot be done/, "not under $isolation");
+}
+settings($node, maintenance_interval => '1h');
+my $another = $node->background_psql('postgres');
+$another->query_safe('BEGIN; SELECT count(*) FROM outbox_maintain()');
+is(sql('SELECT detail, done FROM outbox_maintain()'), 'another session is at it|f', 'two cannot do it at once');
+$another->query_safe('ROLLBACK');
+$another->quit;
+settings($node, maintenance_interval => '1s');
+
+# A partition is made so that the archive need not look at its rows, and vacuum freezes them early.
+is(sql(q{SELECT count(*) FROM outbox_partitions() p JOIN pg_class c ON c.oid = p.partition WHERE NOT is_default AND NOT (
+	c.reloptions @> '{autovacuum_freeze_min_age=0,autovacuum_vacuum_insert_scale_factor=0.05}'
+	AND EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND conname = 'outbox_bounds' AND convalidated))}), 0, 'every partition is dressed');
 
 # DROP EXTENSION.
 my $left = "SELECT (SELECT count(*) FROM pg_class WHERE relname LIKE 'outbox%') + (SELECT count(*) FROM pg_proc WHERE proname LIKE 'outbox%' OR proname LIKE 'idempotency%')

@@ -182,13 +182,15 @@ refuses('NULL is no file', 'NULL', '22004: file must not be NULL');
 refuses("no file: $_", "\$\$$_\$\$", '22023: file must be the name of an exported partition.*HINT')
   for '', '.', '..', '../x', "../$file", "$cold/$file", "x/$file", ".$file", "$file.tmp", "$file\n", 'x.outbox_messages.20260101T000000Z-20260102T000000Z.1.ndjson.zst';
 refuses('no file: a time that is none', "replace('$file', to_char(age.noon(50), 'MMDD') || 'T', '9999T')", '22008: date/time field value out of range');
-refuses('a file that is missing', "'other$file'", "58P01: could not open file \"\Q$cold/other$file\E\": No such file");
+# The number at the end says nothing of what is in it.
+my ($missing, $broken, $renamed) = map { $file =~ s/\.1\.ndjson/.$_.ndjson/r } 7 .. 9;
+refuses('a file that is missing', "'$missing'", "58P01: could not open file \"\Q$cold/$missing\E\": No such file");
 my $bytes = slurp_file("$cold/$file");
 my $damaged = sub {
 	my ($promise, $content, $error) = @_;
-	unlink "$cold/damaged$file";
-	append_to_file("$cold/damaged$file", $content);
-	refuses($promise, "'damaged$file'", $error);
+	unlink "$cold/$broken";
+	append_to_file("$cold/$broken", $content);
+	refuses($promise, "'$broken'", $error);
 };
 my $flipped = $bytes;
 substr($flipped, length($bytes) / 2, 1) ^= "\x10";
@@ -197,12 +199,20 @@ $damaged->('a file without its end', substr($bytes, 0, -5), 'XX001: file .* is d
 $damaged->('half a file', substr($bytes, 0, length($bytes) / 2), 'XX001: file .* is damaged');
 $damaged->('an empty file', '', 'XX001: file .* is damaged');
 $damaged->('something else', 'hello' x 100, 'XX001: file .* is damaged');
-refuses('a file with events of another day', "'renamed' || replace('$file', to_char(age.noon(50), 'YYYYMMDD'), to_char(age.noon(49), 'YYYYMMDD'))", '58P01');
+my ($this_day, $next_day) = map { sql("SELECT to_char(age.noon($_), 'YYYYMMDD')") } 49, 48;
+$renamed =~ s/\d{8}T000000Z-\d{8}T/${this_day}T000000Z-${next_day}T/;
+append_to_file("$cold/$renamed", $bytes);
+refuses('a file with events of another day', "'$renamed'", '23514: .* violates check constraint "outbox_bounds"');
+unlink "$cold/$broken", "$cold/$renamed";
 is(sql($tables), $classes, 'none of them leaves a table behind');
 database('small');
 $node->safe_psql('small', old_event(2));
-refuses('a file of a database that was here longer', "'$file'", "55000: the file has ids up to 7, and this log has come to 1\n.*HINT", 'small');
+refuses('a file of another database', "'$file'", '22023: file must be one that was exported from this database.*HINT:  Its name would begin with small', 'small');
+my $moved = $file =~ s/^postgres/small/r;
+append_to_file("$cold/$moved", $bytes);
+refuses('a file of a database that was here longer', "'$moved'", "55000: the file has ids up to 7, and this log has come to 1\n.*HINT", 'small');
 is($node->safe_psql('small', "SELECT age.place(50)"), 'gone', 'and leaves nothing');
+unlink "$cold/$moved";
 
 # More events of a day that was exported.
 sql(old_event(50, 'late') . "SELECT count(*) FROM outbox_consume('reads', 100)");

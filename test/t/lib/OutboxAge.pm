@@ -21,7 +21,8 @@ sub set_up_age
 		CREATE FUNCTION age.noon(days integer) RETURNS timestamptz LANGUAGE sql AS
 		    'SELECT timestamptz ''$today'' - make_interval(days => days) + interval ''12 hours''';
 		CREATE FUNCTION age.partition(days integer) RETURNS text LANGUAGE sql AS
-		    'SELECT ''outbox_messages_p'' || to_char(age.noon(days), ''YYYY_MM_DD'')';
+		    'SELECT ''outbox_messages_p'' || to_char(age.noon(days), CASE WHEN extversion < ''5'' THEN ''YYYY_MM_DD'' ELSE ''YYYYMMDD'' END)
+		       FROM pg_extension WHERE extname = ''pg_partman''';
 		CREATE FUNCTION age.place(days integer) RETURNS text LANGUAGE sql AS
 		    'SELECT coalesce((SELECT CASE WHEN i.inhparent IS NULL THEN ''alone'' ELSE regexp_replace(p.relname, ''^outbox_messages_?\$'', ''log'') END
 		       FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
