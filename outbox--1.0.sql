@@ -2220,8 +2220,10 @@ BEGIN
             MESSAGE = 'file must be the name of an exported partition',
             HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst;'
                    ' outbox_cold_files has them.';
-    ELSIF split_part(file, '.', 1) <> @extschema@.outbox_cold_prefix() THEN
-        -- The directory is one for all databases, and an admin is an admin of one.
+    ELSIF split_part(file, '.', 1) <> @extschema@.outbox_cold_prefix()
+          AND NOT EXISTS (SELECT FROM @extschema@.outbox_cold_files f WHERE f.file = outbox_restore_partition.file) THEN
+        -- The directory is one for all databases, and an admin is an admin of one. A database that was renamed, or restored
+        -- under another name, knows its files by its list.
         RAISE invalid_parameter_value USING
             MESSAGE = 'file must be one that was exported from this database',
             HINT = format('Its name would begin with %s. Whoever can rename files there can bring it here all the same.',
