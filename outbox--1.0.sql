@@ -2119,7 +2119,7 @@ IS 'internal: removes some of the record of deliveries';
 
 CREATE FUNCTION outbox_steps() RETURNS SETOF text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT unnest('{expire,partitions,prune,cold_files,export,drop,archive}'::text[])
+    SELECT unnest('{sample,expire,partitions,prune,cold_files,export,drop,archive}'::text[])
 $$;
 COMMENT ON FUNCTION outbox_steps()
 IS 'internal: the steps of maintenance in their order, those with strong locks last';
@@ -2256,240 +2256,6 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_restore_partition(text)
 IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
-
-----------------------------------------------------------------------------------------------------
--- Statistics. Counters are in shared memory. Everything else is looked up, and nothing scans the log.
-----------------------------------------------------------------------------------------------------
-
-CREATE FUNCTION outbox_consumer_counts(
-    OUT consumer_id integer, OUT delivered bigint, OUT failed bigint, OUT dead bigint, OUT bytes bigint,
-    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
-    OUT p99_ms double precision, OUT last_error text, OUT last_error_at timestamptz, OUT since timestamptz)
-RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consumer_counts';
-COMMENT ON FUNCTION outbox_consumer_counts()
-IS 'internal: what was counted for each consumer; 0 is all that have no place of their own';
-
-CREATE FUNCTION outbox_event_counts(
-    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
-    OUT since timestamptz)
-RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_event_counts';
-COMMENT ON FUNCTION outbox_event_counts()
-IS 'internal: what was counted for each event type; NULL is all that have no place of their own';
-
-CREATE FUNCTION outbox_stats_overflowed() RETURNS boolean
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_overflowed';
-COMMENT ON FUNCTION outbox_stats_overflowed()
-IS 'internal: is anything counted under "other", because there are no more places?';
-
-CREATE FUNCTION outbox_stats_reset() RETURNS void
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_reset';
-COMMENT ON FUNCTION outbox_stats_reset()
-IS 'starts the counters of this database anew';
-
-CREATE FUNCTION outbox_oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
-LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
-COMMENT ON FUNCTION outbox_oldest_unsettled(text)
-IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
-
-CREATE FUNCTION outbox_collect_stats(
-    OUT consumer text, OUT kind text, OUT paused boolean,
-    OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
-    OUT delivered bigint, OUT failed bigint, OUT retried bigint, OUT dead bigint, OUT bytes bigint,
-    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision, OUT p99_ms double precision,
-    OUT open_leases bigint, OUT stale_leases bigint, OUT in_flight bigint,
-    OUT waiting_retries bigint, OUT oldest_retry_at timestamptz, OUT dlq_depth bigint,
-    OUT backoff_until timestamptz, OUT last_error text, OUT last_error_at timestamptz, OUT stats_reset timestamptz)
-RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
-    SELECT c.name, c.kind, c.paused,
-           coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
-           o.is_exact OR r.oldest <= o.occurred_at,
-           greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
-           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
-           coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
-           coalesce(n.bytes, 0), coalesce(n.per_second, 0), n.p50_ms, n.p95_ms, n.p99_ms,
-           l.open, l.stale, coalesce(s.in_hand, l.size), r.count, r.next, d.count,
-           CASE WHEN s.resume_at > clock_timestamp() THEN s.resume_at END,
-           CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
-                THEN s.last_error ELSE n.last_error END,
-           greatest(s.last_error_at, n.last_error_at), n.since
-      FROM @extschema@.outbox_consumers c
-      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
-      LEFT JOIN @extschema@.outbox_sink_states() s USING (consumer_id)
-     CROSS JOIN LATERAL (SELECT * FROM @extschema@.outbox_batches x WHERE x.consumer_id = c.consumer_id
-                          ORDER BY x.token DESC LIMIT 1) b
-     CROSS JOIN LATERAL @extschema@.outbox_oldest_unsettled(c.name) o
-     CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
-                                                                     AND x.locked_until <> '-infinity') AS stale,
-                                coalesce(sum(x.size) FILTER (WHERE x.locked_until >= clock_timestamp()), 0) AS size
-                           FROM @extschema@.outbox_leases x
-                          WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
-     CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
-                                min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next
-                           FROM @extschema@.outbox_retries x WHERE x.consumer_id = c.consumer_id) r
-     CROSS JOIN LATERAL (SELECT count(*) AS count FROM @extschema@.outbox_messages_dlq x
-                          WHERE x.consumer_id = c.consumer_id) d
-$$;
-COMMENT ON FUNCTION outbox_collect_stats()
-IS 'internal: the rows of outbox_stats';
-
-CREATE FUNCTION outbox_collect_event_stats(
-    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
-    OUT stats_reset timestamptz)
-RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
-     WHERE enqueued + delivered + failed > 0
-$$;
-COMMENT ON FUNCTION outbox_collect_event_stats()
-IS 'internal: the rows of outbox_stats_events';
-
-DO $do$
-DECLARE
-    path CONSTANT text := pg_catalog.current_setting('search_path');
-BEGIN
-PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-CREATE VIEW @extschema@.outbox_stats AS SELECT * FROM @extschema@.outbox_collect_stats();
-CREATE VIEW @extschema@.outbox_stats_events AS SELECT * FROM @extschema@.outbox_collect_event_stats();
-PERFORM set_config('search_path', path, true);
-END $do$;
-
-COMMENT ON VIEW outbox_stats
-IS 'how each consumer is doing, sinks included';
-COMMENT ON COLUMN outbox_stats.consumer IS 'the consumer';
-COMMENT ON COLUMN outbox_stats.kind IS 'worker, http or kafka';
-COMMENT ON COLUMN outbox_stats.paused IS 'is it paused?';
-COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that it has yet to settle; 0: there is none';
-COMMENT ON COLUMN outbox_stats.lag_is_exact IS 'false: an upper bound, because the next events may not be for it';
-COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included';
-COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled as done';
-COMMENT ON COLUMN outbox_stats.failed IS 'attempts that failed';
-COMMENT ON COLUMN outbox_stats.retried IS 'of these, those that were to be tried again';
-COMMENT ON COLUMN outbox_stats.dead IS 'of these, those that became dead letters';
-COMMENT ON COLUMN outbox_stats.bytes IS 'payloads of what was delivered, as they are stored';
-COMMENT ON COLUMN outbox_stats.per_second IS 'deliveries per second over the last minute';
-COMMENT ON COLUMN outbox_stats.p50_ms IS 'half of the events were settled within so many milliseconds of being enqueued';
-COMMENT ON COLUMN outbox_stats.p95_ms IS '95 percent of them were';
-COMMENT ON COLUMN outbox_stats.p99_ms IS '99 percent of them were';
-COMMENT ON COLUMN outbox_stats.open_leases IS 'batches that are handed out or wait for a worker';
-COMMENT ON COLUMN outbox_stats.stale_leases IS 'of these, those whose lease has run out';
-COMMENT ON COLUMN outbox_stats.in_flight IS 'events that a worker or the relay has in hand';
-COMMENT ON COLUMN outbox_stats.waiting_retries IS 'events that wait for another attempt, or behind one that does';
-COMMENT ON COLUMN outbox_stats.oldest_retry_at IS 'when the first of them is due';
-COMMENT ON COLUMN outbox_stats.dlq_depth IS 'dead letters';
-COMMENT ON COLUMN outbox_stats.backoff_until IS 'when the sink is tried again; NULL: it is not in trouble';
-COMMENT ON COLUMN outbox_stats.last_error IS 'of a message, or of the sink';
-COMMENT ON COLUMN outbox_stats.last_error_at IS 'when that was';
-COMMENT ON COLUMN outbox_stats.stats_reset IS 'since when it is counted';
-
-COMMENT ON VIEW outbox_stats_events
-IS 'what happened to events of each type, since the server started or the counters were reset';
-COMMENT ON COLUMN outbox_stats_events.event_type IS 'other: all for which there was no place';
-COMMENT ON COLUMN outbox_stats_events.enqueued IS 'events that entered the log';
-COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.failed IS 'attempts that failed, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'since when it is counted';
-
--- Escaped as Prometheus wants it.
-CREATE FUNCTION outbox_metric_label(value text) RETURNS text
-LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT replace(replace(replace(value, '\', '\\'), '"', '\"'), E'\n', '\n')
-$$;
-COMMENT ON FUNCTION outbox_metric_label(text)
-IS 'internal: a value for a label of a metric';
-
-CREATE FUNCTION outbox_metric_samples(OUT name text, OUT type text, OUT help text, OUT labels text, OUT value double precision)
-RETURNS SETOF record
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    WITH consumers AS MATERIALIZED (SELECT s.*, format('consumer="%s"', @extschema@.outbox_metric_label(s.consumer)) AS label
-                                      FROM @extschema@.outbox_collect_stats() s),
-         types AS MATERIALIZED (SELECT t.*, format('event_type="%s"', @extschema@.outbox_metric_label(t.event_type)) AS label
-                                  FROM @extschema@.outbox_collect_event_stats() t),
-         held AS MATERIALIZED (SELECT h.consumer, max(extract(epoch FROM clock_timestamp() - h.since)) AS age, sum(h.bytes) AS bytes
-                                 FROM @extschema@.outbox_held_partitions() h GROUP BY 1)
-    SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
-        ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
-        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer.', c.label, c.lag_messages),
-        ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
-        ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
-        ('outbox_retries_total', 'counter', 'Attempts that failed and were to be repeated.', c.label, c.retried),
-        ('outbox_dead_letters_total', 'counter', 'Events that a consumer has given up.', c.label, c.dead),
-        ('outbox_dlq_depth', 'gauge', 'Dead letters.', c.label, c.dlq_depth),
-        ('outbox_waiting_retries', 'gauge', 'Events that wait for another attempt.', c.label, c.waiting_retries),
-        ('outbox_in_flight', 'gauge', 'Events that a worker or the relay has in hand.', c.label, c.in_flight),
-        ('outbox_open_leases', 'gauge', 'Batches that are handed out or wait for a worker.', c.label, c.open_leases),
-        ('outbox_stale_leases', 'gauge', 'Batches whose lease has run out.', c.label, c.stale_leases),
-        ('outbox_paused', 'gauge', 'Is the consumer paused?', c.label, c.paused::integer),
-        ('outbox_backing_off', 'gauge', 'Is the sink left alone for a while, because it is in trouble?', c.label,
-         (c.backoff_until IS NOT NULL)::integer),
-        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.5"', c.p50_ms / 1000),
-        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.95"', c.p95_ms / 1000),
-        ('outbox_latency_seconds', 'gauge', 'Time from enqueue to settlement.', c.label || ',quantile="0.99"', c.p99_ms / 1000),
-        ('outbox_max_attempts', 'gauge', 'How often the event was tried that was tried most often, of those that wait.', c.label,
-         (SELECT max(r.attempts) FROM @extschema@.outbox_retries r JOIN @extschema@.outbox_consumers o USING (consumer_id)
-           WHERE o.name = c.consumer))
-        ) m (name, type, help, labels, value)
-    UNION ALL
-    SELECT m.* FROM types t CROSS JOIN LATERAL (VALUES
-        ('outbox_enqueued_total', 'counter', 'Events that entered the log.', t.label, t.enqueued::double precision),
-        ('outbox_delivered_total', 'counter', 'Deliveries, of all consumers.', t.label, t.delivered),
-        ('outbox_failures_total', 'counter', 'Attempts that failed, of all consumers.', t.label, t.failed),
-        ('outbox_dead_total', 'counter', 'Dead letters, of all consumers.', t.label, t.dead)) m
-    UNION ALL
-    SELECT m.* FROM held h CROSS JOIN LATERAL (VALUES
-        ('outbox_held_partition_seconds', 'gauge', 'For how long a consumer has held back a partition that is due to be archived or dropped.',
-         format('consumer="%s"', @extschema@.outbox_metric_label(h.consumer)), h.age::double precision),
-        ('outbox_held_partition_bytes', 'gauge', 'Size of the partitions that a consumer holds back.',
-         format('consumer="%s"', @extschema@.outbox_metric_label(h.consumer)), h.bytes)) m
-    UNION ALL
-    SELECT 'outbox_dead_tuples', 'gauge', 'Dead rows that autovacuum has yet to remove.', format('table="%s"', s.relname), s.n_dead_tup
-      FROM pg_stat_user_tables s
-     WHERE s.schemaname = @extschema@.outbox_schema_of('outbox')
-       AND s.relname IN ('outbox_batches', 'outbox_leases', 'outbox_retries', 'outbox_scheduled', 'outbox_dedup_keys', 'idempotency_keys')
-    UNION ALL
-    SELECT 'outbox_relay_up', 'gauge', 'Is there a worker for this database?', '', (r.worker IS NOT NULL)::integer
-      FROM @extschema@.outbox_relay_status() r
-    UNION ALL
-    SELECT 'outbox_scheduled_overdue', 'gauge', 'Scheduled events that should have entered the log.', '', count(*)
-      FROM @extschema@.outbox_scheduled s WHERE s.available_at <= clock_timestamp() - interval '1 second'
-    UNION ALL
-    SELECT 'outbox_default_partition_events', 'gauge', 'Does the default partition hold events?', '',
-           coalesce(@extschema@.outbox_default_holds_events(), false)::integer
-$$;
-COMMENT ON FUNCTION outbox_metric_samples()
-IS 'internal: what outbox_metrics() shows';
-
-CREATE FUNCTION outbox_metrics() RETURNS text
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT string_agg(format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n%4$s', name, help, type, lines), E'\n' ORDER BY name) || E'\n'
-      FROM (SELECT name, min(help) AS help, min(type) AS type,
-                   string_agg(format('%s%s %s', name, CASE WHEN labels <> '' THEN '{' || labels || '}' ELSE '' END, value), E'\n' ORDER BY labels) AS lines
-              FROM @extschema@.outbox_metric_samples() WHERE value IS NOT NULL GROUP BY name) m
-$$;
-COMMENT ON FUNCTION outbox_metrics()
-IS 'all figures in the text format of Prometheus';
-
-CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH problems AS (
-        SELECT true AS fails, format('%s: %s', s.component, s.detail) AS reason FROM @extschema@.outbox_status() s
-         WHERE NOT s.ok AND s.component IN ('relay', 'partitions', 'preload')
-         UNION ALL
-        SELECT false, format('%s: %s', s.component, s.detail) FROM @extschema@.outbox_status() s
-         WHERE NOT s.ok AND s.component NOT IN ('relay', 'partitions', 'preload')
-         UNION ALL
-        SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM @extschema@.outbox_collect_stats() c
-         WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
-         UNION ALL
-        SELECT false, format('consumer %s has %s dead letters', c.consumer, c.dlq_depth) FROM @extschema@.outbox_collect_stats() c
-         WHERE c.dlq_depth > 0)
-    SELECT CASE WHEN bool_or(fails) THEN 'failing' WHEN count(*) > 0 THEN 'degraded' ELSE 'ok' END,
-           coalesce(array_agg(reason ORDER BY fails DESC, reason), '{}')
-      FROM problems
-$$;
-COMMENT ON FUNCTION outbox_health()
-IS 'ok, degraded or failing, and why';
 
 ----------------------------------------------------------------------------------------------------
 -- Status
@@ -2674,6 +2440,423 @@ COMMENT ON FUNCTION outbox_status()
 IS 'what runs, what does not, and a hint for each';
 
 ----------------------------------------------------------------------------------------------------
+-- Statistics. Counters are in shared memory. Everything else is looked up, and nothing scans the log.
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION outbox_consumer_counts(
+    OUT consumer_id integer, OUT delivered bigint, OUT failed bigint, OUT dead bigint, OUT bytes bigint,
+    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
+    OUT p99_ms double precision, OUT latency bigint[], OUT latency_sum double precision,
+    OUT last_error text, OUT last_error_at timestamptz, OUT since timestamptz)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consumer_counts';
+COMMENT ON FUNCTION outbox_consumer_counts()
+IS 'internal: what was counted for each consumer; 0 is all that have no place of their own. latency[i] took less than 2^(i+5) microseconds, and not less than half of that';
+
+CREATE FUNCTION outbox_event_counts(
+    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
+    OUT since timestamptz)
+RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_event_counts';
+COMMENT ON FUNCTION outbox_event_counts()
+IS 'internal: what was counted for each event type; NULL is all that have no place of their own';
+
+CREATE FUNCTION outbox_stats_overflowed() RETURNS boolean
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_overflowed';
+COMMENT ON FUNCTION outbox_stats_overflowed()
+IS 'internal: is anything counted under "other", because there are no more places?';
+
+CREATE FUNCTION outbox_give_back_places(consumers integer[]) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_give_back_places';
+COMMENT ON FUNCTION outbox_give_back_places(integer[])
+IS 'internal: frees the places of databases that are gone, and of all consumers of this one except these';
+
+CREATE FUNCTION outbox_stats_reset() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_reset';
+COMMENT ON FUNCTION outbox_stats_reset()
+IS 'starts the counters of this database anew';
+
+CREATE FUNCTION outbox_oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
+COMMENT ON FUNCTION outbox_oldest_unsettled(text)
+IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
+
+CREATE FUNCTION outbox_collect_stats(
+    OUT consumer text, OUT kind text, OUT paused boolean,
+    OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
+    OUT delivered bigint, OUT failed bigint, OUT retried bigint, OUT dead bigint, OUT bytes bigint,
+    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision, OUT p99_ms double precision,
+    OUT open_leases bigint, OUT stale_leases bigint, OUT in_flight bigint,
+    OUT waiting_retries bigint, OUT oldest_retry_at timestamptz, OUT max_attempts integer, OUT dlq_depth bigint,
+    OUT backoff_until timestamptz, OUT last_error text, OUT last_error_at timestamptz, OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+    SELECT c.name, c.kind, c.paused,
+           coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
+           o.is_exact OR r.oldest <= o.occurred_at,
+           greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
+           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
+           coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
+           coalesce(n.bytes, 0), coalesce(n.per_second, 0), n.p50_ms, n.p95_ms, n.p99_ms,
+           l.open, l.stale, coalesce(s.in_hand, l.size), r.count, r.next, r.attempts, d.count,
+           CASE WHEN s.resume_at > clock_timestamp() THEN s.resume_at END,
+           CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
+                THEN s.last_error ELSE n.last_error END,
+           greatest(s.last_error_at, n.last_error_at), n.since
+      FROM @extschema@.outbox_consumers c
+      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
+      LEFT JOIN @extschema@.outbox_sink_states() s USING (consumer_id)
+     CROSS JOIN LATERAL (SELECT * FROM @extschema@.outbox_batches x WHERE x.consumer_id = c.consumer_id
+                          ORDER BY x.token DESC LIMIT 1) b
+     CROSS JOIN LATERAL @extschema@.outbox_oldest_unsettled(c.name) o
+     CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
+                                                                     AND x.locked_until <> '-infinity') AS stale,
+                                coalesce(sum(x.size) FILTER (WHERE x.locked_until >= clock_timestamp()), 0) AS size
+                           FROM @extschema@.outbox_leases x
+                          WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
+     CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
+                                min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next,
+                                coalesce(max(x.attempts), 0) AS attempts
+                           FROM @extschema@.outbox_retries x WHERE x.consumer_id = c.consumer_id) r
+     CROSS JOIN LATERAL (SELECT count(*) AS count FROM @extschema@.outbox_messages_dlq x
+                          WHERE x.consumer_id = c.consumer_id) d
+$$;
+COMMENT ON FUNCTION outbox_collect_stats()
+IS 'internal: the rows of outbox_stats';
+
+CREATE FUNCTION outbox_collect_event_stats(
+    OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
+    OUT stats_reset timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
+     WHERE enqueued + delivered + failed > 0
+$$;
+COMMENT ON FUNCTION outbox_collect_event_stats()
+IS 'internal: the rows of outbox_stats_events';
+
+CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    WITH consumers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_collect_stats()),
+         problems AS (
+        SELECT s.component IN ('relay', 'partitions', 'preload') AS fails, format('%s: %s', s.component, s.detail) AS reason
+          FROM @extschema@.outbox_status() s WHERE NOT s.ok
+         UNION ALL
+        SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM consumers c
+         WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
+         UNION ALL
+        SELECT false, format('consumer %s has %s dead letters', c.consumer, c.dlq_depth) FROM consumers c
+         WHERE c.dlq_depth > 0)
+    SELECT CASE WHEN bool_or(fails) THEN 'failing' WHEN count(*) > 0 THEN 'degraded' ELSE 'ok' END,
+           coalesce(array_agg(reason ORDER BY fails DESC, reason), '{}')
+      FROM problems
+$$;
+COMMENT ON FUNCTION outbox_health()
+IS 'ok, degraded or failing, and why';
+
+-- Cumulative, as histograms are in Prometheus; what took longer than the last bound is in the count alone.
+CREATE FUNCTION outbox_collect_latency(
+    OUT consumer text, OUT latency_seconds double precision[], OUT latency_seconds_bucket bigint[],
+    OUT latency_seconds_sum double precision, OUT latency_seconds_count bigint)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.name, h.bounds, h.counts, coalesce(n.latency_sum, 0), coalesce((SELECT sum(x) FROM unnest(n.latency) x), 0)::bigint
+      FROM @extschema@.outbox_consumers c
+      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
+     CROSS JOIN LATERAL (SELECT array_agg(2 ^ (i + 5) / 1e6 ORDER BY i) AS bounds,
+                                array_agg(coalesce((SELECT sum(x) FROM unnest(n.latency[:i]) x), 0)::bigint ORDER BY i) AS counts
+                           FROM generate_series(1, 28) i) h
+$$;
+COMMENT ON FUNCTION outbox_collect_latency()
+IS 'internal: the rows of outbox_stats_latency';
+
+CREATE FUNCTION outbox_collect_dead_letters(OUT consumer text, OUT event_type text, OUT dead_letters bigint)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.name, d.event_type, count(*)
+      FROM @extschema@.outbox_messages_dlq d JOIN @extschema@.outbox_consumers c USING (consumer_id) GROUP BY 1, 2
+$$;
+COMMENT ON FUNCTION outbox_collect_dead_letters()
+IS 'internal: the rows of outbox_stats_dead_letters';
+
+CREATE FUNCTION outbox_collect_tables(OUT "table" text, OUT dead_tuples bigint, OUT bytes bigint)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT t.relname, sum(pg_stat_get_dead_tuples(p.relid))::bigint, sum(pg_total_relation_size(p.relid))::bigint
+      FROM pg_extension e
+      JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_class'::regclass
+      JOIN pg_class t ON t.oid = d.objid AND t.relkind IN ('r', 'p')
+     CROSS JOIN LATERAL pg_partition_tree(t.oid) p
+     WHERE e.extname = 'outbox' AND d.deptype = 'e' AND p.isleaf
+     GROUP BY 1
+$$;
+COMMENT ON FUNCTION outbox_collect_tables()
+IS 'internal: the rows of outbox_stats_tables';
+
+CREATE FUNCTION outbox_collect_held(OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT h.consumer, max(extract(epoch FROM clock_timestamp() - h.since))::double precision, sum(h.bytes)::bigint
+      FROM @extschema@.outbox_held_partitions() h GROUP BY 1
+$$;
+COMMENT ON FUNCTION outbox_collect_held()
+IS 'internal: the rows of outbox_stats_held';
+
+CREATE FUNCTION outbox_collect_database(
+    OUT health integer, OUT relay_up integer, OUT scheduled_overdue bigint, OUT default_partition_events integer)
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_position('{ok,degraded,failing}', h.status) - 1, (r.worker IS NOT NULL)::integer,
+           (SELECT count(*) FROM @extschema@.outbox_scheduled s WHERE s.available_at <= clock_timestamp() - interval '1 second'),
+           coalesce(@extschema@.outbox_default_holds_events(), false)::integer
+      FROM @extschema@.outbox_health() h, @extschema@.outbox_relay_status() r
+$$;
+COMMENT ON FUNCTION outbox_collect_database()
+IS 'internal: the row of outbox_stats_database';
+
+DO $do$
+DECLARE
+    path CONSTANT text := pg_catalog.current_setting('search_path');
+BEGIN
+PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+CREATE VIEW @extschema@.outbox_stats AS SELECT * FROM @extschema@.outbox_collect_stats();
+CREATE VIEW @extschema@.outbox_stats_events AS SELECT * FROM @extschema@.outbox_collect_event_stats();
+CREATE VIEW @extschema@.outbox_stats_latency AS SELECT * FROM @extschema@.outbox_collect_latency();
+CREATE VIEW @extschema@.outbox_stats_dead_letters AS SELECT * FROM @extschema@.outbox_collect_dead_letters();
+CREATE VIEW @extschema@.outbox_stats_tables AS SELECT * FROM @extschema@.outbox_collect_tables();
+CREATE VIEW @extschema@.outbox_stats_held AS SELECT * FROM @extschema@.outbox_collect_held();
+CREATE VIEW @extschema@.outbox_stats_database AS SELECT * FROM @extschema@.outbox_collect_database();
+PERFORM set_config('search_path', path, true);
+END $do$;
+
+COMMENT ON VIEW outbox_stats
+IS 'how each consumer is doing, sinks included';
+COMMENT ON COLUMN outbox_stats.consumer IS 'the consumer';
+COMMENT ON COLUMN outbox_stats.kind IS 'worker, http or kafka';
+COMMENT ON COLUMN outbox_stats.paused IS 'is it paused?';
+COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that it has yet to settle; 0: there is none';
+COMMENT ON COLUMN outbox_stats.lag_is_exact IS 'false: an upper bound, because the next events may not be for it';
+COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included';
+COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled as done';
+COMMENT ON COLUMN outbox_stats.failed IS 'attempts that failed';
+COMMENT ON COLUMN outbox_stats.retried IS 'of these, those that were to be tried again';
+COMMENT ON COLUMN outbox_stats.dead IS 'of these, those that became dead letters';
+COMMENT ON COLUMN outbox_stats.bytes IS 'payloads of what was delivered, as they are stored';
+COMMENT ON COLUMN outbox_stats.per_second IS 'deliveries per second over the last minute';
+COMMENT ON COLUMN outbox_stats.p50_ms IS 'half of the events were settled within so many milliseconds of being enqueued';
+COMMENT ON COLUMN outbox_stats.p95_ms IS '95 percent of them were';
+COMMENT ON COLUMN outbox_stats.p99_ms IS '99 percent of them were';
+COMMENT ON COLUMN outbox_stats.open_leases IS 'batches that are handed out or wait for a worker';
+COMMENT ON COLUMN outbox_stats.stale_leases IS 'of these, those whose lease has run out';
+COMMENT ON COLUMN outbox_stats.in_flight IS 'events that a worker or the relay has in hand';
+COMMENT ON COLUMN outbox_stats.waiting_retries IS 'events that wait for another attempt, or behind one that does';
+COMMENT ON COLUMN outbox_stats.oldest_retry_at IS 'when the first of them is due';
+COMMENT ON COLUMN outbox_stats.max_attempts IS 'how often the one was tried that was tried most often';
+COMMENT ON COLUMN outbox_stats.dlq_depth IS 'dead letters';
+COMMENT ON COLUMN outbox_stats.backoff_until IS 'when the sink is tried again; NULL: it is not in trouble';
+COMMENT ON COLUMN outbox_stats.last_error IS 'of a message, or of the sink';
+COMMENT ON COLUMN outbox_stats.last_error_at IS 'when that was';
+COMMENT ON COLUMN outbox_stats.stats_reset IS 'since when it is counted';
+
+COMMENT ON VIEW outbox_stats_events
+IS 'what happened to events of each type, since the server started or the counters were reset';
+COMMENT ON COLUMN outbox_stats_events.event_type IS 'other: all for which there was no place';
+COMMENT ON COLUMN outbox_stats_events.enqueued IS 'events that entered the log';
+COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.failed IS 'attempts that failed, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters, of all consumers';
+COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'since when it is counted';
+
+COMMENT ON VIEW outbox_stats_latency
+IS 'how long it took from enqueue to settlement, as histograms that Prometheus understands';
+COMMENT ON COLUMN outbox_stats_latency.consumer IS 'the consumer';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds IS 'upper bounds';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_bucket IS 'how many events were settled within each of them';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_sum IS 'what all events took together';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_count IS 'how many events there were';
+
+COMMENT ON VIEW outbox_stats_dead_letters
+IS 'what is in outbox_messages_dlq, by consumer and event type';
+COMMENT ON COLUMN outbox_stats_dead_letters.consumer IS 'who has given them up';
+COMMENT ON COLUMN outbox_stats_dead_letters.event_type IS 'their type';
+COMMENT ON COLUMN outbox_stats_dead_letters.dead_letters IS 'how many there are';
+
+COMMENT ON VIEW outbox_stats_tables
+IS 'the tables of the extension; the log and the archive with all of their partitions';
+COMMENT ON COLUMN outbox_stats_tables."table" IS 'the table';
+COMMENT ON COLUMN outbox_stats_tables.dead_tuples IS 'dead rows that autovacuum has yet to remove';
+COMMENT ON COLUMN outbox_stats_tables.bytes IS 'its size, with indexes';
+
+COMMENT ON VIEW outbox_stats_held
+IS 'consumers that hold back partitions which are due to be archived or dropped';
+COMMENT ON COLUMN outbox_stats_held.consumer IS 'the consumer';
+COMMENT ON COLUMN outbox_stats_held.held_partition_seconds IS 'for how long';
+COMMENT ON COLUMN outbox_stats_held.held_partition_bytes IS 'how large they are';
+
+COMMENT ON VIEW outbox_stats_database
+IS 'how the database is doing, in one row';
+COMMENT ON COLUMN outbox_stats_database.health IS 'outbox_health(): 0 ok, 1 degraded, 2 failing';
+COMMENT ON COLUMN outbox_stats_database.relay_up IS '1: there is a worker for this database';
+COMMENT ON COLUMN outbox_stats_database.scheduled_overdue IS 'scheduled events that should have entered the log';
+COMMENT ON COLUMN outbox_stats_database.default_partition_events IS '1: the default partition holds events';
+
+-- Escaped as Prometheus wants it.
+CREATE FUNCTION outbox_metric_label(label text, value text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%s="%s"', label, replace(replace(replace(value, '\', '\\'), '"', '\"'), E'\n', '\n'))
+$$;
+COMMENT ON FUNCTION outbox_metric_label(text, text)
+IS 'internal: a label of a metric';
+
+CREATE FUNCTION outbox_metric_samples(OUT name text, OUT type text, OUT help text, OUT labels text, OUT value double precision)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH consumers AS MATERIALIZED (SELECT s.*, @extschema@.outbox_metric_label('consumer', s.consumer) AS label
+                                      FROM @extschema@.outbox_collect_stats() s),
+         types AS MATERIALIZED (SELECT t.*, @extschema@.outbox_metric_label('event_type', t.event_type) AS label
+                                  FROM @extschema@.outbox_collect_event_stats() t)
+    SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
+        ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
+        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer.', c.label, c.lag_messages),
+        ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
+        ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
+        ('outbox_retries_total', 'counter', 'Attempts that failed and were to be repeated.', c.label, c.retried),
+        ('outbox_given_up_total', 'counter', 'Events that a consumer has given up.', c.label, c.dead),
+        ('outbox_dlq_depth', 'gauge', 'Dead letters.', c.label, c.dlq_depth),
+        ('outbox_waiting_retries', 'gauge', 'Events that wait for another attempt.', c.label, c.waiting_retries),
+        ('outbox_max_attempts', 'gauge', 'How often the event was tried that was tried most often, of those that wait.', c.label, c.max_attempts),
+        ('outbox_in_flight', 'gauge', 'Events that a worker or the relay has in hand.', c.label, c.in_flight),
+        ('outbox_open_leases', 'gauge', 'Batches that are handed out or wait for a worker.', c.label, c.open_leases),
+        ('outbox_stale_leases', 'gauge', 'Batches whose lease has run out.', c.label, c.stale_leases),
+        ('outbox_paused', 'gauge', 'Is the consumer paused?', c.label, c.paused::integer),
+        ('outbox_backing_off', 'gauge', 'Is the sink left alone for a while, because it is in trouble?', c.label,
+         (c.backoff_until IS NOT NULL)::integer)
+        ) m (name, type, help, labels, value)
+    UNION ALL
+    SELECT m.* FROM types t CROSS JOIN LATERAL (VALUES
+        ('outbox_enqueued_total', 'counter', 'Events that entered the log.', t.label, t.enqueued::double precision),
+        ('outbox_delivered_total', 'counter', 'Deliveries, of all consumers.', t.label, t.delivered),
+        ('outbox_failures_total', 'counter', 'Attempts that failed, of all consumers.', t.label, t.failed),
+        ('outbox_dead_total', 'counter', 'Dead letters, of all consumers.', t.label, t.dead)) m
+    UNION ALL
+    SELECT 'outbox_dead_letters', 'gauge', 'Dead letters by event type.',
+           concat_ws(',', @extschema@.outbox_metric_label('consumer', d.consumer), @extschema@.outbox_metric_label('event_type', d.event_type)), d.dead_letters
+      FROM @extschema@.outbox_collect_dead_letters() d
+    UNION ALL
+    SELECT m.* FROM @extschema@.outbox_collect_held() h CROSS JOIN LATERAL (VALUES
+        ('outbox_held_partition_seconds', 'gauge', 'For how long a consumer has held back a partition that is due to be archived or dropped.',
+         @extschema@.outbox_metric_label('consumer', h.consumer), h.held_partition_seconds),
+        ('outbox_held_partition_bytes', 'gauge', 'Size of the partitions that a consumer holds back.',
+         @extschema@.outbox_metric_label('consumer', h.consumer), h.held_partition_bytes)) m
+    UNION ALL
+    SELECT m.* FROM @extschema@.outbox_collect_tables() t CROSS JOIN LATERAL (VALUES
+        ('outbox_dead_tuples', 'gauge', 'Dead rows that autovacuum has yet to remove.',
+         @extschema@.outbox_metric_label('table', t."table"), t.dead_tuples::double precision),
+        ('outbox_table_bytes', 'gauge', 'Size of a table, with its indexes and partitions.',
+         @extschema@.outbox_metric_label('table', t."table"), t.bytes)) m
+    UNION ALL
+    SELECT m.* FROM @extschema@.outbox_collect_database() d CROSS JOIN LATERAL (VALUES
+        ('outbox_health', 'gauge', 'What outbox_health() says: 0 ok, 1 degraded, 2 failing.', '', d.health::double precision),
+        ('outbox_relay_up', 'gauge', 'Is there a worker for this database?', '', d.relay_up),
+        ('outbox_scheduled_overdue', 'gauge', 'Scheduled events that should have entered the log.', '', d.scheduled_overdue),
+        ('outbox_default_partition_events', 'gauge', 'Does the default partition hold events?', '', d.default_partition_events)) m
+$$;
+COMMENT ON FUNCTION outbox_metric_samples()
+IS 'internal: what outbox_metrics() shows, histograms aside';
+
+CREATE FUNCTION outbox_metric_histograms(OUT name text, OUT help text, OUT lines text)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT 'outbox_latency_seconds', 'Time from enqueue to settlement.',
+           string_agg(format(E'%4$soutbox_latency_seconds_bucket{%1$s,le="+Inf"} %2$s\noutbox_latency_seconds_sum{%1$s} %3$s\noutbox_latency_seconds_count{%1$s} %2$s',
+                             l.label, l.latency_seconds_count, l.latency_seconds_sum, l.buckets), E'\n' ORDER BY l.label)
+      FROM (SELECT h.*, x.label,
+                   (SELECT string_agg(format(E'outbox_latency_seconds_bucket{%s,le="%s"} %s\n', x.label, b.bound, b.count), '' ORDER BY b.bound)
+                      FROM unnest(h.latency_seconds, h.latency_seconds_bucket) b (bound, count)) AS buckets
+              FROM @extschema@.outbox_collect_latency() h
+             CROSS JOIN LATERAL (SELECT @extschema@.outbox_metric_label('consumer', h.consumer) AS label) x) l
+    HAVING count(*) > 0
+$$;
+COMMENT ON FUNCTION outbox_metric_histograms()
+IS 'internal: the histograms of outbox_metrics()';
+
+CREATE FUNCTION outbox_metrics() RETURNS text
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n%4$s\n', name, help, type, lines), '' ORDER BY name)
+      FROM (SELECT name, min(help) AS help, min(type) AS type,
+                   string_agg(format('%s%s %s', name, '{' || nullif(labels, '') || '}', value), E'\n' ORDER BY labels) AS lines
+              FROM @extschema@.outbox_metric_samples() GROUP BY name
+             UNION ALL
+            SELECT name, help, 'histogram', lines FROM @extschema@.outbox_metric_histograms()) m
+$$;
+COMMENT ON FUNCTION outbox_metrics()
+IS 'all figures in the text format of Prometheus';
+
+----------------------------------------------------------------------------------------------------
+-- What the statistics were, for outbox_report()
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_stats_history (
+    at              timestamptz      NOT NULL,
+    consumer_id     integer          NOT NULL,
+    lag_seconds     double precision,
+    lag_messages    bigint,
+    delivered       bigint,
+    failed          bigint,
+    dead            bigint,
+    bytes           bigint,
+    waiting_retries bigint,
+    dlq_depth       bigint,
+    in_flight       bigint,
+    enqueued        bigint,
+    latency         bigint[],
+    stats_reset     timestamptz,
+    PRIMARY KEY (consumer_id, at)
+);
+COMMENT ON TABLE outbox_stats_history
+IS 'outbox_stats as it was at each maintenance, for as long as outbox.stats_retention says';
+COMMENT ON COLUMN outbox_stats_history.at IS 'when that was';
+COMMENT ON COLUMN outbox_stats_history.consumer_id IS '0: all of the database';
+COMMENT ON COLUMN outbox_stats_history.lag_seconds IS 'as in outbox_stats';
+COMMENT ON COLUMN outbox_stats_history.lag_messages IS 'as in outbox_stats';
+COMMENT ON COLUMN outbox_stats_history.delivered IS 'as in outbox_stats, since stats_reset';
+COMMENT ON COLUMN outbox_stats_history.failed IS 'as in outbox_stats, since stats_reset';
+COMMENT ON COLUMN outbox_stats_history.dead IS 'as in outbox_stats, since stats_reset';
+COMMENT ON COLUMN outbox_stats_history.bytes IS 'as in outbox_stats, since stats_reset';
+COMMENT ON COLUMN outbox_stats_history.waiting_retries IS 'as in outbox_stats';
+COMMENT ON COLUMN outbox_stats_history.dlq_depth IS 'as in outbox_stats';
+COMMENT ON COLUMN outbox_stats_history.in_flight IS 'as in outbox_stats';
+COMMENT ON COLUMN outbox_stats_history.enqueued IS 'events that entered the log since stats_reset; only of the whole database';
+COMMENT ON COLUMN outbox_stats_history.latency IS 'the i-th took less than 2^(i+5) microseconds, and not less than half of that; since stats_reset';
+COMMENT ON COLUMN outbox_stats_history.stats_reset IS 'since when it was counted';
+
+CREATE FUNCTION outbox_stats_now() RETURNS SETOF @extschema@.outbox_stats_history
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT clock_timestamp(), c.consumer_id, s.lag_seconds, s.lag_messages, s.delivered, s.failed, s.dead, s.bytes,
+           s.waiting_retries, s.dlq_depth, s.in_flight, NULL::bigint, n.latency, s.stats_reset
+      FROM @extschema@.outbox_collect_stats() s
+      JOIN @extschema@.outbox_consumers c ON c.name = s.consumer
+      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
+     UNION ALL
+    SELECT clock_timestamp(), 0, NULL, NULL, sum(t.delivered)::bigint, sum(t.failed)::bigint, sum(t.dead)::bigint, NULL,
+           NULL, NULL, NULL, sum(t.enqueued)::bigint, NULL, min(t.stats_reset)
+      FROM @extschema@.outbox_collect_event_stats() t HAVING count(*) > 0
+$$;
+COMMENT ON FUNCTION outbox_stats_now()
+IS 'internal: what outbox_stats_history would hold if it were written now';
+
+CREATE FUNCTION outbox_step_sample(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    DELETE FROM @extschema@.outbox_stats_history h
+     WHERE h.at < clock_timestamp() - @extschema@.outbox_setting('outbox.stats_retention');
+    IF @extschema@.outbox_setting('outbox.stats_retention') > '0' THEN
+        INSERT INTO @extschema@.outbox_stats_history SELECT * FROM @extschema@.outbox_stats_now();
+    END IF;
+    PERFORM @extschema@.outbox_give_back_places(ARRAY(SELECT c.consumer_id FROM @extschema@.outbox_consumers c));
+END $$;
+COMMENT ON FUNCTION outbox_step_sample()
+IS 'internal: remembers what the statistics are';
+
+----------------------------------------------------------------------------------------------------
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
@@ -2691,7 +2874,8 @@ DECLARE
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
         WHEN 'monitor' THEN
-            '{outbox_collect_stats, outbox_collect_event_stats, outbox_metrics, outbox_health}'::text[]
+            '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
+              outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health}'::text[]
         WHEN 'admin' THEN
             '{outbox_stats_reset, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
@@ -2718,10 +2902,14 @@ IS 'internal: the functions that a privilege consists of';
 
 CREATE FUNCTION outbox_privilege_views(privilege text) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT '@extschema@.consumer_offsets'::regclass WHERE privilege = 'admin'
-    UNION ALL SELECT '@extschema@.outbox_deliveries'::regclass WHERE privilege = 'admin'
-    UNION ALL SELECT '@extschema@.outbox_stats'::regclass WHERE privilege = 'monitor'
-    UNION ALL SELECT '@extschema@.outbox_stats_events'::regclass WHERE privilege = 'monitor'
+    SELECT c.oid::regclass FROM pg_class c
+      JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+      JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+     WHERE e.extname = 'outbox' AND c.relkind = 'v'
+       AND c.relname = ANY (CASE privilege
+               WHEN 'admin' THEN '{consumer_offsets, outbox_deliveries}'::text[]
+               WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
+                                     outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
 COMMENT ON FUNCTION outbox_privilege_views(text)
 IS 'internal: the views that a privilege lets read';

@@ -38,6 +38,28 @@ SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}', trace_id => E'not a 
     AS tracking_id \gset
 SELECT trace_id FROM outbox_messages WHERE tracking_id = :'tracking_id';
 
+-- The trace of a session, for those that have none of their own; also of many, and of one that enters the log later.
+SET outbox.traceparent = '00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01';
+CREATE TEMPORARY TABLE traced AS
+    SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}') AS tracking_id, 'one' AS kind
+    UNION ALL SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}', trace_id => 'its own'), 'own'
+    UNION ALL SELECT (outbox_enqueue_many('[{"aggregate_type": "Order", "aggregate_id": "6", "event_type": "OrderConfirmed", "payload": {}}]'))[1], 'many'
+    UNION ALL SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}', available_at => clock_timestamp() + interval '10 ms'), 'later';
+SET outbox.traceparent = '00-00000000000000000000000000000001-0000000000000001-01';
+SELECT pg_sleep(0.02), outbox_release_due() > 0 AS released;
+BEGIN;
+SET LOCAL outbox.traceparent = E'no\nheader';
+INSERT INTO traced SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}'), 'nonsense';
+SET LOCAL outbox.traceparent = 'Zürich';
+INSERT INTO traced SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}'), 'not ASCII';
+SELECT set_config('outbox.traceparent', repeat('x', 513), true) IS NOT NULL AS is_set;
+INSERT INTO traced SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}'), 'too long';
+COMMIT;
+INSERT INTO traced SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}'), 'of the session again';
+RESET outbox.traceparent;
+INSERT INTO traced SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}'), 'none';
+SELECT kind, trace_id FROM traced JOIN outbox_messages USING (tracking_id) ORDER BY id;
+
 -- A direct INSERT gives a row of the same shape, with its xid before its id.
 INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('Order', '7', 'OrderConfirmed', '{}');

@@ -160,7 +160,7 @@ Event make_event(const EventArguments& arguments, TimestampTz now)
     event.event_version = checked_version(arguments);
     event.payload = checked_payload(arguments);
     event.metadata = checked_metadata(arguments);
-    event.trace_id = arguments.trace_id;
+    event.trace_id = arguments.trace_id ? arguments.trace_id : settings::trace_of_session();
     event.available_at = checked_delay(arguments, now);
     if (arguments.dedup_key)
         event.dedup_key = bounded_text(arguments, "dedup_key", *arguments.dedup_key);

@@ -61,6 +61,7 @@ struct Fields {
     std::string_view event_type;
     std::string_view payload;
     std::string_view trace_id;
+    std::string_view span_id;
     std::string_view traceparent;
     pg::Growing<std::optional<std::string_view>> attributes; // as many as keys were asked for
 };
@@ -74,10 +75,14 @@ Fields fields_of(const Message& message, const std::vector<std::string>& keys)
     fields.aggregate_id = in_utf8(values[col_aggregate_id]);
     fields.event_type = in_utf8(values[col_event_type]);
     fields.payload = to_text(DatumGetJsonbP(values[col_payload]));
-    if (!message.nulls[col_trace_id])
-        fields.trace_id = in_utf8(values[col_trace_id]);
     Jsonb* metadata = DatumGetJsonbP(values[col_metadata]);
-    fields.traceparent = find_text(metadata, "traceparent").value_or(std::string_view{});
+    const auto in_metadata = [&](std::string_view key) {
+        return find_text(metadata, key).value_or(std::string_view{});
+    };
+    fields.traceparent = in_metadata("traceparent");
+    fields.span_id = in_metadata("span_id");
+    fields.trace_id =
+        message.nulls[col_trace_id] ? in_metadata("trace_id") : in_utf8(values[col_trace_id]);
     for (const std::string& key : keys)
         fields.attributes.push(find_text(metadata, key));
     return fields;
@@ -106,6 +111,7 @@ sink::Event copy_of(const Fields& fields, const Message& message, const Delivery
     event.event_type = fields.event_type;
     event.payload = fields.payload;
     event.trace_id = fields.trace_id;
+    event.span_id = fields.span_id;
     event.traceparent = fields.traceparent;
     for (std::size_t i = 0; i < keys.size(); ++i)
         if (const auto& value = fields.attributes[i])

@@ -2,7 +2,7 @@
 #include "look.hpp"
 #include "pg/guard.hpp"
 #include "pg/spi.hpp"
-#include "stats.hpp"
+#include "stats_places.hpp"
 
 namespace outbox {
 
@@ -13,6 +13,16 @@ Datum milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnul
     const double microseconds = latency::percentile(counts.latency, part);
     isnull = microseconds < 0;
     return Float8GetDatum(microseconds / 1000);
+}
+
+// One number for each power of two: those that took less, and not less than half of it.
+Datum powers_of_two(const stats::ConsumerCounts& counts)
+{
+    Datum sums[latency::powers] = {};
+    for (std::size_t i = 0; i < latency::bucket_count; ++i)
+        sums[latency::power_of(i)] += counts.latency[i];
+    return PointerGetDatum(construct_array(sums, latency::powers, INT8OID, sizeof(int64),
+                                           FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
 } // namespace
@@ -31,8 +41,8 @@ OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
         for (int i = 0; i < stats::consumer_places; ++i) {
             if (!stats::read_consumer_counts(i, counts))
                 continue;
-            bool nulls[12] = {};
-            Datum values[12] = {Int32GetDatum(counts.consumer),
+            bool nulls[14] = {};
+            Datum values[14] = {Int32GetDatum(counts.consumer),
                                 Int64GetDatum(static_cast<int64>(counts.delivered)),
                                 Int64GetDatum(static_cast<int64>(counts.failed)),
                                 Int64GetDatum(static_cast<int64>(counts.dead)),
@@ -41,10 +51,12 @@ OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
                                 milliseconds(counts, 0.5, nulls[6]),
                                 milliseconds(counts, 0.95, nulls[7]),
                                 milliseconds(counts, 0.99, nulls[8]),
+                                powers_of_two(counts),
+                                Float8GetDatum(static_cast<double>(counts.latency_sum) / 1e6),
                                 CStringGetTextDatum(counts.last_error),
                                 TimestampTzGetDatum(counts.last_error_at),
                                 TimestampTzGetDatum(counts.since)};
-            nulls[9] = nulls[10] = counts.last_error_at == 0;
+            nulls[11] = nulls[12] = counts.last_error_at == 0;
             tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
         }
         return Datum{0};
@@ -80,6 +92,18 @@ OUTBOX_SQL_FUNCTION(outbox_stats_reset)
 {
     return outbox::pg::entry([&] {
         outbox::stats::reset();
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_give_back_places)
+{
+    return outbox::pg::entry([&] {
+        const auto* consumers = PG_GETARG_ARRAYTYPE_P(0);
+        const auto count =
+            static_cast<std::size_t>(ArrayGetNItems(ARR_NDIM(consumers), ARR_DIMS(consumers)));
+        outbox::stats::give_back_unused(
+            {reinterpret_cast<const int32*>(ARR_DATA_PTR(consumers)), count});
         PG_RETURN_VOID();
     });
 }

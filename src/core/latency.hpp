@@ -36,6 +36,13 @@ constexpr double end_of(std::size_t bucket) noexcept
     return static_cast<double>(std::uint64_t{1} << power) * (1 + (quarter + 1) / per_power);
 }
 
+// Coarser: a number for each power of two, from that of the least on.
+inline constexpr int powers = greatest_power - least_power + 1;
+constexpr std::size_t power_of(std::size_t bucket) noexcept
+{
+    return (bucket + per_power - 1) / per_power;
+}
+
 // Within which so much of all lies, in microseconds; negative if there is nothing.
 constexpr double percentile(std::span<const std::uint64_t> counts, double part) noexcept
 {

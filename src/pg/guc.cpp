@@ -1,11 +1,12 @@
-#include "pg/prelude.hpp"
+#include "pg/guc.hpp"
 
 #include "core/limits.hpp"
 #include "core/number.hpp"
-#include "pg/guc.hpp"
 #include "pg/pause.hpp"
 
+#include <algorithm>
 #include <climits>
+#include <cstring>
 
 namespace outbox::settings {
 
@@ -37,6 +38,7 @@ int archive_retention;
 int cold_retention;
 int delivery_retention;
 int inbox_retention;
+int stats_retention;
 char* cold_storage_dir;
 char* archive_command;
 
@@ -48,6 +50,9 @@ int partition_interval;
 
 char* tenant_text;
 const std::int64_t* tenant_value;
+
+char* traceparent_text;
+const struct varlena* traceparent_value;
 
 const config_enum_entry partition_intervals[] = {
     {"hourly", hourly, false},   {"daily", daily, false}, {"weekly", weekly, false},
@@ -74,6 +79,30 @@ bool check_tenant(char** text, void** extra, GucSource)
 void assign_tenant(const char*, void* extra)
 {
     tenant_value = static_cast<const std::int64_t*>(extra);
+}
+
+// Whoever passes on what came with a request must not fail for it: what cannot be a traceparent is
+// dropped. It may come in any encoding, so nothing but ASCII gets further.
+bool check_traceparent(char** given, void** extra, GucSource)
+{
+    constexpr std::size_t longest = 512;
+    const std::size_t size = std::strlen(*given);
+    const bool is_plain =
+        std::all_of(*given, *given + size, [](char c) { return c > ' ' && c < 0x7F; });
+    if (size == 0 || size > longest || !is_plain)
+        return true;
+    auto* text = static_cast<struct varlena*>(pg::setting_extra(VARHDRSZ + size));
+    if (text == nullptr)
+        return false;
+    SET_VARSIZE(text, VARHDRSZ + size);
+    std::memcpy(VARDATA(text), *given, size);
+    *extra = text; // owned and freed by the server
+    return true;
+}
+
+void assign_traceparent(const char*, void* extra)
+{
+    traceparent_value = static_cast<const struct varlena*>(extra);
 }
 
 // How consumers read and try again.
@@ -166,6 +195,8 @@ void define_for_maintenance()
            "It is for people: nothing else needs it.", &delivery_retention, day, 0);
     define("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
            "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
+    define("outbox.stats_retention", "How long outbox_report() can look back.",
+           "0: nothing is remembered.", &stats_retention, 7 * day, 0);
     DefineCustomStringVariable("outbox.cold_storage_dir",
                                "Where partitions are exported to before they are dropped.",
                                "Empty: nowhere.", &cold_storage_dir, "", PGC_SIGHUP,
@@ -234,6 +265,13 @@ std::optional<std::int64_t> tenant_id() noexcept
     return *tenant_value;
 }
 
+std::optional<Datum> trace_of_session() noexcept
+{
+    if (traceparent_value == nullptr)
+        return std::nullopt;
+    return PointerGetDatum(traceparent_value);
+}
+
 void define(bool (*hosts)(const char* list))
 {
     check_hosts = hosts;
@@ -244,6 +282,12 @@ void define(bool (*hosts)(const char* list))
                                "Empty: none, and events without a tenant belong to tenant 0.",
                                &tenant_text, "", PGC_SUSET, 0, check_tenant, assign_tenant,
                                nullptr);
+    DefineCustomStringVariable("outbox.traceparent",
+                               "The trace that events of this session belong to.",
+                               "For events that are enqueued without a trace_id. What is no "
+                               "traceparent is ignored.",
+                               &traceparent_text, "", PGC_USERSET, GUC_DISALLOW_IN_FILE,
+                               check_traceparent, assign_traceparent, nullptr);
     DefineCustomStringVariable("outbox.source", "Where events come from, as sinks are told.",
                                "Empty: a slash and the name of the database.", &source, "",
                                PGC_SUSET, 0, nullptr, nullptr, nullptr);

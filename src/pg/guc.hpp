@@ -1,6 +1,8 @@
 // The outbox.* settings: each has one variable, here, and one description, in guc.cpp.
 #pragma once
 
+#include "pg/prelude.hpp"
+
 #include <cstdint>
 #include <optional>
 
@@ -44,11 +46,15 @@ extern int archive_retention;
 extern int cold_retention;
 extern int delivery_retention;
 extern int inbox_retention;
+extern int stats_retention;
 extern char* cold_storage_dir;
 extern char* archive_command;
 
 // What outbox.tenant_id says; nothing when it is not set.
 std::optional<std::int64_t> tenant_id() noexcept;
+
+// What outbox.traceparent says, as text; nothing when it is not set.
+std::optional<Datum> trace_of_session() noexcept;
 
 // `check_hosts` judges outbox.http_allowed_hosts.
 void define(bool (*check_hosts)(const char* list));

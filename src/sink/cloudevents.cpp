@@ -138,7 +138,7 @@ void check_metadata_keys(const std::vector<std::string>& names)
 
 std::optional<std::string> traceparent_of(const Event& event)
 {
-    return traceparent_from(event.traceparent, event.trace_id, event.tracking_id);
+    return traceparent_from({event.traceparent, event.trace_id, event.span_id, event.tracking_id});
 }
 
 Rendered render(std::span<const Event* const> events, Format format, std::string_view source)

@@ -30,9 +30,10 @@ struct Event {
     // Metadata that the sink's config names: CloudEvents extension attributes.
     std::vector<std::pair<std::string, std::string>> attributes;
 
-    // As the metadata and the column have them: neither need be valid.
+    // As the metadata and the column have them: none of these need be valid.
     std::string traceparent;
     std::string trace_id;
+    std::string span_id;
 
     std::int64_t occurred_at = 0; // microseconds since 1970
     int attempts = 0;
@@ -43,7 +44,7 @@ struct Event {
     {
         std::size_t bytes = sizeof(Event) + tracking_id.size() + aggregate_type.size() +
                             aggregate_id.size() + event_type.size() + payload.size() +
-                            traceparent.size() + trace_id.size();
+                            traceparent.size() + trace_id.size() + span_id.size();
         for (const auto& [name, value] : attributes)
             bytes += sizeof(attributes[0]) + name.size() + value.size();
         return bytes;

@@ -40,6 +40,12 @@ bool all_zero(std::string_view text)
     return text.find_first_not_of('0') == std::string_view::npos;
 }
 
+bool is_id(std::string_view text, std::size_t digits)
+{
+    return text.size() == digits && std::all_of(text.begin(), text.end(), is_hex) &&
+           !all_zero(text);
+}
+
 bool is_visible(char c)
 {
     return c > ' ' && c < 0x7F;
@@ -82,19 +88,18 @@ bool is_traceparent(std::string_view text)
     return version != "00" && rest[0] == '-' && std::all_of(rest.begin(), rest.end(), is_visible);
 }
 
-std::optional<std::string> traceparent_from(std::string_view metadata_traceparent,
-                                            std::string_view trace_id, std::string_view tracking_id)
+std::optional<std::string> traceparent_from(const Trace& trace)
 {
-    for (const std::string_view given : {metadata_traceparent, trace_id})
+    for (const std::string_view given : {trace.traceparent, trace.trace_id})
         if (is_traceparent(given))
             return std::string(given);
-    if (trace_id.size() != trace_digits || !std::all_of(trace_id.begin(), trace_id.end(), is_hex) ||
-        all_zero(trace_id))
+    if (!is_id(trace.trace_id, trace_digits))
         return std::nullopt;
-    const std::string span = span_from(tracking_id);
+    const std::string span =
+        is_id(trace.span_id, span_digits) ? lower(trace.span_id) : span_from(trace.tracking_id);
     if (span.empty())
         return std::nullopt;
-    return "00-" + lower(trace_id) + "-" + span + "-01";
+    return "00-" + lower(trace.trace_id) + "-" + span + "-01";
 }
 
 } // namespace outbox::sink

@@ -9,10 +9,17 @@ namespace outbox::sink {
 // Is this a traceparent as W3C Trace Context has it? Versions to come may be longer.
 bool is_traceparent(std::string_view text);
 
-// The first that is valid: the metadata's, the trace_id if it is one itself, or one made of a
-// trace_id of 32 hex digits and the end of the tracking id, so that it is the same on every retry.
-std::optional<std::string> traceparent_from(std::string_view metadata_traceparent,
-                                            std::string_view trace_id,
-                                            std::string_view tracking_id);
+// What is known of an event's trace. None of it need be valid.
+struct Trace {
+    std::string_view traceparent;
+    std::string_view trace_id;
+    std::string_view span_id;
+    std::string_view tracking_id;
+};
+
+// The first that is valid: the traceparent, the trace_id if it is one itself, or one made of a
+// trace_id of 32 hex digits and a span: the one that is given, or else the end of the tracking id,
+// so that it is the same on every retry.
+std::optional<std::string> traceparent_from(const Trace& trace);
 
 } // namespace outbox::sink

@@ -136,6 +136,7 @@ my %trace = (
 	"trace_id => '00-00000000000000000000000000000000-00f067aa0ba902b7-01'" => undef,
 	"trace_id => '00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01'" => undef,
 	"trace_id => '00000000000000000000000000000000'" => undef,
+	"metadata => '{\"trace_id\": \"4bf92f3577b34da6a3ce929d0e0e4736\", \"span_id\": \"00f067aa0ba902b7\"}'" => qr/^\Q$parent\E$/,
 	"metadata => '{\"traceparent\": 7}'" => undef);
 for my $given (sort keys %trace)
 {
@@ -144,6 +145,9 @@ for my $given (sort keys %trace)
 	my $wanted = $trace{$given};
 	ok($came && ($wanted ? ($value // '') =~ $wanted : !defined $value), "traceparent for $given: " . ($value // 'absent'));
 }
+
+my ($of_session) = sql("BEGIN; SET LOCAL outbox.traceparent = '$parent'; SELECT outbox_enqueue('Order', 'traced', 'OrderConfirmed', '{}'); COMMIT") =~ /([0-9a-f-]{36})/;
+is(header(request('/hook', $of_session), 'traceparent'), $parent, 'traceparent of the session');
 
 # The scheduled and the prepared, which the first sink was left with.
 my $came = request('/first', $scheduled);

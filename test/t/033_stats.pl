@@ -1,6 +1,9 @@
 # What is counted, and what it costs to look.
 use strict;
 use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use OutboxReceiver;
 use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -48,6 +51,10 @@ is(type('Unseen'), '', 'what is not to be counted is not');
 is($node->safe_psql('postgres', q{SELECT per_second > 0 FROM outbox_stats WHERE consumer = 'worker'}), 't', 'so many per second')
   if $node->poll_query_until('postgres', q{SELECT per_second > 0 FROM outbox_stats WHERE consumer = 'worker'});
 
+is(sql(q{SELECT latency_seconds_count = 11, latency_seconds_sum > 0, latency_seconds_bucket[28] = 11, latency_seconds_bucket[1] <= latency_seconds_bucket[2], latency_seconds[1], latency_seconds[28]
+	FROM outbox_stats_latency WHERE consumer = 'worker'}), 't|t|t|t|6.4e-05|8589.934592', 'as a histogram, too');
+is(sql('SELECT * FROM outbox_stats_dead_letters'), 'worker|OrderConfirmed|1', 'dead letters by type');
+
 # For monitors.
 my $metrics = sql('SELECT outbox_metrics()');
 like($metrics, qr/^outbox_throughput_total\{consumer="worker"\} 11$/m, 'metrics: throughput');
@@ -55,8 +62,8 @@ like($metrics, qr/^outbox_failures_total\{event_type="OrderConfirmed"\} 2$/m, 'f
 like($metrics, qr/^outbox_dlq_depth\{consumer="worker"\} 1$/m, 'dead letters');
 like($metrics, qr/^outbox_lag_seconds\{consumer="worker"\} [\d.]+$/m, 'lag');
 my %help = map { $_ => 1 } $metrics =~ /^# HELP (\w+) \S/mg;
-my %type = $metrics =~ /^# TYPE (\w+) (counter|gauge)$/mg;
-my %named = map { $_ => 1 } $metrics =~ /^(\w+)(?:\{[^\n]*\})? [-\d.e+]+$/mg;
+my %type = $metrics =~ /^# TYPE (\w+) (counter|gauge|histogram)$/mg;
+my %named = map { s/^(outbox_latency_seconds)_(bucket|sum|count)$/$1/r => 1 } $metrics =~ /^(\w+)(?:\{[^\n]*\})? [-\d.e+]+$/mg;
 is(join(' ', sort keys %named), join(' ', sort keys %help), 'each has a HELP');
 is(join(' ', sort keys %named), join(' ', sort keys %type), 'and a TYPE');
 is((grep { !/^#/ && !/^\w+(\{(\w+="([^"\\\n]|\\.)*",?)+\})? [-\d.e+]+$/ } split /\n/, $metrics), 0, 'and nothing else is in it');
@@ -64,13 +71,13 @@ like(sql('SELECT status, reasons FROM outbox_health()'), qr/^failing\|.*relay: /
 like(sql('SELECT reasons FROM outbox_health()'), qr/consumer worker has 1 dead letters/, 'dead letters are a reason, too');
 
 sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger});
-for my $call ('* FROM outbox_stats', '* FROM outbox_stats_events', 'outbox_metrics()', '* FROM outbox_health()')
+for my $call ('* FROM outbox_stats', (map { "* FROM outbox_stats_$_" } qw(events latency dead_letters tables held database)), 'outbox_metrics()', '* FROM outbox_health()')
 {
 	is($node->psql('postgres', "SELECT $call", extra_params => [ '-U', 'watcher' ]), 0, "a monitor may SELECT $call");
 	isnt($node->psql('postgres', "SELECT $call", extra_params => [ '-U', 'stranger' ]), 0, 'others may not');
 }
 isnt($node->psql('postgres', "SELECT $_", extra_params => [ '-U', 'watcher' ]), 0, "nor a monitor SELECT $_")
-  for '* FROM outbox_messages', '* FROM outbox_messages_dlq', 'outbox_stats_reset()';
+  for '* FROM outbox_messages', '* FROM outbox_messages_dlq', '* FROM outbox_stats_history', 'outbox_stats_reset()';
 
 # More types than places.
 sql(q{SELECT outbox_enqueue('Order', 1, 'Type' || i, '{}') FROM generate_series(1, 2000) i});
@@ -82,5 +89,51 @@ my $before = sql(q{SELECT stats_reset FROM outbox_stats WHERE consumer = 'worker
 sql('SELECT outbox_stats_reset()');
 is(consumer('worker') . ' ' . type('OrderConfirmed'), '0|0|0|0 ', 'a reset');
 is(sql("SELECT stats_reset > '$before' FROM outbox_stats WHERE consumer = 'worker'"), 't', 'and when it was');
+
+# What was. And dropped consumers leave their places to others.
+sql(q{SELECT count(*) FROM outbox_maintain()}, q{SELECT outbox_enqueue('Order', 1, 'Kept', '{}')}, q{SELECT count(*) FROM outbox_consume('worker')}, q{SELECT count(*) FROM outbox_maintain()});
+is(sql(q{SELECT count(*), max(delivered) - min(delivered), max(a.s) - min(a.s) FROM outbox_stats_history h JOIN outbox_consumers USING (consumer_id), LATERAL (SELECT sum(x) AS s FROM unnest(h.latency) x) a WHERE name = 'worker'}),
+	join('|', 2, (sql(q{SELECT delivered FROM outbox_stats WHERE consumer = 'worker'})) x 2), 'maintenance remembers what was counted');
+is(sql(q{SELECT max(enqueued) - min(enqueued) FROM outbox_stats_history WHERE consumer_id = 0}), 1, 'of the whole database, too');
+sql(q{UPDATE outbox_stats_history SET at = at - interval '8 days'}, q{SELECT count(*) FROM outbox_maintain()});
+is(sql('SELECT count(*), count(DISTINCT at::date) FROM outbox_stats_history'), '3|1', 'for as long as it is to');
+for my $round (1 .. 3)
+{
+	sql(q{SELECT outbox_create_consumer('many' || i, start_at => 'earliest') FROM generate_series(1, 100) i});
+	sql(q{SELECT count(*) FROM generate_series(1, 100) i, outbox_consume('many' || i, 1)});
+	is(sql(q{SELECT count(*) FROM outbox_stats WHERE consumer LIKE 'many%' AND delivered = 1}), 100, 'a hundred consumers come');
+	sql(q{SELECT outbox_drop_consumer('many' || i) FROM generate_series(1, 100) i}, q{SELECT count(*) FROM outbox_maintain()});
+}
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('other', q{CREATE EXTENSION outbox CASCADE; SELECT outbox_enqueue('Order', 1, 'Type' || i, '{}') FROM generate_series(1, 20) i;});
+is($node->safe_psql('other', q{SELECT string_agg(event_type, ' ') FROM outbox_stats_events WHERE enqueued > 0}), 'other', 'another database finds no place for its types');
+is($node->safe_psql('other', 'SELECT count(*) FROM outbox_stats'), 0, 'and does not see the consumers of this one');
+$node->safe_psql('postgres', 'DROP DATABASE other');
+$node->restart;
+$node->safe_psql('postgres', 'CREATE DATABASE other');
+$node->safe_psql('other', q{CREATE EXTENSION outbox CASCADE; SELECT outbox_enqueue('Order', 1, 'Type' || i, '{}') FROM generate_series(1, 2000) i;});
+$node->safe_psql('postgres', 'DROP DATABASE other');
+sql('SELECT count(*) FROM outbox_maintain()', enqueue(1));
+is(type('OrderConfirmed'), '1|0|0|0', 'a database that is gone leaves its places to others');
+
+# A sink. What was counted stays when its worker goes.
+my $receiver = OutboxReceiver->start('main');
+$node->append_conf('postgresql.conf', 'outbox.relay = on');
+$node->reload;
+create_sink($node, 'hook', { url => $receiver->url('/ok') });
+sub deliver
+{
+	my ($count) = @_;
+	sql(map { enqueue($_) =~ s/;$//r } 1 .. 20);
+	ok(wait_until(sub { consumer('hook') eq "$count|0|0|0" }), "$count events are delivered, and counted");
+}
+deliver(20);
+my $pid = relay_pid($node);
+sql("SELECT pg_terminate_backend($pid)");
+ok(wait_until(sub { (relay_pid($node) || $pid) != $pid }), 'another worker comes');
+is(consumer('hook'), '20|0|0|0', 'its counts are still there');
+deliver(40);
+is(sql(q{SELECT p50_ms < 10000, bytes > 0, lag_seconds, latency_seconds_count FROM outbox_stats JOIN outbox_stats_latency USING (consumer) WHERE consumer = 'hook'}), 't|t|0|40', 'with all that belongs to it');
+
 $node->stop;
 done_testing();

@@ -66,35 +66,45 @@ TEST(Traceparent, OfALaterVersionMayBeLonger)
 TEST(Traceparent, OfTheMetadataComesFirst)
 {
     const std::string other = "00-" + trace + "-" + span + "-00";
-    EXPECT_EQ(traceparent_from(valid, other, tracking_id), valid);
-    EXPECT_EQ(traceparent_from("nonsense", other, tracking_id), other);
-    EXPECT_EQ(traceparent_from("", other, tracking_id), other);
+    EXPECT_EQ(traceparent_from({valid, other, "", tracking_id}), valid);
+    EXPECT_EQ(traceparent_from({"nonsense", other, "", tracking_id}), other);
+    EXPECT_EQ(traceparent_from({"", other, "", tracking_id}), other);
 }
 
 TEST(Traceparent, IsMadeOfABareTraceId)
 {
     const std::string made = "00-" + trace + "-9e4f0123456789ab-01";
-    EXPECT_EQ(traceparent_from("", trace, tracking_id), made);
-    EXPECT_EQ(traceparent_from("nonsense", trace, tracking_id), made);
-    EXPECT_EQ(traceparent_from("", "4BF92F3577B34DA6A3CE929D0E0E4736", tracking_id), made);
+    EXPECT_EQ(traceparent_from({"", trace, "", tracking_id}), made);
+    EXPECT_EQ(traceparent_from({"nonsense", trace, "", tracking_id}), made);
+    EXPECT_EQ(traceparent_from({"", "4BF92F3577B34DA6A3CE929D0E0E4736", "", tracking_id}), made);
     EXPECT_TRUE(is_traceparent(made));
+}
+
+TEST(Traceparent, TakesTheSpanThatIsGiven)
+{
+    EXPECT_EQ(traceparent_from({"", trace, span, tracking_id}), "00-" + trace + "-" + span + "-01");
+    EXPECT_EQ(traceparent_from({"", trace, "00F067AA0BA902B7", tracking_id}),
+              "00-" + trace + "-00f067aa0ba902b7-01");
+    for (const char* none : {"0000000000000000", "00f067aa0ba902b", "00f067aa0ba902b7a", "x"})
+        EXPECT_EQ(traceparent_from({"", trace, none, tracking_id}),
+                  "00-" + trace + "-9e4f0123456789ab-01");
 }
 
 TEST(Traceparent, NeverHasASpanOfZeros)
 {
-    EXPECT_EQ(traceparent_from("", trace, "00000000-0000-0000-0000-000000000000"),
+    EXPECT_EQ(traceparent_from({"", trace, "", "00000000-0000-0000-0000-000000000000"}),
               "00-" + trace + "-0000000000000001-01");
 }
 
 TEST(Traceparent, IsAbsentWithoutATrace)
 {
-    EXPECT_FALSE(traceparent_from("", "", tracking_id));
-    EXPECT_FALSE(traceparent_from("x", "y", tracking_id));
-    EXPECT_FALSE(traceparent_from("", std::string(32, '0'), tracking_id));
-    EXPECT_FALSE(traceparent_from("", trace.substr(1), tracking_id));
-    EXPECT_FALSE(traceparent_from("", trace + "0", tracking_id));
-    EXPECT_FALSE(traceparent_from("", trace.substr(1) + "g", tracking_id));
-    EXPECT_FALSE(traceparent_from("", trace, ""));
+    EXPECT_FALSE(traceparent_from({"", "", "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"x", "y", "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"", std::string(32, '0'), "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"", trace.substr(1), "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"", trace + "0", "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"", trace.substr(1) + "g", "", tracking_id}));
+    EXPECT_FALSE(traceparent_from({"", trace, "", ""}));
 }
 
 } // namespace
