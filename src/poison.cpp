@@ -1,5 +1,6 @@
 #include "poison.hpp"
 
+#include "dead_letters.hpp"
 #include "retries.hpp"
 #include "stats.hpp"
 
@@ -15,12 +16,12 @@ bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& le
 {
     if (!has_used_an_attempt(lease) || lease.size != 1 || consumer.is_sink)
         return false;
+    const Datum error =
+        CStringGetTextDatum("the lease expired: the worker died, hung, or was too slow");
     bool dead = false;
     const auto bury_if = [&](const Message& message, int attempts) {
         if (attempts < consumer.policy.max_attempts)
             return;
-        const Datum error =
-            CStringGetTextDatum("the lease expired: the worker died, hung, or was too slow");
         bury(consumer.id, message, attempts, error, now);
         if (stats::is_on())
             stats::count_failed(consumer.id, message.values[col_event_type], true, error);
@@ -39,6 +40,7 @@ bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& le
         });
     }
     if (dead) {
+        announce_dead(consumer.id, batch.ids, error);
         take_out(batch.token, {}, batch.ids);
         settle_lease(batch.token, now);
     }

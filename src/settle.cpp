@@ -1,5 +1,6 @@
 #include "settle.hpp"
 
+#include "dead_letters.hpp"
 #include "hand_out.hpp"
 #include "pg/catalog.hpp"
 #include "pg/errors.hpp"
@@ -302,6 +303,7 @@ void Failing::finish()
         park_again(consumer_.id, parked_.view());
         remove_retries(consumer_.id, consumer_.ordered, buried_.view(), now_);
     }
+    announce_dead(consumer_.id, buried_.view(), failure_.error);
     const IdRanges rest = without(batch_.ids, out_.view());
     take_out(batch_.token, rest, out_.view());
     if (rest.empty())
