@@ -3,6 +3,7 @@
 import sys
 
 import consume
+import counting
 import enqueue
 import idempotency
 import kafka
@@ -11,7 +12,7 @@ import relay
 from report import Report
 
 MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
-            **idempotency.MEASURES, **lifecycle.MEASURES}
+            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES}
 
 
 def main() -> None:

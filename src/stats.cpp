@@ -125,9 +125,9 @@ void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionI
 
 } // namespace
 
-void count_enqueued(Datum event_type, int count)
+void count_enqueued(TypePlace type, int count)
 {
-    delta_of(level(), place_of(event_type)).enqueued += static_cast<uint64>(count);
+    delta_of(level(), type).enqueued += static_cast<uint64>(count);
 }
 
 void count_delivered(int32 consumer, const Facts& event, TimestampTz now)

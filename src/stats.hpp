@@ -6,7 +6,7 @@
 
 namespace outbox::stats {
 
-void count_enqueued(Datum event_type, int count);
+void count_enqueued(TypePlace type, int count);
 void count_delivered(int32 consumer, const Facts& event, TimestampTz now);
 void count_failed(int32 consumer, Datum event_type, bool dead, Datum error);
 

@@ -161,28 +161,33 @@ bool is_on()
 
 TypePlace place_of(Datum event_type)
 {
-    // Direct-mapped; the place of a type never changes.
+    // The place of a type never changes.
     struct Known {
         uint64 key;
         TypePlace place;
     };
-    static Known known[64];
+    static Known known[64]; // direct-mapped
+    static char last_name[sizeof(TypeRow::name)];
+    static std::size_t last_size = 0; // 0: there is none
+    static TypePlace last_place;
 
     const std::string_view name = pg::to_view(event_type);
+    // Events of a type often come together.
+    if (name.size() == last_size && std::memcmp(name.data(), last_name, last_size) == 0)
+        return last_place;
     const uint64 key = Max(hash_bytes_extended(reinterpret_cast<const unsigned char*>(name.data()),
                                                static_cast<int>(name.size()), MyDatabaseId),
                            given_back + 1);
     Known& cached = known[key % std::size(known)];
-    if (cached.key == key)
-        return cached.place;
-    const int at = find_or_take(shared->types, type_places, key, [&](TypeRow& row) {
-        row.database = MyDatabaseId;
-        const std::size_t size = Min(name.size(), sizeof(row.name) - 1);
-        std::memcpy(row.name, name.data(), size);
-        row.name[size] = '\0';
-    });
-    cached = {key, static_cast<TypePlace>(at)};
-    return cached.place;
+    if (cached.key != key)
+        cached = {key, static_cast<TypePlace>(
+                           find_or_take(shared->types, type_places, key, [&](TypeRow& row) {
+                               row.database = MyDatabaseId;
+                               row.name[name.copy(row.name, sizeof(row.name) - 1)] = '\0';
+                           }))};
+    last_size = name.size() <= sizeof(last_name) ? name.copy(last_name, sizeof(last_name)) : 0;
+    last_place = cached.place;
+    return last_place;
 }
 
 int place_of_consumer(int32 consumer)
