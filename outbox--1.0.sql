@@ -1825,7 +1825,8 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO place FROM @extschema@.outbox_partition_width();
-    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s ORDER BY 1', place.unit, spare) LOOP
+    -- Each takes a handful of locks, which are kept to the end.
+    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         own := format('%I.%I', schema, 'outbox_messages_p' || to_char(start, place.suffix));
         -- A time that was archived, and that the clock has come back to.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
@@ -1931,8 +1932,10 @@ BEGIN
     PERFORM @extschema@.outbox_guard_partman();
     FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays() s LOOP
         detail := format('made for %s events from the default partition', count);
+        again := true; -- there may be more
         RETURN NEXT;
     END LOOP;
+    again := false;
     PERFORM @extschema@.outbox_setup();
     FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions() p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP

@@ -79,6 +79,28 @@ is(sql("SELECT partition, upper_bound - lower_bound = '1 day', lower_bound = dat
 	"$p31|t|t|2", 'outbox_archived_partitions has what is where');
 logged($node, $before, qr/LOG:  outbox: maintenance, archive: public.$p31: archived/, 'the server log says what was done');
 
+# A transaction that commits when all consumers have gone past it; and one that is in the way of the default partition.
+my $all_consume = "SELECT string_agg(aggregate_id, ' ' ORDER BY name, id) FROM outbox_consumers c, outbox_consume(c.name, 10)";
+sql("SELECT outbox_pause('pauses');" . old_event(32));
+comes_to($node, 32, 'log', 'a day with something that one has yet to read');
+sql('BEGIN; ' . old_event(32, 'late') . "PREPARE TRANSACTION 'late'");
+sql('BEGIN; ' . old_event(33, 'stray') . "PREPARE TRANSACTION 'stray'");
+sql("SELECT outbox_resume('pauses');" . enqueue('after'));
+is(sql($all_consume), join(' ', ('32 after') x 3), 'all read what is committed, and go on');
+whole_run($node);
+is(place($node, 32) . place($node, 33), 'loggone', 'while transactions are open, nothing moves');
+sql("COMMIT PREPARED 'late'");
+whole_run($node);
+is(place($node, 32), 'log', 'what was committed late stays in the log');
+my $p32 = partition($node, 32);
+is(held(), join('; ', map { "$p32 $_ has yet to read it" } qw(pauses reads works)), 'because all have yet to read it');
+is(sql($all_consume), join(' ', ('late') x 3), 'they do');
+sql("COMMIT PREPARED 'stray'");
+comes_to($node, 32, 'archive', 'and it goes, now that nobody is in the way');
+comes_to($node, 33, 'log', 'the stray gets its partition');
+is(sql($all_consume), join(' ', ('stray') x 3), 'everybody reads it');
+comes_to($node, 33, 'archive', 'and it goes, too');
+
 # A replay of what is archived keeps it from being dropped.
 is(place($node, 40), 'archive', 'archive_retention = -1 keeps what is old');
 sql("SELECT outbox_seek('reads', age.noon(40)), outbox_pause('reads')");
@@ -87,18 +109,24 @@ whole_run($node);
 is(place($node, 40), 'archive', 'what a consumer reads again is not dropped');
 is(held(), partition($node, 40) . ' reads paused, and has yet to read it', 'it is held back');
 sql("SELECT outbox_resume('reads')");
-is(sql("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('reads', 10)"), '40 30 31 31 31', 'a replay reads the archive');
+is(sql("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('reads', 10)"), '40 30 31 31 31 32 late stray after', 'a replay reads the archive');
 comes_to($node, 40, 'gone', 'then it is dropped, because it is older than archive_retention');
 is(place($node, 30) . place($node, 31), 'archivearchive', 'others are not');
-is(sql('SELECT string_agg(partition, \' \' ORDER BY partition) FROM outbox_archived_partitions'), "$p31 $p30", 'nor forgotten');
+is(sql('SELECT string_agg(partition, \' \' ORDER BY partition) FROM outbox_archived_partitions'), join(' ', partition($node, 33), $p32, $p31, $p30), 'nor forgotten');
 
-# The record of deliveries and what else is old.
+# The record of deliveries and what else is old. What is open is not, however long it has been.
+sql(enqueue('open') . enqueue('done'));
+my $open = sql("SELECT max(lock_token) FROM outbox_claim('works', 1, lease => '1 hour')");
+sql("SELECT outbox_ack(max(lock_token)) FROM outbox_claim('works', 1)");
+sql("SELECT count(*) FROM unnest('{reads,pauses}'::text[]) c, outbox_consume(c, 10)");
 settings($node, delivery_retention => '0', hot_retention => '1d');
 sql("INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
 ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM outbox_dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
-ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 3 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
+ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 4 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
+is(sql("SELECT outbox_ack($open)"), 1, 'and a batch that is open');
 sql(enqueue('next'));
 is(sql("SELECT string_agg(aggregate_id, ' ') FROM unnest('{reads,pauses,works}'::text[]) c, outbox_consume(c, 10)"), 'next next next', 'so all go on where they were');
+ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 3 }), 'and what is settled goes');
 
 # pg_partman cannot be made to drop what is not delivered.
 my $partman = sql("SELECT outbox_schema_of('pg_partman')");
