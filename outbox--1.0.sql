@@ -2494,7 +2494,7 @@ RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     SELECT c.name, c.kind, c.paused,
            coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
-           o.is_exact OR r.oldest <= o.occurred_at,
+           o.is_exact OR coalesce(r.oldest <= o.occurred_at, false),
            greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
            + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
            coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
@@ -2583,12 +2583,12 @@ IS 'internal: the rows of outbox_stats_dead_letters';
 CREATE FUNCTION outbox_collect_tables(OUT "table" text, OUT dead_tuples bigint, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT t.relname, sum(pg_stat_get_dead_tuples(p.relid))::bigint, sum(pg_total_relation_size(p.relid))::bigint
+    SELECT t.relname, sum(pg_stat_get_dead_tuples(coalesce(p.relid, t.oid)))::bigint, sum(pg_total_relation_size(coalesce(p.relid, t.oid)))::bigint
       FROM pg_extension e
       JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_class'::regclass
       JOIN pg_class t ON t.oid = d.objid AND t.relkind IN ('r', 'p')
-     CROSS JOIN LATERAL pg_partition_tree(t.oid) p
-     WHERE e.extname = 'outbox' AND d.deptype = 'e' AND p.isleaf
+      LEFT JOIN LATERAL pg_partition_tree(t.oid) p ON p.isleaf
+     WHERE e.extname = 'outbox' AND d.deptype = 'e'
      GROUP BY 1
 $$;
 COMMENT ON FUNCTION outbox_collect_tables()
