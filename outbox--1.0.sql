@@ -2717,6 +2717,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                                   FROM @extschema@.outbox_collect_event_stats() t)
     SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
         ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
+        ('outbox_lag_is_exact', 'gauge', '0: the lag is an upper bound, because the next events may not be for the consumer.', c.label, c.lag_is_exact::integer),
         ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer.', c.label, c.lag_messages),
         ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
         ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
@@ -2737,9 +2738,9 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
         ('outbox_enqueued_total', 'counter', 'Events that entered the log.', t.label, t.enqueued::double precision),
         ('outbox_delivered_total', 'counter', 'Deliveries, of all consumers.', t.label, t.delivered),
         ('outbox_failures_total', 'counter', 'Attempts that failed, of all consumers.', t.label, t.failed),
-        ('outbox_dead_total', 'counter', 'Dead letters, of all consumers.', t.label, t.dead)) m
+        ('outbox_dead_events_total', 'counter', 'Events that became dead letters, of all consumers.', t.label, t.dead)) m
     UNION ALL
-    SELECT 'outbox_dead_letters', 'gauge', 'Dead letters by event type.',
+    SELECT 'outbox_dlq_messages', 'gauge', 'Dead letters by event type.',
            concat_ws(',', @extschema@.outbox_metric_label('consumer', d.consumer), @extschema@.outbox_metric_label('event_type', d.event_type)), d.dead_letters
       FROM @extschema@.outbox_collect_dead_letters() d
     UNION ALL
@@ -2756,7 +2757,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
          @extschema@.outbox_metric_label('table', t."table"), t.bytes)) m
     UNION ALL
     SELECT m.* FROM @extschema@.outbox_collect_database() d CROSS JOIN LATERAL (VALUES
-        ('outbox_health', 'gauge', 'What outbox_health() says: 0 ok, 1 degraded, 2 failing.', '', d.health::double precision),
+        ('outbox_health_status', 'gauge', 'What outbox_health() says: 0 ok, 1 degraded, 2 failing.', '', d.health::double precision),
         ('outbox_relay_up', 'gauge', 'Is there a worker for this database?', '', d.relay_up),
         ('outbox_scheduled_overdue', 'gauge', 'Scheduled events that should have entered the log.', '', d.scheduled_overdue),
         ('outbox_default_partition_events', 'gauge', 'Does the default partition hold events?', '', d.default_partition_events)) m
