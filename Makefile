@@ -5,6 +5,7 @@ EXTENSION = outbox
 MODULE_big = outbox
 DATA = outbox--1.0.sql
 DOCS = README.md
+SCRIPTS = bin/outbox_top
 PGFILEDESC = "outbox - transactional outbox"
 
 OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp src/sink/*.cpp))
