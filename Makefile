@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test soak bench unit format check-format
+.PHONY: demo test soak bench report unit format check-format
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -55,6 +55,11 @@ soak:
 # All measures, or those whose name contains ONLY.
 bench:
 	@bench/run $(ONLY)
+
+# Their results as plots.
+report:
+	@scripts/install-dependencies python3 python3-matplotlib
+	@/usr/bin/python3 bench/plot.py
 
 # C++ tests that need no server, plain and under sanitizers.
 unit: build/unit build/unit-sanitized
