@@ -1,0 +1,180 @@
+# The report, as a browser shows it.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use Encode qw(decode_utf8);
+use IPC::Run ();
+use JSON::PP;
+use OutboxAge;
+use OutboxReceiver;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time);
+
+my $script = '<script>alert(1)</script>';
+my $image = q{<img src="https://example.org/x.png" onerror='alert(2)'> & "Größe"};
+my $receiver = OutboxReceiver->start('receiver');
+my $node = start_node('main', conf => "outbox.maintenance_interval = '1h'\noutbox.immediate_retries = 0\n");
+my $dir = PostgreSQL::Test::Utils::tempdir('report');
+my $plain = start_node('plain', no_preload => 1, conf => "outbox.cold_storage_dir = '$dir'\n");
+sub sql { return $node->safe_psql('postgres', join ';', @_) }
+
+# Writes the page to a file, for the browser.
+sub report
+{
+	my ($server, $name, @before) = @_;
+	my $hours = $name =~ /(\d+)$/ ? $1 : '';
+	append_to_file("$dir/$name.html", $server->safe_psql($name eq 'old' ? $name : 'postgres', join(';', 'BEGIN', @before, "SELECT outbox_report($hours)", 'ROLLBACK')));
+	return slurp_file("$dir/$name.html");
+}
+
+# Nothing yet.
+my $no_history = 'LOCK outbox_stats_history; DELETE FROM outbox_stats_history';
+report($node, 'empty', $no_history);
+
+# Events flow, and some fail.
+$receiver->control({ path => '/bad', status => 422 });
+sql(qq{SELECT outbox_create_consumer('mails')}, qq{SELECT outbox_create_consumer('$script')},
+	q{SELECT outbox_create_consumer('picky', event_types => '{Rare}')}, q{SELECT outbox_create_consumer('restarted')});
+create_sink($node, 'good', { url => $receiver->url('/good') });
+create_sink($node, 'bad', { url => $receiver->url('/bad') }, 'max_attempts => 1');
+sql('SELECT outbox_setup()');
+report($node, 'fresh', $no_history);
+sub flow { sql(qq{SELECT outbox_enqueue('Order', i, CASE WHEN i % 10 = 0 THEN '$script' ELSE 'OrderConfirmed' END, '{"card": "4111-1111"}') FROM generate_series(1, 100) i}) }
+for my $round (1 .. 3)
+{
+	flow();
+	sql(q{SELECT count(*) FROM outbox_consume('mails', 100)}, q{SELECT count(*) FROM outbox_maintain()});
+}
+ok(wait_until(sub { sql(q{SELECT sum(delivered), sum(dead) FROM outbox_stats WHERE kind = 'http'}) eq '300|300' }), 'events are delivered, and die');
+my ($token, @ids) = split /[|,]/, sql(qq{SELECT max(lock_token), string_agg(id::text, ',') FROM outbox_claim('$script', 20)});
+sql("SELECT outbox_fail($token, ARRAY[" . join(',', @ids) . '], $$' . $image . '$$, dead => true)');
+is(sql(q{SELECT count(*) FROM outbox_stats_history JOIN outbox_consumers USING (consumer_id) WHERE name = 'mails'}) >= 3, 1, 'maintenance keeps samples');
+report($node, 'short1');
+is(sql(q{SELECT v.waiting[array_upper(v.waiting, 1)][1], v.dead_letters[array_upper(v.waiting, 1)][1], v.samples > 2
+	FROM outbox_report_series(ARRAY(SELECT n FROM outbox_stats_now() n), now() - interval '1 hour', '1 hour') v JOIN outbox_consumers USING (consumer_id) WHERE name = 'bad'}),
+	'0|300|t', 'a line ends with what is now');
+
+# A day before that: of a server that was restarted, and of one consumer only.
+sql(q{INSERT INTO outbox_stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, delivered, failed, dead, dlq_depth, latency, stats_reset)
+	SELECT clock_timestamp() - make_interval(mins => 24 * 60 - 5 * n), consumer_id, 60 + 50 * sin(n / 20.0), n, 0, 0,
+	       CASE WHEN n < 100 THEN 1000 + 10 * n ELSE 5 * (n - 99) END, 0, 0, n / 50,
+	       array_fill(0::bigint, '{10}') || (10 * (n % 100))::bigint || array_fill(0::bigint, '{22}'),
+	       clock_timestamp()::date - CASE WHEN n < 100 THEN interval '3 days' ELSE interval '2 days' END
+	  FROM generate_series(1, 150) n, outbox_consumers WHERE name = 'restarted'});
+my $page = report($node, 'day24');
+is(sql(q{SELECT outbox_percentiles('{0,0,0,0,0,0,0,0,0,0,300}', '{0,0,0,0,0,0,0,0,0,0,200}', '{0.5,0.99}')}), '{0.049152,0.06520832}', 'percentiles are of what was added');
+is(sql(q{SELECT outbox_percentiles('{0,2,98}', '{9}', '{0.01,0.51}')}), '{9.6e-05,0.000192}', 'or of all, if the counters began anew');
+is(sql(q{SELECT outbox_percentiles('{5,5}', '{5,5}', '{0.5,0.99}')}), '{NULL,NULL}', 'and there are none of nothing');
+
+# Many consumers, and no statistics.
+$plain->safe_psql('postgres', q{SELECT outbox_create_consumer('consumer ' || i) FROM generate_series(1, 500) i;
+	SELECT outbox_enqueue('Order', 1, 'Plain', '{}') FROM generate_series(1, 5000);
+	INSERT INTO outbox_stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, dlq_depth)
+	SELECT clock_timestamp() - make_interval(mins => 5 * n), consumer_id, n, n, n, n, n FROM generate_series(1, 72) n, outbox_consumers;
+	INSERT INTO outbox_messages_dlq (xid, id, occurred_at, tenant_id, tracking_id, event_version, aggregate_type, aggregate_id, event_type, payload, metadata,
+	                                 consumer_id, attempts, died_at, last_error)
+	SELECT xid, id, occurred_at, m.tenant_id, tracking_id, event_version, aggregate_type, aggregate_id, event_type, payload, metadata, consumer_id, 1, now(), 'no luck'
+	  FROM outbox_messages m, outbox_consumers WHERE name = 'consumer 77' AND id <= 3; ANALYZE});
+my $start = time;
+cmp_ok(length report($plain, 'many'), '<', 500_000, 'a page of 500 consumers is of a size that browsers like');
+cmp_ok(time - $start, '<', 5, 'and is written quickly');
+cmp_ok($plain->safe_psql('postgres', q{BEGIN; DO 'BEGIN PERFORM outbox_report(); END';
+	SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE relname LIKE 'outbox\_messages\_p%'}), '<', 5000, 'without a scan of the log');
+is($plain->safe_psql('postgres', q{LOAD 'outbox'; CREATE TEMP TABLE before AS SELECT name, setting FROM pg_settings;
+	DO 'BEGIN PERFORM outbox_report(168); END';
+	SELECT name, s.setting FROM pg_settings s JOIN before b USING (name) WHERE s.setting IS DISTINCT FROM b.setting}), '', 'and no setting is changed');
+
+# Partitions that have left the log, and one that cannot.
+$plain->safe_psql('postgres', 'CREATE DATABASE old');
+$plain->safe_psql('old', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()');
+set_up_age($plain, 'old');
+sub old { $plain->safe_psql('old', $_) for @_ }
+old(old_event(100), old_event(30), ('SELECT outbox_maintain()') x 2, q{SELECT outbox_create_consumer('slow', start_at => 'earliest')}, old_event(20), 'SELECT outbox_maintain()');
+report($plain, 'old');
+
+# The browser. One start shows all of them.
+my @pages = ('1200:empty', '1200:fresh', '1200:short1', '1200:day24', '400:day24', '400:many', '400:old');
+my $browser = IPC::Run::start([ 'chromium', '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars', '--allow-file-access-from-files',
+	'--host-resolver-rules=MAP * ~NOTFOUND', "--user-data-dir=$dir/profile", '--window-size=6000,3000', "--screenshot=$dir/report.png", '--dump-dom',
+	"file://$FindBin::RealBin/lib/look.html#" . join(',', map { s{:(.*)}{:file://$dir/$1.html}r } @pages) ],
+	'<', \undef, '>', \my $dom, '2>', \my $noise, IPC::Run::timeout(60));
+$browser->finish;
+my ($seen) = $dom =~ m{<title>(.+?)</title>} or BAIL_OUT("the browser shows nothing: $noise");
+my ($empty, $fresh, $short, $day, $narrow, $many, $old) = @{ decode_json($seen =~ s/%([0-9A-F]{2})/chr hex $1/ger) };
+cmp_ok(-s "$dir/report.png", '>', 50_000, 'there is a picture of them');
+
+for my $shown ($empty, $fresh, $short, $day, $narrow, $many, $old)
+{
+	my $name = "$shown->{title}, $shown->{width} wide, " . @{ $shown->{charts} } . ' charts';
+	is(join(' ', @{ $shown->{headings} }[ 1 .. 5 ]), 'Lag and latency What fails most Dead letters by type Partitions What to do next', "$name: all parts are there");
+	is(join(' ', grep { /^(script|img|link|iframe|object|embed|a)$/ } @{ $shown->{elements} }), '', 'no script, and nothing that leads elsewhere');
+	is("$shown->{handlers} $shown->{loaded}", '0 0', 'nor is anything loaded or run');
+	is($shown->{overflow}, 0, 'it is not wider than the screen');
+	my @spoilt = grep { !$_->{dots} || $_->{outside} || $_->{empty} || $_->{unreadable} || $_->{clipped} || $_->{overlaps} } @{ $shown->{charts} };
+	is_deeply(\@spoilt, [], 'each chart has something to show, in its place, and legends that can be read') or diag(explain(\@spoilt));
+}
+unlike($page, qr{[\s"'](?:src|href|xlink:href)\s*=\s*["']|url\(|\@import|https?:(?!//example\.org)}, 'the page refers to nothing');
+unlike($page, qr/4111|card/, 'payloads are not in it');
+
+sub article { return (grep { index($_, "$_[1] ") == 0 } @{ $_[0]{articles} })[0] // '' }
+sub charts { return [ map { $_->{label} } grep { $_->{kind} eq 'chart' } @{ $_[0]{charts} } ] }
+like($empty->{text}, qr/There are no consumers.*No history yet.*No attempt has failed.*There are none/s, 'a new database has nothing to show');
+like($fresh->{text}, qr/No history yet/, 'a new consumer has no history');
+like(article($fresh, 'mails'), qr/0 produced 0 delivered 0 waiting 0 dead/, 'but numbers');
+is(scalar @{ $fresh->{charts} }, 0, 'and no chart that is empty');
+like("@{ $empty->{advice} }", qr/SELECT outbox_setup\(\);/, 'what to do first');
+like($fresh->{text}, qr/What to do next\s+Nothing to do\.\s*\z/, 'and then nothing');
+
+like($short->{text}, qr/Health\s+degraded.*bad has 300 dead letters/s, 'health, and why');
+like(article($short, 'mails'), qr/^mails worker, lag 0 s 300 produced 300 delivered 0 waiting 0 dead/, 'numbers of a worker');
+like(article($short, 'good'), qr/^good http, lag 0 s 300 produced 300 delivered 0 waiting 0 dead/, 'of a sink');
+like(article($short, 'bad'), qr/300 produced 0 delivered 0 waiting 300 dead \(300 came\) .*422/, 'of one that fails');
+like(article($short, 'picky'), qr/\x{2264} 300 produced 0 delivered 0 waiting/, 'and of one that does not want all');
+like(article($short, $script), qr/280 waiting 20 dead \(20 came\) \Q${\ decode_utf8($image)}\E/, 'names and errors are text');
+is_deeply([ sort @{ charts($short) } ], [ sort 'events produced per second', 'events delivered per second', 'latency of mails', 'latency of good',
+	map { "lag of $_" } 'mails', 'good', 'bad', 'picky', 'restarted', $script ], 'charts of what there is');
+my ($latency) = grep { $_->{label} eq 'latency of mails' } @{ $short->{charts} };
+is($latency->{dots}, 3, 'three percentiles');
+like("@{ $latency->{texts} }", qr/\d+ (ms|s) .*\d\d:\d\d/, 'with axes');
+sub row { my ($shown, $like) = @_; return ok(scalar(grep { $_ =~ $like } @{ $shown->{rows} }), $_[2]) || diag(explain($shown->{rows})) }
+row($short, qr/^\Q$script\E\|30\|60\|32\|35 %\|32$/, 'failures by type');
+row($short, qr/^OrderConfirmed\|bad\|270\|[-\d]+ [\d:]+\|[-\d]+ [\d:]+\|HTTP 422$/, 'dead letters by type');
+row($short, qr/^outbox_messages_p\d+_\d\d_\d\d\|[-\d]+ 00:00\|[-\d]+ 00:00\|\S+\|\d+ kB$/, 'partitions');
+like("@{ $short->{advice} }", qr/SELECT outbox_redrive\('bad'\);/, 'and what to do');
+
+# 99 samples of 10 more each, of which the first tells nothing; then 51 of 5 each from 0 on.
+like(article($day, 'restarted'), qr/@{[ number(98 * 10 + 51 * 5) ]} delivered/, 'counters that begin anew are added up');
+is_deeply(charts($narrow), charts($day), 'a narrow screen shows the same');
+my ($lag) = grep { $_->{label} eq 'lag of restarted' } @{ $day->{charts} };
+cmp_ok($lag->{spread}, '>', $lag->{width} / 3, 'a line as long as the history');
+cmp_ok($lag->{rise}, '>', $lag->{height} / 3, 'that rises and falls');
+like("@{ $lag->{texts} }", qr/^0 s 1 min 2 min .*\d\d:00/, 'with units');
+
+is(scalar @{ $many->{articles} }, 20, 'of many consumers the worst are shown');
+like($many->{articles}[0], qr/^consumer 77 .*3 dead/, 'the very worst first');
+like($many->{text}, qr/480 more consumers are left out/, 'and it says how many are not');
+is(scalar @{ charts($many) }, 20, 'charts are for them alone');
+like($many->{text}, qr/Health\s+failing.*not in shared_preload_libraries: there are no statistics.*\x{2013} delivered/s, 'what is not counted is not shown as 0');
+like($many->{advice}[0], qr/SHOW shared_preload_libraries;/, 'and what to do about it');
+
+like($old->{text}, qr/The archive: \d+ kB, 1 partitions from .* UTC\. Cold storage: 1 files, \d+ bytes, with 1 events\./, 'the archive and cold storage');
+row($old, qr/^@{[ partition($plain, 20, 'old') ]}\|slow\|has yet to read it\|[-\d]+ 00:00\|\d+ kB$/, 'what is held back');
+like("@{ $old->{advice} }", qr/held back by slow .*SELECT \* FROM outbox_held_partitions\(\);/, 'and what to do about it');
+
+# Who, and with which arguments.
+for my $hours ('0', '169', '-1', 'NULL')
+{
+	my ($status, undef, $error) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT outbox_report($hours)");
+	like($error, qr/22023: hours must be between 1 and 168, not $hours\nHINT:  /, "not $hours hours");
+}
+sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger});
+is($node->psql('postgres', 'SELECT outbox_report(168)', extra_params => [ '-U', 'watcher' ]), 0, 'a monitor may see it');
+isnt($node->psql('postgres', 'SELECT outbox_report()', extra_params => [ '-U', 'stranger' ]), 0, 'others may not');
+isnt($node->psql('postgres', q{SELECT outbox_report_dead_letters()}, extra_params => [ '-U', 'watcher' ]), 0, 'nor anybody a part of it');
+$_->stop for $node, $plain;
+done_testing();
+
+sub number { return scalar reverse(reverse($_[0]) =~ s/(\d{3})(?=\d)/$1,/gr) }
