@@ -2122,7 +2122,7 @@ IS 'internal: removes some of the record of deliveries';
 
 CREATE FUNCTION outbox_steps() RETURNS SETOF text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT unnest('{sample,expire,partitions,prune,cold_files,export,drop,archive}'::text[])
+    SELECT unnest('{catch_up,sample,expire,partitions,prune,cold_files,export,drop,archive}'::text[])
 $$;
 COMMENT ON FUNCTION outbox_steps()
 IS 'internal: the steps of maintenance in their order, those with strong locks last';
@@ -2845,6 +2845,23 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_stats_now()
 IS 'internal: what outbox_stats_history would hold if it were written now';
+
+-- A sink that wants few of the events is not woken for the others. Where its cursor is shall not look like a lag.
+CREATE FUNCTION outbox_step_catch_up(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    detail := 'its cursor is past what it does not want';
+    done := true;
+    again := true;
+    FOR object IN SELECT s.consumer FROM @extschema@.outbox_collect_stats() s WHERE NOT s.lag_is_exact AND NOT s.paused LOOP
+        IF @extschema@.outbox_catch_up(object) THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_catch_up()
+IS 'internal: moves cursors past events that nobody would claim';
 
 CREATE FUNCTION outbox_step_sample(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record

@@ -199,3 +199,14 @@ SELECT pg_sleep(0.2) \g /dev/null
 \set ECHO queries
 SELECT * FROM outbox_status();
 \set ECHO none
+
+\echo
+\echo '17. How it is going: for people, in a terminal; for Prometheus; for a load balancer.'
+\echo '$ outbox_top --once'
+\! COLUMNS=110 bin/outbox_top --once
+\echo
+\set ECHO queries
+SELECT line FROM regexp_split_to_table(outbox_metrics(), '\n') AS line
+ WHERE line ~ '^outbox_(lag_seconds|throughput_total|failures_total|dlq_depth)';
+SELECT * FROM outbox_health();
+\set ECHO none

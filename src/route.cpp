@@ -42,22 +42,9 @@ constexpr milliseconds pause_after_error{1000};
 // After a lease that was lost.
 constexpr milliseconds pause_after_loss{100};
 
-// So many lines of a sink's library are logged, in so long.
-constexpr int remarks_at_once = 5;
-constexpr milliseconds between_remarks{10'000};
-
-// How often the board is written while only numbers change.
-constexpr milliseconds between_shows{100};
-
 milliseconds lease_length()
 {
     return milliseconds(settings::lease);
-}
-
-TimestampTz to_timestamp(TimePoint time, TimePoint now)
-{
-    using std::chrono::duration_cast;
-    return GetCurrentTimestamp() + duration_cast<std::chrono::microseconds>(time - now).count();
 }
 
 void note_parked(std::vector<sink::Handle>& parked, int64 token, IdRanges ids)
@@ -73,7 +60,7 @@ Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
     : definition_(std::move(definition)), activity_("relay to sink " + definition_.name),
       courier_(sink::make_courier(std::move(sink), definition_.ordered, definition_.policy,
                                   [] { return pg_prng_double(&pg_global_prng_state); })),
-      metadata_(courier_->metadata())
+      metadata_(courier_->metadata()), bulletin_(definition_.consumer, definition_.name)
 {}
 
 void Route::look_closely()
@@ -105,7 +92,7 @@ void Route::turn(std::size_t memory)
     }
     if (!courier_->settled().empty() && settle_by_ == never)
         settle_by_ = now + longest_unsettled;
-    tell(now);
+    bulletin_.publish(*courier_, problem_, now);
 }
 
 // ---- what is to be done
@@ -423,12 +410,12 @@ void Route::close()
     take_off_board(definition_.consumer);
 }
 
-// ---- when, and what operators see
+// ---- when
 
 TimePoint Route::next_turn() const
 {
     const TimePoint now = sink::Clock::now();
-    TimePoint next = show_at_;
+    TimePoint next = bulletin_.next();
     if (const auto work = courier_->next_work())
         next = std::min(next, *work);
     if (now < retry_at_)
@@ -441,74 +428,6 @@ TimePoint Route::next_turn() const
     for (const auto& [token, batch] : batches_)
         next = std::min(next, batch.renew_at);
     return next;
-}
-
-void Route::pass_on_remarks(TimePoint now)
-{
-    const std::vector<std::string> remarks = courier_->take_remarks();
-    if (remarks.empty())
-        return;
-    if (now >= more_remarks_) {
-        if (remarks_dropped_ > 0)
-            pg::log_line(LOG, "sink \"" + definition_.name + "\" had " +
-                                  std::to_string(remarks_dropped_) + " more such lines");
-        more_remarks_ = now + between_remarks;
-        remarks_left_ = remarks_at_once;
-        remarks_dropped_ = 0;
-    }
-    for (const std::string& remark : remarks)
-        if (remarks_left_-- > 0)
-            pg::log_line(LOG, "sink \"" + definition_.name + "\": " + remark);
-        else
-            ++remarks_dropped_;
-}
-
-void Route::tell(TimePoint now)
-{
-    pass_on_remarks(now);
-    // A receiver may be away although nothing has failed.
-    const std::string complaint =
-        courier_->troubles() > 0 ? courier_->last_trouble() : courier_->complaint();
-    const int troubles = std::max(courier_->troubles(), complaint.empty() ? 0 : 1);
-    const bool in_trouble = troubles > 0;
-    if (in_trouble != in_trouble_)
-        pg::log_line(in_trouble ? WARNING : LOG,
-                     "sink \"" + definition_.name + "\" " +
-                         (in_trouble ? "is in trouble: " + complaint : "is back"),
-                     in_trouble ? "Its events wait; it is tried again with growing pauses." : "");
-    SinkState state = {};
-    state.consumer = definition_.consumer;
-    state.in_hand = static_cast<int32>(courier_->in_hand());
-    state.on_the_way = static_cast<int32>(courier_->on_the_way());
-    state.troubles = troubles + !problem_.empty();
-    state.delivered = static_cast<int64>(courier_->delivered());
-    state.rejected = static_cast<int64>(courier_->rejected());
-    const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
-                         state.troubles == shown_.troubles && state.delivered == shown_.delivered &&
-                         state.rejected == shown_.rejected;
-    const bool is_urgent = state.troubles != shown_.troubles || in_trouble != in_trouble_;
-    in_trouble_ = in_trouble;
-    if (is_same) {
-        show_at_ = never;
-        return;
-    }
-    if (!is_urgent && show_at_ == never)
-        show_at_ = now + between_shows;
-    if (!is_urgent && now < show_at_)
-        return;
-    state.resume_at = courier_->is_backing_off(now) ? to_timestamp(courier_->resume_at(), now) : 0;
-    state.last_error_at = shown_.last_error_at;
-    if (state.troubles > shown_.troubles)
-        state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = !problem_.empty()   ? problem_
-                               : complaint.empty() ? courier_->last_trouble()
-                                                   : complaint;
-    error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
-                                     PG_UTF8, error.data(), static_cast<int>(error.size()),
-                                     SinkState::max_error - 1)));
-    show_on_board(state);
-    shown_ = state;
-    show_at_ = never;
 }
 
 } // namespace outbox

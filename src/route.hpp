@@ -2,7 +2,7 @@
 // transactions; in between, its courier sends and listens, with no transaction open.
 #pragma once
 
-#include "board.hpp"
+#include "bulletin.hpp"
 #include "claim.hpp"
 #include "outgoing.hpp"
 #include "pg/transaction.hpp"
@@ -101,8 +101,6 @@ private:
     void recover(const pg::Rollback& rollback, sink::TimePoint now);
     void drop_lost_batches();
     void hand_back();
-    void tell(sink::TimePoint now);
-    void pass_on_remarks(sink::TimePoint now);
 
     SinkDefinition definition_;
     std::string activity_;
@@ -119,12 +117,7 @@ private:
     sink::TimePoint flush_by_ = never;  // the last commit
     sink::TimePoint retry_at_{};        // after a failed transaction
     std::string problem_;               // of the last transaction, if it failed
-    bool in_trouble_ = false;
-    int remarks_left_ = 0; // that may be logged until:
-    sink::TimePoint more_remarks_{};
-    int remarks_dropped_ = 0;
-    SinkState shown_ = {};
-    sink::TimePoint show_at_ = never;
+    Bulletin bulletin_;
 
     static constexpr sink::TimePoint never = sink::TimePoint::max();
 };

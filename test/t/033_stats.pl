@@ -116,6 +116,14 @@ $node->safe_psql('postgres', 'DROP DATABASE other');
 sql('SELECT count(*) FROM outbox_maintain()', enqueue(1));
 is(type('OrderConfirmed'), '1|0|0|0', 'a database that is gone leaves its places to others');
 
+# Who wants nothing of very much is not behind either, once maintenance has had a look.
+sql(q{SELECT outbox_create_consumer('rare', event_types => '{Rare}')}, q{SELECT count(outbox_enqueue('Order', i, 'Common', '{}')) FROM generate_series(1, 3000) i});
+is(sql(q{SELECT lag_is_exact, lag_seconds > 0, lag_messages FROM outbox_stats WHERE consumer = 'rare'}), 'f|t|3000', 'much that somebody does not want: an upper bound');
+sql('SELECT count(*) FROM outbox_maintain()');
+is(sql(q{SELECT lag_is_exact, lag_seconds, lag_messages FROM outbox_stats WHERE consumer = 'rare'}), 't|0|0', 'until maintenance has a look');
+sql(q{SELECT outbox_enqueue('Order', 1, 'Rare', '{}')});
+is(sql(q{SELECT count(*) FROM outbox_consume('rare', 10)}), 1, 'and it gets what it wants');
+
 # A sink. What was counted stays when its worker goes.
 my $receiver = OutboxReceiver->start('main');
 $node->append_conf('postgresql.conf', 'outbox.relay = on');
