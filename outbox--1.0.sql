@@ -83,6 +83,28 @@ IS 'internal: the schema that an extension lives in';
 
 -- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
 -- done so, would have them called by the owner of the log.
+-- Sessions with an outbox.tenant_id are a tenant's. This is asked in C: while the library is not loaded,
+-- anybody could set a parameter of that name.
+CREATE FUNCTION outbox_shows_tenant(tenant_id bigint) RETURNS boolean
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
+COMMENT ON FUNCTION outbox_shows_tenant(bigint)
+IS 'internal: may this session see what belongs to a tenant? NULL: to all of them';
+
+CREATE FUNCTION outbox_may_read(tenant_id bigint) RETURNS boolean
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
+COMMENT ON FUNCTION outbox_may_read(bigint)
+IS 'for policies: may this session see rows of a tenant?';
+
+CREATE FUNCTION outbox_session_tenant() RETURNS bigint
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_session_tenant';
+COMMENT ON FUNCTION outbox_session_tenant()
+IS 'internal: the tenant that this session acts for; NULL: it is none''s';
+
+CREATE FUNCTION outbox_refuse_tenants(function text) RETURNS void
+LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_refuse_tenants';
+COMMENT ON FUNCTION outbox_refuse_tenants(text)
+IS 'internal: an error in the session of a tenant';
+
 CREATE FUNCTION outbox_partman_intruders() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH partman AS (
@@ -129,6 +151,7 @@ IS 'internal: the partitions of the log, and from when to when each goes';
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
 -- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
 -- time that a vacuum comes by. It should come by early, and take its time: producers write to the same WAL.
+-- Row security without a policy: who is let into all tables of a schema still reads the log by its parent only.
 CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
@@ -137,6 +160,7 @@ BEGIN
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
                    ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
                    own, '@extschema@.outbox_messages_template'::regclass, lower_bound, upper_bound);
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', own);
 END $$;
 COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz)
 IS 'internal: a table that can be attached to log or archive without a look at its rows';
@@ -155,15 +179,30 @@ BEGIN
     END IF;
     EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 50,'
                    ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)', partition);
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', partition);
 END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
 IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
+
+CREATE FUNCTION outbox_close_default() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    spare CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p JOIN pg_class c ON c.oid = p.partition
+                                 WHERE p.is_default AND NOT c.relrowsecurity);
+BEGIN
+    IF spare IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', spare);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_close_default()
+IS 'internal: the default partition is read by its parent, too';
 
 CREATE FUNCTION outbox_dress_partitions() RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT @extschema@.outbox_dress_partition(p.partition) FROM @extschema@.outbox_partitions() p
      WHERE NOT p.is_default AND pg_relation_size(p.partition) = 0
-       AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = p.partition AND c.conname = 'outbox_bounds')
+       AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = p.partition AND c.conname = 'outbox_bounds');
+    SELECT @extschema@.outbox_close_default()
 $$;
 COMMENT ON FUNCTION outbox_dress_partitions()
 IS 'internal: outbox_dress_partition() for all that are empty and have not been dressed';
@@ -817,7 +856,8 @@ BEGIN
     IF name IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'consumer must not be NULL';
     END IF;
-    SELECT * INTO consumer FROM @extschema@.outbox_consumers c WHERE c.name = outbox_find_consumer.name;
+    SELECT * INTO consumer FROM @extschema@.outbox_consumers c
+     WHERE c.name = outbox_find_consumer.name AND @extschema@.outbox_shows_tenant(c.tenant_id);
     IF NOT FOUND THEN
         RAISE undefined_object USING
             MESSAGE = format('consumer "%s" does not exist', left(name, 63)),
@@ -861,6 +901,8 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     start CONSTANT timestamptz := @extschema@.outbox_parse_time(start_at, 'start_at');
 BEGIN
+    -- Names are for all tenants: that one is taken would tell of another's.
+    PERFORM @extschema@.outbox_refuse_tenants('to create a consumer');
     consumer.event_types := nullif(consumer.event_types, '{}');
     consumer.aggregate_types := nullif(consumer.aggregate_types, '{}');
     PERFORM @extschema@.outbox_check_consumer(consumer);
@@ -1246,13 +1288,15 @@ IS 'internal: what the relay is doing for each sink of this database';
 CREATE TABLE outbox_inbox (
     tracking_id uuid        NOT NULL,
     accepted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tenant_id   bigint      NOT NULL DEFAULT 0,
     consumer    text        NOT NULL,
-    PRIMARY KEY (consumer, tracking_id)
+    PRIMARY KEY (consumer, tracking_id, tenant_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_inbox
 IS 'events that consumers have accepted, so that they handle each once';
 COMMENT ON COLUMN outbox_inbox.tracking_id IS 'of the event';
 COMMENT ON COLUMN outbox_inbox.accepted_at IS 'when';
+COMMENT ON COLUMN outbox_inbox.tenant_id IS 'of the session; inboxes of different tenants never meet';
 COMMENT ON COLUMN outbox_inbox.consumer IS 'by whom; any name, the log may be in another database';
 
 CREATE FUNCTION inbox_accept(consumer text, tracking_id uuid) RETURNS boolean
@@ -1264,7 +1308,8 @@ BEGIN
     ELSIF consumer = '' OR octet_length(consumer) > 63 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'consumer must have between 1 and 63 bytes';
     END IF;
-    INSERT INTO @extschema@.outbox_inbox (consumer, tracking_id) VALUES (consumer, tracking_id)
+    INSERT INTO @extschema@.outbox_inbox (consumer, tracking_id, tenant_id)
+    VALUES (consumer, tracking_id, coalesce(@extschema@.outbox_session_tenant(), 0))
     ON CONFLICT DO NOTHING;
     RETURN FOUND;
 END $$;
@@ -1394,6 +1439,7 @@ IS 'the attempt never happened: the key is free again';
 CREATE FUNCTION idempotency_required(scope text, required boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('idempotency_required()');
     IF scope IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'scope must not be NULL';
     ELSIF octet_length(scope) NOT BETWEEN 1 AND 255 THEN
@@ -1414,6 +1460,7 @@ DECLARE
     moment  CONSTANT timestamptz := clock_timestamp();
     removed integer;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('idempotency_expire()');
     IF max_keys IS NULL OR max_keys < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'max_keys must be at least 1';
     END IF;
@@ -1476,7 +1523,8 @@ SELECT c.name AS consumer_name,
                       WHERE l.token = ANY (b.open_tokens) AND l.acked_at IS NULL
                         AND l.superseded_by IS NULL AND l.partition = p) open
  CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM @extschema@.outbox_leases l
-                      WHERE l.consumer_id = c.consumer_id AND l.partition = p) done;
+                      WHERE l.consumer_id = c.consumer_id AND l.partition = p) done
+ WHERE @extschema@.outbox_shows_tenant(c.tenant_id);
 
 CREATE VIEW @extschema@.outbox_deliveries AS
 SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
@@ -1516,7 +1564,8 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
                              AND coalesce(l.remaining @> m.id, true)) o (open)
        WHERE b.consumer_id = c.consumer_id AND b.ids @> m.id
        ORDER BY b.token DESC LIMIT 1) s ON true
- WHERE (c.tenant_id IS NULL OR m.tenant_id = c.tenant_id)
+ WHERE @extschema@.outbox_shows_tenant(m.tenant_id)
+   AND (c.tenant_id IS NULL OR m.tenant_id = c.tenant_id)
    AND (c.event_types IS NULL OR m.event_type = ANY (c.event_types))
    AND (c.aggregate_types IS NULL OR m.aggregate_type = ANY (c.aggregate_types));
 
@@ -1570,13 +1619,15 @@ BEGIN
     END IF;
     RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', 0, made_at, NULL::text,
                         s.available_at, NULL::text
-                   FROM @extschema@.outbox_scheduled s WHERE s.tracking_id = wanted;
+                   FROM @extschema@.outbox_scheduled s
+                  WHERE s.tracking_id = wanted AND @extschema@.outbox_shows_tenant(s.tenant_id);
 
     SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m
-     WHERE m.tracking_id = wanted
+     WHERE m.tracking_id = wanted AND @extschema@.outbox_shows_tenant(m.tenant_id)
        AND m.occurred_at BETWEEN made_at - interval '1 hour' AND made_at + interval '1 hour';
     IF NOT FOUND THEN
-        SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m WHERE m.tracking_id = wanted;
+        SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m
+         WHERE m.tracking_id = wanted AND @extschema@.outbox_shows_tenant(m.tenant_id);
     END IF;
     RETURN QUERY SELECT 'log', entry.id, d.consumer_name, d.status, d.attempts, coalesce(d.since, entry.occurred_at),
                         d.worker, d.available_at, d.last_error
@@ -1589,11 +1640,11 @@ BEGIN
     RETURN QUERY SELECT 'retries', r.id, c.name, 'RETRY', r.attempts, r.failed_at, NULL::text, r.available_at,
                         r.last_error
                    FROM @extschema@.outbox_retries r JOIN @extschema@.outbox_consumers c USING (consumer_id)
-                  WHERE r.tracking_id = wanted;
+                  WHERE r.tracking_id = wanted AND @extschema@.outbox_shows_tenant(r.tenant_id);
     RETURN QUERY SELECT 'dead letters', l.id, c.name, 'DEAD_LETTER', l.attempts, l.died_at, NULL::text,
                         NULL::timestamptz, l.last_error
                    FROM @extschema@.outbox_messages_dlq l JOIN @extschema@.outbox_consumers c USING (consumer_id)
-                  WHERE l.tracking_id = wanted;
+                  WHERE l.tracking_id = wanted AND @extschema@.outbox_shows_tenant(l.tenant_id);
 END $$;
 COMMENT ON FUNCTION outbox_find(uuid)
 IS 'where an event is, and what each consumer has made of it';
@@ -1617,6 +1668,7 @@ BEGIN
                    LEFT JOIN @extschema@.outbox_deliveries d ON d.id = m.id AND d.occurred_at = m.occurred_at
                   WHERE m.aggregate_type = outbox_history.aggregate_type
                     AND m.aggregate_id = outbox_history.aggregate_id
+                    AND @extschema@.outbox_shows_tenant(m.tenant_id)
                   ORDER BY m.id, d.consumer_name;
 END $$;
 COMMENT ON FUNCTION outbox_history(text, text)
@@ -1682,6 +1734,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
           FROM @extschema@.outbox_expired_partitions() e)
     SELECT d.partition, h.consumer, h.reason, d.since, pg_total_relation_size(d.partition)
       FROM due d CROSS JOIN LATERAL @extschema@.outbox_holders(d.partition) h
+     WHERE @extschema@.outbox_shows_tenant(NULL)
      ORDER BY d.since, h.consumer
 $$;
 COMMENT ON FUNCTION outbox_held_partitions()
@@ -2142,6 +2195,7 @@ CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text,
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_maintain()');
     BEGIN
         PERFORM @extschema@.outbox_begin_maintenance();
     EXCEPTION WHEN lock_not_available THEN
@@ -2216,6 +2270,7 @@ DECLARE
     first_id bigint;
     last_id  bigint;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_restore_partition()');
     IF file IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'file must not be NULL';
     ELSIF parts IS NULL THEN
@@ -2314,6 +2369,7 @@ DECLARE
     unexported  boolean := false;
     since       timestamptz;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_status()');
     component := 'extension';
     ok := true;
     hint := NULL;
@@ -2521,6 +2577,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
                            FROM @extschema@.outbox_retries x WHERE x.consumer_id = c.consumer_id) r
      CROSS JOIN LATERAL (SELECT count(*) AS count FROM @extschema@.outbox_messages_dlq x
                           WHERE x.consumer_id = c.consumer_id) d
+     WHERE @extschema@.outbox_shows_tenant(c.tenant_id)
 $$;
 COMMENT ON FUNCTION outbox_collect_stats()
 IS 'internal: the rows of outbox_stats';
@@ -2531,7 +2588,7 @@ CREATE FUNCTION outbox_collect_event_stats(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
-     WHERE enqueued + delivered + failed > 0
+     WHERE enqueued + delivered + failed > 0 AND @extschema@.outbox_shows_tenant(NULL)
 $$;
 COMMENT ON FUNCTION outbox_collect_event_stats()
 IS 'internal: the rows of outbox_stats_events';
@@ -2567,6 +2624,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
      CROSS JOIN LATERAL (SELECT array_agg(2 ^ (i + 5) / 1e6 ORDER BY i) AS bounds,
                                 array_agg(coalesce((SELECT sum(x) FROM unnest(n.latency[:i]) x), 0)::bigint ORDER BY i) AS counts
                            FROM generate_series(1, 28) i) h
+     WHERE @extschema@.outbox_shows_tenant(c.tenant_id)
 $$;
 COMMENT ON FUNCTION outbox_collect_latency()
 IS 'internal: the rows of outbox_stats_latency';
@@ -2575,7 +2633,8 @@ CREATE FUNCTION outbox_collect_dead_letters(OUT consumer text, OUT event_type te
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.name, d.event_type, count(*)
-      FROM @extschema@.outbox_messages_dlq d JOIN @extschema@.outbox_consumers c USING (consumer_id) GROUP BY 1, 2
+      FROM @extschema@.outbox_messages_dlq d JOIN @extschema@.outbox_consumers c USING (consumer_id)
+     WHERE @extschema@.outbox_shows_tenant(c.tenant_id) GROUP BY 1, 2
 $$;
 COMMENT ON FUNCTION outbox_collect_dead_letters()
 IS 'internal: the rows of outbox_stats_dead_letters';
@@ -2588,7 +2647,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
       JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_class'::regclass
       JOIN pg_class t ON t.oid = d.objid AND t.relkind IN ('r', 'p')
       LEFT JOIN LATERAL pg_partition_tree(t.oid) p ON p.isleaf
-     WHERE e.extname = 'outbox' AND d.deptype = 'e'
+     WHERE e.extname = 'outbox' AND d.deptype = 'e' AND @extschema@.outbox_shows_tenant(NULL)
      GROUP BY 1
 $$;
 COMMENT ON FUNCTION outbox_collect_tables()
@@ -3392,6 +3451,7 @@ DECLARE
     consumers record;
     advice    text;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_report()');
     IF hours IS NULL OR hours NOT BETWEEN 1 AND 168 THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('hours must be between 1 and 168, not %s', coalesce(hours::text, 'NULL')),
@@ -3457,10 +3517,35 @@ COMMENT ON FUNCTION outbox_report(integer)
 IS 'the last hours as one page of HTML, with charts, and what is to be done';
 
 ----------------------------------------------------------------------------------------------------
+-- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
+-- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
+----------------------------------------------------------------------------------------------------
+
+DO $do$
+DECLARE
+    owned regclass;
+    path  CONSTANT text := pg_catalog.current_setting('search_path');
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    FOR owned IN
+        SELECT c.oid FROM pg_depend d
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+          JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'p')
+          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+         WHERE e.extname = 'outbox' AND d.deptype = 'e'
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', owned);
+        EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned, '@extschema@.outbox_may_read'::regproc);
+        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
+    END LOOP;
+    PERFORM set_config('search_path', path, true);
+END $do$;
+
+----------------------------------------------------------------------------------------------------
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
--- The sets are disjoint, so that taking one back never takes from another. The last four of an admin
+-- The sets are disjoint, so that taking one back never takes from another. The last five of an admin
 -- are what the views call, as whoever reads them.
 CREATE FUNCTION outbox_privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3473,6 +3558,7 @@ DECLARE
         WHEN 'idempotency' THEN
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
+        WHEN 'reader' THEN '{outbox_may_read}'::text[]
         WHEN 'monitor' THEN
             '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
               outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report}'::text[]
@@ -3482,13 +3568,13 @@ DECLARE
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
-              outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states}'::text[]
+              outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states, outbox_shows_tenant}'::text[]
         END;
 BEGIN
     IF names IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('unknown privilege %L', privilege),
-            HINT = 'Privileges are producer, consumer, idempotency, monitor and admin.';
+            HINT = 'Privileges are producer, consumer, idempotency, reader, monitor and admin.';
     END IF;
     -- Members of the extension only: the schema may hold functions of other people.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
@@ -3505,14 +3591,16 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.oid::regclass FROM pg_class c
       JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
       JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-     WHERE e.extname = 'outbox' AND c.relkind = 'v'
+     WHERE e.extname = 'outbox' AND c.relkind IN ('v', 'r', 'p')
        AND c.relname = ANY (CASE privilege
+               WHEN 'reader' THEN '{outbox_messages, outbox_messages_archive, outbox_scheduled, outbox_retries,
+                                    outbox_messages_dlq, idempotency_keys}'::text[]
                WHEN 'admin' THEN '{consumer_offsets, outbox_deliveries}'::text[]
                WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
                                      outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
 COMMENT ON FUNCTION outbox_privilege_views(text)
-IS 'internal: the views that a privilege lets read';
+IS 'internal: the views and tables that a privilege lets read';
 
 CREATE FUNCTION outbox_check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3540,6 +3628,7 @@ DECLARE
     function regprocedure;
     readable regclass;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_grant()');
     PERFORM @extschema@.outbox_check_role(role);
     FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
         EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', function, role);
@@ -3550,7 +3639,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a monitor or an admin does';
+IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a reader, a monitor or an admin does';
 
 -- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
 CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
@@ -3559,6 +3648,7 @@ DECLARE
     function regprocedure;
     readable regclass;
 BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_revoke()');
     PERFORM @extschema@.outbox_check_role(role);
     FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
         EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', function, role);

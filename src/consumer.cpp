@@ -5,6 +5,7 @@
 #include "pg/guc.hpp"
 #include "pg/index.hpp"
 #include "pg/values.hpp"
+#include "tenant.hpp"
 
 namespace outbox {
 
@@ -80,13 +81,18 @@ enum : int {
 };
 using ProgressRow = pg::StoredRow<std::size(progress_columns)>;
 
+std::optional<int64> tenant_of(const ConsumerRow& row)
+{
+    const auto tenant = row.find(c_tenant_id);
+    return tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt;
+}
+
 Filter filter_of(const ConsumerRow& row)
 {
     Filter filter;
     filter.event_types = texts(row.find(c_event_types), "event_types");
     filter.aggregate_types = texts(row.find(c_aggregate_types), "aggregate_types");
-    if (const auto tenant = row.find(c_tenant_id))
-        filter.tenant_id = DatumGetInt64(*tenant);
+    filter.tenant_id = tenant_of(row);
     return filter;
 }
 
@@ -206,7 +212,7 @@ ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
     const pg::Objects objects = pg::objects();
     const pg::IndexKey by_name[] = {{TEXTOID, name}};
     const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
-    if (!row)
+    if (!row || !shows_tenant(tenant_of(*row)))
         refuse_unknown(name);
     const pg::IndexKey by_id[] = {{INT4OID, row->get(c_id)}};
     const auto newest = batches.find_last(objects.batches, snapshot, by_id);

@@ -34,6 +34,7 @@ void choose_settings()
     // Steps that need strong locks have less patience. This is for the others.
     choose("lock_timeout", "1s");
     choose("jit", "off");
+    choose("outbox.tenant_id", ""); // it works for all of them
     choose("statement_timeout", "0");
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");

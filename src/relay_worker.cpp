@@ -60,6 +60,7 @@ void choose_settings()
     choose("lock_timeout", "500ms");
     // Plans are small, and look expensive where sequential scans are off.
     choose("jit", "off");
+    choose("outbox.tenant_id", ""); // it works for all of them
     choose("application_name", "outbox relay");
     choose("statement_timeout", "0");
     choose("default_transaction_read_only", "off");

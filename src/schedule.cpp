@@ -5,6 +5,7 @@
 #include "pg/guc.hpp"
 #include "pg/spi.hpp"
 #include "pg/wake.hpp"
+#include "tenant.hpp"
 
 namespace outbox {
 
@@ -126,6 +127,7 @@ OUTBOX_SQL_FUNCTION(outbox_release_due)
 {
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_release_due()");
+        outbox::refuse_tenants("outbox_release_due()");
         constexpr int max_limit = 100000;
         const int limit = PG_ARGISNULL(0) ? 1000 : PG_GETARG_INT32(0);
         if (limit < 1 || limit > max_limit)

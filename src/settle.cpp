@@ -10,6 +10,7 @@
 #include "pg/values.hpp"
 #include "pg/wake.hpp"
 #include "retries.hpp"
+#include "tenant.hpp"
 
 extern "C" {
 #include "common/pg_prng.h"
@@ -56,9 +57,12 @@ constexpr pg::ColumnShape batch_columns[] = {{"consumer_id", INT4OID},  {"token"
                                              {"ids", INT8MULTIRANGEOID}};
 enum : int { b_partition = 2, b_attempts, b_deliveries, b_from_retries, b_ids };
 
-constexpr pg::ColumnShape consumer_columns[] = {
-    {"consumer_id", INT4OID}, {"name", TEXTOID}, {"ordered", BOOLOID}, {"kind", TEXTOID}};
-enum : int { c_name = 1, c_ordered, c_kind };
+constexpr pg::ColumnShape consumer_columns[] = {{"consumer_id", INT4OID},
+                                                {"name", TEXTOID},
+                                                {"ordered", BOOLOID},
+                                                {"kind", TEXTOID},
+                                                {"tenant_id", INT8OID}};
+enum : int { c_name = 1, c_ordered, c_kind, c_tenant_id };
 
 void check_held(int64 token, const LeaseRow& lease)
 {
@@ -100,6 +104,9 @@ Held hold_at(Snapshot snapshot, int64 token)
     const auto consumer =
         consumers.find_first(pg::objects().consumers, snapshot, std::span(keys, 1));
     if (!batch || !consumer)
+        refuse_unknown(token);
+    const auto tenant = consumer->find(c_tenant_id);
+    if (!shows_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt))
         refuse_unknown(token);
     if (pg::to_view(consumer->get(c_kind)) != "worker" && !pg::is_relay())
         refuse(pg::token_unknown, token, "is the relay's", "Nobody else settles what a sink has.");

@@ -3,6 +3,7 @@
 #include "pg/guard.hpp"
 #include "pg/spi.hpp"
 #include "stats_places.hpp"
+#include "tenant.hpp"
 
 namespace outbox {
 
@@ -91,6 +92,7 @@ OUTBOX_SQL_FUNCTION(outbox_event_counts)
 OUTBOX_SQL_FUNCTION(outbox_stats_reset)
 {
     return outbox::pg::entry([&] {
+        outbox::refuse_tenants("outbox_stats_reset()");
         outbox::stats::reset();
         PG_RETURN_VOID();
     });

@@ -7,6 +7,7 @@
 #include "pg/spi.hpp"
 #include "pg/text.hpp"
 #include "pg/values.hpp"
+#include "tenant.hpp"
 
 extern "C" {
 #include "storage/lwlock.h"
@@ -211,6 +212,7 @@ OUTBOX_SQL_FUNCTION(outbox_test_sink)
 {
     return outbox::pg::entry([&] {
         using namespace outbox;
+        refuse_tenants("outbox_test_sink()");
         pg::check_can_end_transaction(fcinfo, "outbox_test_sink()", "CALL it on its own.");
         if (PG_ARGISNULL(0))
             ereport(ERROR,

@@ -48,12 +48,12 @@ SELECT is_empty($$
     SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE relispartition$$,
     'no partition belongs to the extension: pg_dump would leave it out');
 SELECT is_empty($$
-    SELECT f FROM unnest('{producer,consumer,idempotency,monitor,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
+    SELECT f FROM unnest('{producer,consumer,idempotency,reader,monitor,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
      GROUP BY f HAVING count(*) > 1$$,
     'privileges do not overlap');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
-     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,monitor,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
+     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,reader,monitor,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
                         WHERE f = p.oid)
        AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'
        AND proname NOT IN ('outbox_next_id', 'outbox_new_tracking_id')$$,
