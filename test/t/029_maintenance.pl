@@ -122,6 +122,7 @@ sql("SELECT count(*) FROM unnest('{reads,pauses}'::text[]) c, outbox_consume(c, 
 settings($node, delivery_retention => '0', hot_retention => '1d');
 sql("INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
 ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM outbox_dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
+ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'outbox_dedup_keys'") == 1 }), 'and autovacuum hears of it');
 ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 4 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
 is(sql("SELECT outbox_ack($open)"), 1, 'and a batch that is open');
 sql(enqueue('next'));

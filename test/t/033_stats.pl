@@ -135,7 +135,10 @@ sub deliver
 	sql(map { enqueue($_) =~ s/;$//r } 1 .. 20);
 	ok(wait_until(sub { consumer('hook') eq "$count|0|0|0" }), "$count events are delivered, and counted");
 }
+sub written { return sql(q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'outbox_batches'}) }
+my $written = written();
 deliver(20);
+ok(wait_until(sub { written() > $written }, 10), 'and what its worker writes is known to autovacuum, while it goes on');
 my $pid = relay_pid($node);
 sql("SELECT pg_terminate_backend($pid)");
 ok(wait_until(sub { (relay_pid($node) || $pid) != $pid }), 'another worker comes');
