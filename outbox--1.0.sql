@@ -621,7 +621,8 @@ CREATE TABLE outbox_consumers (
     backoff_max       interval,
     backoff_jitter    double precision,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
-    pause_reason      text
+    pause_reason      text,
+    fair              boolean     NOT NULL DEFAULT false CHECK (NOT fair OR NOT ordered AND partitions = 1)
 );
 COMMENT ON TABLE outbox_consumers
 IS 'who reads the log: filter, order, parallelism, retry policy';
@@ -641,6 +642,7 @@ COMMENT ON COLUMN outbox_consumers.backoff_max IS 'the longest pause; NULL: outb
 COMMENT ON COLUMN outbox_consumers.backoff_jitter IS 'what chance may take off a pause; NULL: outbox.backoff_jitter';
 COMMENT ON COLUMN outbox_consumers.created_at IS 'when it was created';
 COMMENT ON COLUMN outbox_consumers.pause_reason IS 'why the relay has paused it; NULL: somebody else did';
+COMMENT ON COLUMN outbox_consumers.fair IS 'do tenants take turns?';
 
 ----------------------------------------------------------------------------------------------------
 -- Batches: one row per claim, never updated. The newest row of a consumer is its cursor. Claims find
@@ -697,7 +699,8 @@ CREATE TABLE outbox_leases (
     superseded_by bigint,
     remaining     int8multirange,
     failed        int8multirange,
-    worker        text
+    worker        text,
+    tenant_id     bigint
 ) WITH (fillfactor = 80, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_leases
 IS 'who has a batch, until when, and what is left of it';
@@ -715,6 +718,19 @@ COMMENT ON COLUMN outbox_leases.superseded_by IS 'the token that has taken it ov
 COMMENT ON COLUMN outbox_leases.remaining IS 'what is left to settle; NULL: all of it';
 COMMENT ON COLUMN outbox_leases.failed IS 'what was taken out of it';
 COMMENT ON COLUMN outbox_leases.worker IS 'who has it';
+COMMENT ON COLUMN outbox_leases.tenant_id IS 'whose messages they are, if the consumer is fair';
+
+CREATE TABLE outbox_turns (
+    consumer_id integer NOT NULL,
+    tenant_id   bigint  NOT NULL,
+    served      bigint  NOT NULL,
+    PRIMARY KEY (consumer_id, tenant_id)
+) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+COMMENT ON TABLE outbox_turns
+IS 'when each tenant had its last turn at a fair consumer';
+COMMENT ON COLUMN outbox_turns.consumer_id IS 'the consumer';
+COMMENT ON COLUMN outbox_turns.tenant_id IS 'the tenant';
+COMMENT ON COLUMN outbox_turns.served IS 'a token from then; the least of them is next';
 
 ----------------------------------------------------------------------------------------------------
 -- What went wrong
@@ -883,6 +899,8 @@ DECLARE
         WHEN consumer.backoff_base NOT BETWEEN '0' AND '1 day' THEN 'backoff_base must be between 0 and 1 day'
         WHEN consumer.backoff_max NOT BETWEEN '0' AND '1 day' THEN 'backoff_max must be between 0 and 1 day'
         WHEN consumer.backoff_jitter NOT BETWEEN 0 AND 1 THEN 'backoff_jitter must be between 0 and 1'
+        WHEN consumer.fair AND (consumer.ordered OR consumer.partitions <> 1)
+            THEN 'fair cannot be had together with ordered or with several partitions'
         WHEN array_position(consumer.event_types, NULL) > 0 THEN 'event_types must not contain NULLs'
         WHEN array_position(consumer.aggregate_types, NULL) > 0 THEN 'aggregate_types must not contain NULLs'
         END;
@@ -908,6 +926,7 @@ BEGIN
     PERFORM @extschema@.outbox_check_consumer(consumer);
     consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
     consumer.paused := false;
+    consumer.fair := coalesce(consumer.fair, false);
     consumer.created_at := clock_timestamp();
     INSERT INTO @extschema@.outbox_consumers SELECT consumer.*;
     PERFORM @extschema@.outbox_place_cursor(consumer.consumer_id, start);
@@ -923,7 +942,7 @@ IS 'internal: adds a consumer, or the consumer of a sink';
 CREATE FUNCTION outbox_create_consumer(
     name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT false, partitions integer DEFAULT 1,
-    max_attempts integer DEFAULT NULL, start_at text DEFAULT 'latest')
+    max_attempts integer DEFAULT NULL, start_at text DEFAULT 'latest', fair boolean DEFAULT false)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     consumer @extschema@.outbox_consumers;
@@ -936,16 +955,18 @@ BEGIN
     consumer.event_types := event_types;
     consumer.aggregate_types := aggregate_types;
     consumer.max_attempts := max_attempts;
+    consumer.fair := fair;
     PERFORM @extschema@.outbox_add_consumer(consumer, start_at);
 END $$;
-COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text)
+COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text, boolean)
 IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
 
 CREATE FUNCTION outbox_alter_consumer(
     name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     ordered boolean DEFAULT NULL, partitions integer DEFAULT NULL, max_attempts integer DEFAULT NULL,
     immediate_retries integer DEFAULT NULL, backoff_base interval DEFAULT NULL,
-    backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL)
+    backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL,
+    fair boolean DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
@@ -958,6 +979,7 @@ BEGIN
     after.aggregate_types := nullif(coalesce(aggregate_types, before.aggregate_types), '{}');
     after.ordered := coalesce(ordered, before.ordered);
     after.partitions := coalesce(partitions, before.partitions);
+    after.fair := coalesce(fair, before.fair);
     after.max_attempts := coalesce(max_attempts, before.max_attempts);
     after.immediate_retries := coalesce(immediate_retries, before.immediate_retries);
     after.backoff_base := coalesce(backoff_base, before.backoff_base);
@@ -966,6 +988,8 @@ BEGIN
     PERFORM @extschema@.outbox_check_consumer(after);
     IF after.kind <> 'worker' AND after.partitions <> 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'a sink has no partitions';
+    ELSIF after.kind <> 'worker' AND after.fair THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'a sink cannot be fair';
     END IF;
     -- An aggregate may change its partition, so nothing may be under way in the old one.
     IF busy AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
@@ -977,12 +1001,12 @@ BEGIN
        SET event_types = after.event_types, aggregate_types = after.aggregate_types,
            ordered = after.ordered, partitions = after.partitions, max_attempts = after.max_attempts,
            immediate_retries = after.immediate_retries, backoff_base = after.backoff_base,
-           backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter
+           backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter, fair = after.fair
      WHERE c.consumer_id = before.consumer_id;
     PERFORM @extschema@.outbox_wake();
 END $$;
 COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
-                                          interval, double precision)
+                                          interval, double precision, boolean)
 IS 'changes a consumer; NULL leaves things as they are, an empty list of types means all';
 
 CREATE FUNCTION outbox_drop_consumer(name text, discard_dead_letters boolean DEFAULT false) RETURNS void

@@ -59,7 +59,8 @@ constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
                                              {"superseded_by", INT8OID},
                                              {"remaining", INT8MULTIRANGEOID},
                                              {"failed", INT8MULTIRANGEOID},
-                                             {"worker", TEXTOID}};
+                                             {"worker", TEXTOID},
+                                             {"tenant_id", INT8OID}};
 
 enum : int {
     l_lease = 6,
@@ -69,7 +70,8 @@ enum : int {
     l_superseded_by,
     l_remaining,
     l_failed,
-    l_worker
+    l_worker,
+    l_tenant_id
 };
 
 constinit pg::DirectTable lease_table{lease_columns};
@@ -130,10 +132,12 @@ void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
 {
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_leases (token, root, first_id, consumer_id, partition, size,"
-        " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker)"
-        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
+        " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker,"
+        " tenant_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
         {INT8OID, INT8OID, INT8OID, INT4OID, INT4OID, INT4OID, INTERVALOID, TIMESTAMPTZOID,
-         TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID, TEXTOID}};
+         TIMESTAMPTZOID, TIMESTAMPTZOID, INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID, TEXTOID,
+         INT8OID}};
     constexpr int count = std::size(lease_columns);
     Datum values[count] = {Int64GetDatum(batch.token),
                            Int64GetDatum(batch.root),
@@ -145,6 +149,8 @@ void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
     nulls[l_acked_at] = nulls[l_superseded_by] = nulls[l_remaining] = nulls[l_failed] = true;
     nulls[l_lease] = nulls[l_claimed_at] = nulls[l_locked_until] = nulls[l_worker] =
         holder == nullptr;
+    values[l_tenant_id] = Int64GetDatum(batch.tenant.value_or(0));
+    nulls[l_tenant_id] = !batch.tenant;
     Interval length = {};
     if (holder != nullptr) {
         length = pg::to_interval(holder->lease);
@@ -203,12 +209,12 @@ int64 draw_tokens(int count)
 pg::Growing<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find_each{
-        "SELECT token, root, partition, size, locked_until FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
     static constinit pg::Statement find_range{
-        "SELECT token, root, partition, size, locked_until FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8OID, INT8OID}};
@@ -231,9 +237,11 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
         if (is_dense && !std::ranges::binary_search(sorted, token))
             continue; // of another consumer
         const auto locked_until = row.find(5);
+        const auto tenant = row.find(6);
         leases.push({token, DatumGetInt64(row.get(2)), DatumGetInt32(row.get(3)),
                      DatumGetInt32(row.get(4)),
-                     locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until});
+                     locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until,
+                     tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt});
     }
     return leases;
 }

@@ -20,6 +20,7 @@ struct Batch {
     int32 attempts;   // that hand-outs of these messages count as, with the next or present one
     int32 deliveries; // how often they have been handed out, with the next or present one
     bool from_retries;
+    std::optional<int64> tenant = std::nullopt; // whose messages these are, if the consumer is fair
 };
 
 // A lease that is neither settled nor taken over.
@@ -30,6 +31,7 @@ struct Lease {
     int32 size; // of its batch
     TimestampTz locked_until;
     bool dealt; // waits for its first worker, and has no locked_until
+    std::optional<int64> tenant = std::nullopt; // as in the batch
 
     bool is_live(TimestampTz now) const { return !dealt && locked_until >= now; }
     bool has_expired(TimestampTz now) const { return !dealt && locked_until < now; }

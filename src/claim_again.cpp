@@ -111,6 +111,7 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
         if (counts)
             parts[i].attempts = next_attempt(consumer_, parts[i]);
         parts[i].deliveries += !lease.dealt;
+        parts[i].tenant = lease.tenant;
     }
     if (!has_rest && counts)
         count_attempts(consumer_.id, ids[1].view(), batch.attempts);
@@ -161,6 +162,8 @@ ClaimOutcome Claim::hand_out_retries()
 
 ClaimOutcome Claim::pick_up_dealt()
 {
+    if (consumer_.fair)
+        return serve_next_tenant();
     // Without the lock, and where order does not matter, each worker begins elsewhere.
     const std::size_t offset =
         locked_ || consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);

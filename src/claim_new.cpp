@@ -37,12 +37,15 @@ bool Claim::runs_low() const
 // The others pick up what is left meanwhile.
 ClaimOutcome Claim::read_ahead()
 {
+    if (consumer_.fair)
+        return deal_to_tenants();
     return runs_low() && pages_ == 0 ? read_on() : ClaimOutcome{};
 }
 
 ClaimOutcome Claim::read_on()
 {
-    if (!can_read_on())
+    // Who is fair has read ahead.
+    if (consumer_.fair || !can_read_on())
         return {};
     ++pages_;
     return consumer_.partitions == 1 ? hand_out_page() : deal_page();

@@ -1,5 +1,6 @@
 // A claim under way: what it knows, and the steps that it can take. Its parts are in claim.cpp
-// (lock and state), claim_again.cpp (what was handed out before) and claim_new.cpp (what is new).
+// (lock and state), claim_again.cpp (what was handed out before), claim_new.cpp (what is new) and
+// claim_fair.cpp (the turns of tenants).
 #pragma once
 
 #include "claim.hpp"
@@ -46,6 +47,8 @@ private:
     ClaimOutcome take_over(const Batch& batch, const Lease& lease);
     ClaimOutcome hand_out_page();
     ClaimOutcome deal_page();
+    ClaimOutcome deal_to_tenants();
+    ClaimOutcome serve_next_tenant();
 
     bool is_worth_remembering(const Page& page, Id known_before) const;
 

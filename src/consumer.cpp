@@ -47,7 +47,8 @@ constexpr pg::ColumnShape consumer_columns[] = {{"name", TEXTOID},
                                                 {"immediate_retries", INT4OID},
                                                 {"backoff_base", INTERVALOID},
                                                 {"backoff_max", INTERVALOID},
-                                                {"backoff_jitter", FLOAT8OID}};
+                                                {"backoff_jitter", FLOAT8OID},
+                                                {"fair", BOOLOID}};
 enum : int {
     c_id = 1,
     c_kind,
@@ -61,7 +62,8 @@ enum : int {
     c_immediate_retries,
     c_backoff_base,
     c_backoff_max,
-    c_backoff_jitter
+    c_backoff_jitter,
+    c_fair
 };
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
@@ -118,6 +120,7 @@ Consumer consumer_of(const ConsumerRow& row)
     consumer.ordered = DatumGetBool(row.get(c_ordered));
     consumer.partitions = DatumGetInt32(row.get(c_partitions));
     consumer.paused = DatumGetBool(row.get(c_paused));
+    consumer.fair = DatumGetBool(row.get(c_fair));
     consumer.filter = filter_of(row);
     consumer.policy = policy_of(row);
     return consumer;

@@ -25,6 +25,7 @@ struct Consumer {
     bool ordered;
     int32 partitions;
     bool paused;
+    bool fair; // tenants take turns
     Filter filter;
     RetryPolicy policy;
 

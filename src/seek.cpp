@@ -132,6 +132,7 @@ void drop(Datum name, bool with_dead_letters)
         pg::Statement{"DELETE FROM @schema@.outbox_batches WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_sinks WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_turns WHERE consumer_id = $1", {INT4OID}},
         pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
     };
     for (pg::Statement& removal : removals)

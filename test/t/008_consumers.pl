@@ -12,6 +12,7 @@ my $node = start_node('main', conf => "autovacuum = off\ndeadlock_timeout = '100
 my $query = sub { return $node->safe_psql('postgres', $_[0]) };
 prepare_load($node,
 	unordered => 'partitions => 4',
+	fair => 'fair => true',
 	ordered => 'ordered => true, partitions => 4');
 my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 6;
 

@@ -37,8 +37,8 @@ class Writer(Worker):
         if self.happens(0.5):
             self.session.rows("SELECT FROM aggregates WHERE id = %s FOR UPDATE", aggregate)
         version = self.session.value("UPDATE aggregates SET version = version + 1 WHERE id = %s RETURNING version", aggregate)
-        self.session.rows("INSERT INTO written SELECT outbox_enqueue('Order', %s, 'Changed', to_jsonb(%s)), %s, %s",
-                          aggregate, version, aggregate, version)
+        self.session.rows("INSERT INTO written SELECT outbox_enqueue('Order', %s, 'Changed', to_jsonb(%s), tenant_id => abs(hashtext(%s) %% 5)), %s, %s",
+                          aggregate, version, aggregate, aggregate, version)
         self.load.tally.count("enqueued")
 
     def change_in_savepoint(self, aggregate):

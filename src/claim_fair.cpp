@@ -1,0 +1,193 @@
+#include "claim_steps.hpp"
+
+#include "pg/spi.hpp"
+#include "pg/values.hpp"
+#include "pg/wake.hpp"
+
+extern "C" {
+#include "utils/hsearch.h"
+}
+
+#include <algorithm>
+
+// A fair consumer reads everything that is new before it hands out anything, and puts the ids of
+// each tenant aside, as batches that wait. So it costs one pass over a backlog of millions to find
+// what is behind it, and as a backlog is mostly one run of ids, little to remember. Then tenants
+// take turns: whoever was served longest ago comes next.
+
+namespace outbox {
+
+namespace {
+
+// What one claim reads at most: some seconds. The next one goes on.
+constexpr int64 most_read = 5'000'000;
+
+// A batch that waits is cut when its turn comes, and the rest is written anew: it must not be
+// large.
+constexpr std::size_t most_runs = 1000;
+
+struct Pile {
+    int64 tenant; // the key
+    pg::Growing<IdRange> ids;
+};
+
+// What was read, by tenant.
+class Piles {
+public:
+    Piles()
+    {
+        HASHCTL shape = {};
+        shape.keysize = sizeof(int64);
+        shape.entrysize = sizeof(Pile);
+        shape.hcxt = CurrentMemoryContext;
+        piles_ = hash_create("tenants", 256, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+    }
+
+    void put(const Message& message)
+    {
+        const int64 tenant = DatumGetInt64(message.values[col_tenant_id]);
+        bool found;
+        auto* pile = static_cast<Pile*>(hash_search(piles_, &tenant, HASH_ENTER, &found));
+        if (!found)
+            pile->ids = {};
+        append_to(pile->ids, message.id());
+        if (pile->ids.size() == most_runs)
+            set_aside(*pile);
+    }
+
+    pg::Growing<Batch> batches()
+    {
+        HASH_SEQ_STATUS all;
+        hash_seq_init(&all, piles_);
+        while (auto* pile = static_cast<Pile*>(hash_seq_search(&all)))
+            if (!pile->ids.empty())
+                set_aside(*pile);
+        return batches_;
+    }
+
+private:
+    void set_aside(Pile& pile)
+    {
+        Batch batch = {};
+        batch.attempts = batch.deliveries = 1;
+        batch.ids = pile.ids.view();
+        batch.tenant = pile.tenant;
+        batches_.push(batch);
+        pile.ids = {};
+    }
+
+    HTAB* piles_;
+    pg::Growing<Batch> batches_;
+};
+
+// Of a tenant that has something waiting.
+struct Turn {
+    int64 tenant;
+    int64 served; // token of the batch that it got last; 0: none
+};
+
+pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
+{
+    static constinit pg::Statement find{
+        "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
+        " LEFT JOIN @schema@.outbox_turns t ON t.consumer_id = $1 AND t.tenant_id = w.tenant_id"
+        " ORDER BY 2, 1",
+        {INT4OID, INT8ARRAYOID}};
+    const Datum values[] = {Int32GetDatum(consumer), pg::to_bigint_array(tenants)};
+    const uint64 count = find.execute_now(values);
+    pg::Growing<Turn> turns;
+    for (uint64 i = 0; i < count; ++i)
+        turns.push({DatumGetInt64(pg::Row(i).get(1)), DatumGetInt64(pg::Row(i).get(2))});
+    return turns;
+}
+
+void note_turn(int32 consumer, int64 tenant, int64 token)
+{
+    static constinit pg::Statement note{
+        "INSERT INTO @schema@.outbox_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)"
+        " ON CONFLICT (consumer_id, tenant_id) DO UPDATE SET served = excluded.served",
+        {INT4OID, INT8OID, INT8OID}};
+    const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(tenant), Int64GetDatum(token)};
+    note.execute_now(values);
+}
+
+} // namespace
+
+ClaimOutcome Claim::deal_to_tenants()
+{
+    if (pages_++ > 0 || !may_read_on(consumer_, leases_.view()))
+        return {};
+    const Id known_before = progress_.cursor.known_upto();
+    Piles piles;
+    Page all;
+    while (!all.at_end && all.examined < most_read) {
+        CHECK_FOR_INTERRUPTS();
+        const Page page = read_page(progress_.cursor, consumer_.filter, PG_INT64_MAX,
+                                    reading_budget, [&](const Message& message) {
+                                        piles.put(message);
+                                        return true;
+                                    });
+        all.examined += page.examined;
+        all.taken += page.taken;
+        all.at_end = page.at_end || page.examined == 0;
+    }
+    more_ = !all.at_end;
+    pg::Growing<Batch> batches = piles.batches();
+    if (batches.empty() && !is_worth_remembering(all, known_before))
+        return {};
+    // In the order of the log.
+    std::ranges::sort(batches, {}, [](const Batch& batch) { return batch.ids.front().from; });
+    const int64 first = draw_tokens(Max(static_cast<int>(batches.size()), 1));
+    pg::Growing<int64> tokens;
+    for (std::size_t i = 0; i < batches.size(); ++i)
+        tokens.push(first + static_cast<int64>(i));
+    const Progress progress = progress_with(tokens.view());
+    if (batches.empty()) {
+        Batch none = {};
+        none.token = none.root = first;
+        add_cursor(consumer_.id, none, progress);
+    }
+    for (std::size_t i = 0; i < batches.size(); ++i) {
+        batches[i].token = batches[i].root = tokens[i];
+        if (i + 1 < batches.size())
+            add_batch(consumer_.id, batches[i], nullptr);
+        else
+            add_newest_batch(consumer_.id, batches[i], nullptr, progress);
+    }
+    moved_ = true;
+    pg::wake_at_commit();
+    return {0, !batches.empty()};
+}
+
+ClaimOutcome Claim::serve_next_tenant()
+{
+    pg::Growing<int64> tenants;
+    for (const Lease& lease : leases_)
+        if (lease.dealt)
+            tenants.push(lease.tenant.value_or(limits::default_tenant));
+    if (tenants.empty())
+        return {};
+    std::ranges::sort(tenants);
+    tenants.set_size(
+        static_cast<std::size_t>(std::ranges::unique(tenants).begin() - tenants.begin()));
+    const pg::Growing<Lease> candidates = leases_;
+    for (const Turn& turn : turns_of(consumer_.id, tenants.view()))
+        for (const Lease& lease : candidates) {
+            if (!lease.dealt || lease.tenant.value_or(limits::default_tenant) != turn.tenant)
+                continue;
+            ClaimOutcome outcome;
+            if (lease.size > request_.batch_size) {
+                if (const auto batch = lock_for_takeover(lease.token, now_))
+                    outcome = take_over(*batch, lease);
+            } else if (const auto batch = pick_up(lease.token, holder())) {
+                outcome = {pass_on(*batch), true};
+            }
+            if (outcome.changed) {
+                note_turn(consumer_.id, turn.tenant, draw_tokens(1));
+                return outcome;
+            }
+        }
+    return {};
+}
+
+} // namespace outbox
