@@ -142,7 +142,7 @@ like("@{ $latency->{texts} }", qr/\d+ (ms|s) .*\d\d:\d\d/, 'with axes');
 sub row { my ($shown, $like) = @_; return ok(scalar(grep { $_ =~ $like } @{ $shown->{rows} }), $_[2]) || diag(explain($shown->{rows})) }
 row($short, qr/^\Q$script\E\|30\|60\|32\|35 %\|32$/, 'failures by type');
 row($short, qr/^OrderConfirmed\|bad\|270\|[-\d]+ [\d:]+\|[-\d]+ [\d:]+\|HTTP 422$/, 'dead letters by type');
-row($short, qr/^outbox_messages_p\d+_\d\d_\d\d\|[-\d]+ 00:00\|[-\d]+ 00:00\|\S+\|\d+ kB$/, 'partitions');
+row($short, qr/^outbox_messages_p\d{4}_?\d\d_?\d\d\|[-\d]+ 00:00\|[-\d]+ 00:00\|\S+\|\d+ kB$/, 'partitions');
 like("@{ $short->{advice} }", qr/SELECT outbox_redrive\('bad'\);/, 'and what to do');
 
 # 99 samples of 10 more each, of which the first tells nothing; then 51 of 5 each from 0 on.
