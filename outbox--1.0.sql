@@ -622,7 +622,8 @@ CREATE TABLE outbox_consumers (
     backoff_jitter    double precision,
     created_at        timestamptz NOT NULL DEFAULT clock_timestamp(),
     pause_reason      text,
-    fair              boolean     NOT NULL DEFAULT false CHECK (NOT fair OR NOT ordered AND partitions = 1)
+    fair              boolean     NOT NULL DEFAULT false CHECK (NOT fair OR NOT ordered AND partitions = 1),
+    payload_versions  jsonb
 );
 COMMENT ON TABLE outbox_consumers
 IS 'who reads the log: filter, order, parallelism, retry policy';
@@ -643,6 +644,95 @@ COMMENT ON COLUMN outbox_consumers.backoff_jitter IS 'what chance may take off a
 COMMENT ON COLUMN outbox_consumers.created_at IS 'when it was created';
 COMMENT ON COLUMN outbox_consumers.pause_reason IS 'why the relay has paused it; NULL: somebody else did';
 COMMENT ON COLUMN outbox_consumers.fair IS 'do tenants take turns?';
+COMMENT ON COLUMN outbox_consumers.payload_versions IS 'in which version it gets which event type; others in the latest that upcasters reach';
+
+----------------------------------------------------------------------------------------------------
+-- Upcasters: how a payload gets from one version of its event type to the next, when it is read
+----------------------------------------------------------------------------------------------------
+
+-- Names, not oids: a dump brings them along, and a function that is made again is found again.
+CREATE TABLE outbox_upcasters (
+    event_type      text        NOT NULL,
+    from_version    integer     NOT NULL CHECK (from_version BETWEEN 1 AND 32766),
+    function_schema text        NOT NULL,
+    function_name   text        NOT NULL,
+    registered_by   text        NOT NULL,
+    registered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (event_type, from_version)
+);
+COMMENT ON TABLE outbox_upcasters
+IS 'functions from jsonb to jsonb that bring a payload to the next version of its event type';
+COMMENT ON COLUMN outbox_upcasters.event_type IS 'whose payloads it takes';
+COMMENT ON COLUMN outbox_upcasters.from_version IS 'the version that it takes; it returns the one after that';
+COMMENT ON COLUMN outbox_upcasters.function_schema IS 'the schema of the function';
+COMMENT ON COLUMN outbox_upcasters.function_name IS 'its name; its argument is a jsonb';
+COMMENT ON COLUMN outbox_upcasters.registered_by IS 'the role that it has no more rights than';
+COMMENT ON COLUMN outbox_upcasters.registered_at IS 'since when';
+
+CREATE FUNCTION outbox_upcasters_changed() RETURNS trigger
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_upcasters_changed';
+COMMENT ON FUNCTION outbox_upcasters_changed()
+IS 'internal: all sessions read the upcasters again';
+
+CREATE TRIGGER outbox_upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_upcasters
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_upcasters_changed();
+ALTER TABLE outbox_upcasters ENABLE ALWAYS TRIGGER outbox_upcasters_changed;
+COMMENT ON TRIGGER outbox_upcasters_changed ON outbox_upcasters
+IS 'sessions keep what they have read of the table';
+
+CREATE FUNCTION outbox_register_upcaster(event_type text, from_version integer, function regprocedure) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_register_upcaster';
+COMMENT ON FUNCTION outbox_register_upcaster(text, integer, regprocedure)
+IS 'has a function bring payloads of an event type from a version to the next, whenever one is handed out';
+
+CREATE FUNCTION outbox_unregister_upcaster(event_type text, from_version integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_unregister_upcaster()');
+    IF event_type IS NULL OR from_version IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = format('%s must not be NULL', CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'from_version' END);
+    END IF;
+    DELETE FROM @extschema@.outbox_upcasters u
+     WHERE u.event_type = outbox_unregister_upcaster.event_type
+       AND u.from_version = outbox_unregister_upcaster.from_version;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING
+            MESSAGE = format('event type "%s" has no upcaster from version %s', left(event_type, 255), from_version);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_unregister_upcaster(text, integer)
+IS 'takes an upcaster away; the function stays';
+
+CREATE FUNCTION outbox_check_payload_versions(versions jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted record;
+    latest integer;
+BEGIN
+    IF jsonb_typeof(versions) <> 'object' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'payload_versions must be a JSON object',
+            HINT = 'It has a version for each event type, such as {"OrderConfirmed": 2}, or "stored" for what was written.';
+    END IF;
+    FOR wanted IN SELECT * FROM jsonb_each(versions) LOOP
+        IF wanted.value = '"stored"' THEN
+            CONTINUE;
+        ELSIF wanted.value::text !~ '^[0-9]{1,5}$' OR wanted.value::text::integer NOT BETWEEN 1 AND 32767 THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('payload_versions: "%s" must have a version from 1 to 32767, or "stored"', left(wanted.key, 255));
+        END IF;
+        -- Of a type without upcasters nothing is known: all may have been written in that version.
+        SELECT max(u.from_version) + 1 INTO latest FROM @extschema@.outbox_upcasters u WHERE u.event_type = wanted.key;
+        IF wanted.value::text::integer > latest THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('payload_versions: upcasters bring "%s" to version %s, not to %s', left(wanted.key, 255), latest, wanted.value),
+                HINT = 'Register the upcasters first.';
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_check_payload_versions(jsonb)
+IS 'internal: raises an error if a consumer cannot ask for these versions';
 
 ----------------------------------------------------------------------------------------------------
 -- Batches: one row per claim, never updated. The newest row of a consumer is its cursor. Claims find
@@ -923,7 +1013,9 @@ BEGIN
     PERFORM @extschema@.outbox_refuse_tenants('to create a consumer');
     consumer.event_types := nullif(consumer.event_types, '{}');
     consumer.aggregate_types := nullif(consumer.aggregate_types, '{}');
+    consumer.payload_versions := nullif(consumer.payload_versions, '{}');
     PERFORM @extschema@.outbox_check_consumer(consumer);
+    PERFORM @extschema@.outbox_check_payload_versions(consumer.payload_versions);
     consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
     consumer.paused := false;
     consumer.fair := coalesce(consumer.fair, false);
@@ -942,7 +1034,8 @@ IS 'internal: adds a consumer, or the consumer of a sink';
 CREATE FUNCTION outbox_create_consumer(
     name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT false, partitions integer DEFAULT 1,
-    max_attempts integer DEFAULT NULL, start_at text DEFAULT 'latest', fair boolean DEFAULT false)
+    max_attempts integer DEFAULT NULL, start_at text DEFAULT 'latest', fair boolean DEFAULT false,
+    payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     consumer @extschema@.outbox_consumers;
@@ -956,9 +1049,11 @@ BEGIN
     consumer.aggregate_types := aggregate_types;
     consumer.max_attempts := max_attempts;
     consumer.fair := fair;
+    consumer.payload_versions := payload_versions;
     PERFORM @extschema@.outbox_add_consumer(consumer, start_at);
 END $$;
-COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text, boolean)
+COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text, boolean,
+                                           jsonb)
 IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
 
 CREATE FUNCTION outbox_alter_consumer(
@@ -966,7 +1061,7 @@ CREATE FUNCTION outbox_alter_consumer(
     ordered boolean DEFAULT NULL, partitions integer DEFAULT NULL, max_attempts integer DEFAULT NULL,
     immediate_retries integer DEFAULT NULL, backoff_base interval DEFAULT NULL,
     backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL,
-    fair boolean DEFAULT NULL)
+    fair boolean DEFAULT NULL, payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     before @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
@@ -985,7 +1080,9 @@ BEGIN
     after.backoff_base := coalesce(backoff_base, before.backoff_base);
     after.backoff_max := coalesce(backoff_max, before.backoff_max);
     after.backoff_jitter := coalesce(backoff_jitter, before.backoff_jitter);
+    after.payload_versions := nullif(coalesce(payload_versions, before.payload_versions), '{}');
     PERFORM @extschema@.outbox_check_consumer(after);
+    PERFORM @extschema@.outbox_check_payload_versions(payload_versions);
     IF after.kind <> 'worker' AND after.partitions <> 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'a sink has no partitions';
     ELSIF after.kind <> 'worker' AND after.fair THEN
@@ -1001,12 +1098,13 @@ BEGIN
        SET event_types = after.event_types, aggregate_types = after.aggregate_types,
            ordered = after.ordered, partitions = after.partitions, max_attempts = after.max_attempts,
            immediate_retries = after.immediate_retries, backoff_base = after.backoff_base,
-           backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter, fair = after.fair
+           backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter, fair = after.fair,
+           payload_versions = after.payload_versions
      WHERE c.consumer_id = before.consumer_id;
     PERFORM @extschema@.outbox_wake();
 END $$;
 COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
-                                          interval, double precision, boolean)
+                                          interval, double precision, boolean, jsonb)
 IS 'changes a consumer; NULL leaves things as they are, an empty list of types means all';
 
 CREATE FUNCTION outbox_drop_consumer(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
@@ -1234,7 +1332,7 @@ IS 'internal: the sink with this name, or an error';
 CREATE FUNCTION outbox_create_sink(
     name text, kind text, config jsonb, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     tenant_id bigint DEFAULT NULL, ordered boolean DEFAULT true, max_attempts integer DEFAULT NULL,
-    start_at text DEFAULT 'latest')
+    start_at text DEFAULT 'latest', payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     consumer @extschema@.outbox_consumers;
@@ -1251,20 +1349,21 @@ BEGIN
     consumer.event_types := event_types;
     consumer.aggregate_types := aggregate_types;
     consumer.max_attempts := max_attempts;
+    consumer.payload_versions := payload_versions;
     PERFORM @extschema@.outbox_check_consumer(consumer);
     PERFORM @extschema@.outbox_check_sink(kind, config::text);
     INSERT INTO @extschema@.outbox_sinks (consumer_id, config, home)
     VALUES (@extschema@.outbox_add_consumer(consumer, start_at), config, @extschema@.outbox_identity());
     PERFORM @extschema@.outbox_wake();
 END $$;
-COMMENT ON FUNCTION outbox_create_sink(text, text, jsonb, text[], text[], bigint, boolean, integer, text)
+COMMENT ON FUNCTION outbox_create_sink(text, text, jsonb, text[], text[], bigint, boolean, integer, text, jsonb)
 IS 'creates a sink: the relay brings it every event that commits from now on, or from start_at';
 
 CREATE FUNCTION outbox_alter_sink(
     name text, config jsonb DEFAULT NULL, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
     ordered boolean DEFAULT NULL, max_attempts integer DEFAULT NULL, immediate_retries integer DEFAULT NULL,
     backoff_base interval DEFAULT NULL, backoff_max interval DEFAULT NULL,
-    backoff_jitter double precision DEFAULT NULL)
+    backoff_jitter double precision DEFAULT NULL, payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -1277,10 +1376,10 @@ BEGIN
     END IF;
     PERFORM @extschema@.outbox_alter_consumer(
         name, event_types, aggregate_types, ordered, NULL, max_attempts, immediate_retries, backoff_base,
-        backoff_max, backoff_jitter);
+        backoff_max, backoff_jitter, NULL, payload_versions);
 END $$;
 COMMENT ON FUNCTION outbox_alter_sink(text, jsonb, text[], text[], boolean, integer, integer, interval, interval,
-                                      double precision)
+                                      double precision, jsonb)
 IS 'changes a sink; NULL leaves things as they are, a config replaces the whole config';
 
 CREATE FUNCTION outbox_drop_sink(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
@@ -3591,6 +3690,7 @@ DECLARE
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
+              outbox_register_upcaster, outbox_unregister_upcaster,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
               outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states, outbox_shows_tenant}'::text[]
         END;
@@ -3729,6 +3829,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox_dedup_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_scheduled', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_consumers_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_consumers', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_upcasters', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_sinks', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_token_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_batches', '');

@@ -127,6 +127,7 @@ void Claim::keep(const Progress& progress) const
 void Claim::believe(const ConsumerState& state)
 {
     consumer_ = state.consumer;
+    out_ = &sink_.meet(consumer_);
     progress_ = state.progress;
     has_retries_ = state.has_retries;
     has_due_retries_ = state.has_due_retries;
@@ -161,19 +162,26 @@ class CountingSink final : public MessageSink {
 public:
     explicit CountingSink(MessageSink& sink) : sink_(sink) {}
 
+    MessageSink& meet(const Consumer& consumer) override
+    {
+        next_ = &sink_.meet(consumer);
+        return *this;
+    }
     void put(const Message& message, const Delivery& delivery) override
     {
-        sink_.put(message, delivery);
+        next_->put(message, delivery);
         collector_.add(facts_of(message));
         token_ = delivery.token;
     }
-    bool is_full() const override { return sink_.is_full(); }
+    bool is_full() const override { return next_->is_full(); }
+    bool complete() override { return next_->complete(); }
 
     void remember() const { stats::remember_batch(token_, collector_.summary()); }
     int64 token() const { return token_; }
 
 private:
     MessageSink& sink_;
+    MessageSink* next_ = nullptr;
     stats::Collector collector_;
     int64 token_ = 0;
 };
@@ -189,7 +197,7 @@ Claimed claim(const ClaimRequest& request, MessageSink& sink)
     const int count = claim.run();
     if (counts && count > 0)
         counting.remember();
-    if (counts && count > 0 && request.settle)
+    if (counts && count > 0 && request.settle && sink.complete())
         stats::count_batch(claim.consumer(), counting.token(), GetCurrentTimestamp());
     // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
     // The relay sees to that by itself, before anything leaves.

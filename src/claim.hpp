@@ -31,9 +31,14 @@ struct Claimed {
     int count = 0;
     bool more = false; // may be had right now
     bool busy = false; // somebody else had a lock: look again soon
+
+    // Of what was claimed, before anybody got it.
+    int failed = 0;
+    int64 upcasting_time = 0; // microseconds
 };
 
-// Hands out at most one batch, in the caller's transaction. Call inside pg::as_owner().
+// Hands out at most one batch, as it was written, in the caller's transaction. Call inside
+// pg::as_owner().
 Claimed claim(const ClaimRequest& request, MessageSink& sink);
 
 } // namespace outbox

@@ -197,8 +197,8 @@ ClaimOutcome Claim::pick_up_dealt()
 
 int Claim::pass_on(const Batch& batch)
 {
-    const int count = hand_out(consumer_, batch, now_, locked_until(), sink_);
-    if (count > 0 && request_.settle)
+    const int count = hand_out(consumer_, batch, now_, locked_until(), *out_);
+    if (out_->complete() && count > 0 && request_.settle)
         settle_at_once(consumer_, batch, now_);
     return count;
 }

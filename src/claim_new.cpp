@@ -78,12 +78,13 @@ ClaimOutcome Claim::hand_out_page()
             if (handed_out++ == 0)
                 batch.token = batch.root = draw_tokens(1);
             append_to(ids, message.id());
-            sink_.put(message, {batch.token, locked_until(), 1, false});
-            if (sink_.is_full())
+            out_->put(message, {batch.token, locked_until(), 1, false});
+            if (out_->is_full())
                 limit = 0;
             return true;
         });
     more_ = !page.at_end;
+    const bool settles = out_->complete() && request_.settle;
     if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
         keep(before);
         return {};
@@ -91,7 +92,7 @@ ClaimOutcome Claim::hand_out_page()
     batch.ids = ids.view();
     if (handed_out == 0)
         batch.token = batch.root = draw_tokens(1);
-    const bool stays_open = handed_out > 0 && !request_.settle;
+    const bool stays_open = handed_out > 0 && !settles;
     const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
     if (stays_open) {
         const Holder holder = this->holder();

@@ -77,6 +77,7 @@ private:
 
     const ClaimRequest& request_;
     MessageSink& sink_;
+    MessageSink* out_ = nullptr; // where it has messages put
     Consumer consumer_ = {};
     Progress progress_ = {};
     bool has_retries_ = false;

@@ -48,7 +48,8 @@ constexpr pg::ColumnShape consumer_columns[] = {{"name", TEXTOID},
                                                 {"backoff_base", INTERVALOID},
                                                 {"backoff_max", INTERVALOID},
                                                 {"backoff_jitter", FLOAT8OID},
-                                                {"fair", BOOLOID}};
+                                                {"fair", BOOLOID},
+                                                {"payload_versions", JSONBOID}};
 enum : int {
     c_id = 1,
     c_kind,
@@ -63,7 +64,8 @@ enum : int {
     c_backoff_base,
     c_backoff_max,
     c_backoff_jitter,
-    c_fair
+    c_fair,
+    c_payload_versions
 };
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
@@ -112,6 +114,29 @@ RetryPolicy policy_of(const ConsumerRow& row)
             jitter ? DatumGetFloat8(*jitter) : settings::backoff_jitter};
 }
 
+std::span<const WantedVersion> versions_of(const ConsumerRow& row)
+{
+    const auto versions = row.find(c_payload_versions);
+    if (!versions)
+        return {};
+    pg::Growing<WantedVersion> wanted;
+    JsonbIterator* at = JsonbIteratorInit(&DatumGetJsonbP(*versions)->root);
+    JsonbValue value;
+    std::string_view type;
+    for (;;) {
+        const JsonbIteratorToken token = JsonbIteratorNext(&at, &value, true);
+        if (token == WJB_DONE)
+            return wanted.view();
+        if (token == WJB_KEY)
+            type = {value.val.string.val, static_cast<std::size_t>(value.val.string.len)};
+        else if (token == WJB_VALUE)
+            wanted.push({type, value.type == jbvNumeric
+                                   ? DatumGetInt32(DirectFunctionCall1(
+                                         numeric_int4, NumericGetDatum(value.val.numeric)))
+                                   : WantedVersion::as_stored});
+    }
+}
+
 Consumer consumer_of(const ConsumerRow& row)
 {
     Consumer consumer;
@@ -123,6 +148,7 @@ Consumer consumer_of(const ConsumerRow& row)
     consumer.fair = DatumGetBool(row.get(c_fair));
     consumer.filter = filter_of(row);
     consumer.policy = policy_of(row);
+    consumer.versions = versions_of(row);
     return consumer;
 }
 

@@ -7,6 +7,7 @@
 
 #include <optional>
 #include <span>
+#include <string_view>
 
 namespace outbox {
 
@@ -19,6 +20,14 @@ struct Filter {
     bool takes(const Message& message) const;
 };
 
+// A version of an event type that a consumer asks for.
+struct WantedVersion {
+    static constexpr int as_stored = 0;
+
+    std::string_view event_type;
+    int version;
+};
+
 struct Consumer {
     int32 id;
     bool is_sink; // served by the relay, not by callers
@@ -28,6 +37,7 @@ struct Consumer {
     bool fair; // tenants take turns
     Filter filter;
     RetryPolicy policy;
+    std::span<const WantedVersion> versions; // of other types the latest
 
     // Which partition a message belongs to: a hash of its aggregate.
     int32 partition_of(const Message& message) const;

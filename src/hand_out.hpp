@@ -16,10 +16,18 @@ struct Delivery {
 // Where messages go.
 class MessageSink {
 public:
+    // Whose messages will come. Returns where to put them: here, or further on if there is nothing
+    // to be done with them here.
+    virtual MessageSink& meet(const Consumer&) { return *this; }
+
     virtual void put(const Message& message, const Delivery& delivery) = 0;
 
     // No more, although there is room for more messages.
     virtual bool is_full() const { return false; }
+
+    // The batch is whole. False if there is something in it that nobody can use: then it stays
+    // open, for whoever claimed it to settle.
+    virtual bool complete() { return true; }
 
 protected:
     ~MessageSink() = default;

@@ -29,6 +29,14 @@ std::span<const Datum> copy_of_texts(std::span<const Datum> texts)
     return {copy, texts.size()};
 }
 
+std::span<const WantedVersion> copy_of_versions(std::span<const WantedVersion> versions)
+{
+    pg::Growing<WantedVersion> copy;
+    for (const auto& [type, version] : versions)
+        copy.push({{pnstrdup(type.data(), type.size()), type.size()}, version});
+    return copy.view();
+}
+
 Position copy_of(const Position& position)
 {
     return {position.seq, copy_of(position.running)};
@@ -39,6 +47,7 @@ ConsumerState copy_of(const ConsumerState& state)
     ConsumerState copy = state;
     copy.consumer.filter.event_types = copy_of_texts(state.consumer.filter.event_types);
     copy.consumer.filter.aggregate_types = copy_of_texts(state.consumer.filter.aggregate_types);
+    copy.consumer.versions = copy_of_versions(state.consumer.versions);
     copy.progress.cursor.passed = copy_of(state.progress.cursor.passed);
     if (state.progress.cursor.target)
         copy.progress.cursor.target = copy_of(*state.progress.cursor.target);

@@ -8,6 +8,7 @@
 #include "pg/spi.hpp"
 #include "pg/wake.hpp"
 #include "retries.hpp"
+#include "upcast.hpp"
 
 namespace outbox {
 
@@ -166,10 +167,11 @@ Oldest find_oldest_unsettled(Datum name)
     return oldest;
 }
 
-int peek(Datum name, int max_rows, MessageSink& sink)
+void peek(Datum name, int max_rows, MessageSink& sink)
 {
-    Limited out(sink, max_rows);
+    Upcasting upcasting(sink);
     const ConsumerState state = read_consumer(name);
+    Limited out(upcasting.meet(state.consumer), max_rows);
     const int32 consumer = state.consumer.id;
     const TimestampTz now = GetCurrentTimestamp();
     const pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
@@ -190,7 +192,8 @@ int peek(Datum name, int max_rows, MessageSink& sink)
                       return true;
                   });
     }
-    return max_rows - out.left();
+    // What has failed, and what would wait behind it, nobody would get.
+    (void)upcasting.complete();
 }
 
 Readiness is_ready(Datum name)

@@ -6,7 +6,7 @@
 namespace outbox {
 
 // The messages that would come next. Call inside pg::as_owner().
-int peek(Datum consumer, int max_rows, MessageSink& sink);
+void peek(Datum consumer, int max_rows, MessageSink& sink);
 
 struct Readiness {
     bool ready;

@@ -12,6 +12,7 @@
 #include "stats.hpp"
 #include "step_aside.hpp"
 #include "test_sink.hpp"
+#include "upcasters.hpp"
 
 #pragma GCC visibility push(default)
 extern "C" {
@@ -27,6 +28,7 @@ void _PG_init()
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
     outbox::watch_attempts();
+    outbox::watch_upcasters();
     if (!outbox::pg::preloaded)
         return;
     outbox::pg::set_up_posts();

@@ -1,6 +1,5 @@
 #include "route.hpp"
 
-#include "claim.hpp"
 #include "pg/durability.hpp"
 #include "pg/errors.hpp"
 #include "pg/guc.hpp"
@@ -9,6 +8,7 @@
 #include "pg/transaction.hpp"
 #include "retries.hpp"
 #include "settle.hpp"
+#include "upcast.hpp"
 
 extern "C" {
 #include "common/pg_prng.h"
@@ -38,6 +38,10 @@ constexpr milliseconds pause_while_busy{20};
 
 // After a transaction that failed.
 constexpr milliseconds pause_after_error{1000};
+
+// Upcasters get no more than this part of the time: they run while other sinks wait.
+constexpr int pause_after_upcasting = 9; // times as long
+constexpr milliseconds much_upcasting{100};
 
 // After a lease that was lost.
 constexpr milliseconds pause_after_loss{100};
@@ -109,7 +113,8 @@ bool Route::is_to_settle(TimePoint now) const
 // Half of the memory, because a request on its way has a copy of its event.
 bool Route::is_to_claim(TimePoint now, std::size_t memory) const
 {
-    return may_find_something_ && courier_->wants_more(now) && courier_->bytes() < memory / 2;
+    return may_find_something_ && now >= claim_at_ && courier_->wants_more(now) &&
+           courier_->bytes() < memory / 2;
 }
 
 bool Route::is_to_renew(TimePoint now) const
@@ -225,6 +230,11 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         next_look_ = now + milliseconds(std::clamp<int64>(due, 1, interval));
         looks_for_retries_ = false;
     }
+    // There are retries now, of which it knows nothing.
+    if (claimed.failed > 0)
+        look_closely();
+    if (const std::chrono::microseconds spent(claimed.upcasting_time); spent >= much_upcasting)
+        claim_at_ = sink::Clock::now() + pause_after_upcasting * spent;
 }
 
 void Route::settle(Plan& plan) const
@@ -261,7 +271,7 @@ void Route::reject(Rejection& rejection)
 {
     const Handle handle = rejection.settlement.handle;
     const Failure failure = {pg::text_from_utf8(rejection.settlement.reason), std::nullopt, false};
-    const Failed failed = fail(handle.token, {&handle.id, 1}, failure);
+    const Failed failed = fail(handle.token, {&handle.id, 1}, {&failure, 1});
     note_parked(rejection.parked, handle.token, failed.parked);
     for (const auto& [token, ids] : rejection.behind)
         if (token != handle.token)
@@ -280,7 +290,7 @@ Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
         PointerGetDatum(cstring_to_text(psprintf("outbox relay (pid %d)", MyProcPid))),
         false,
         &known};
-    return claim(request, outgoing);
+    return claim_upcast(request, outgoing);
 }
 
 // ---- and afterwards
@@ -423,6 +433,8 @@ TimePoint Route::next_turn() const
     if (is_to_settle(now) || is_to_claim(now, memory_))
         return now;
     next = std::min({next, next_look_, settle_by_, flush_by_});
+    if (may_find_something_ && now < claim_at_)
+        next = std::min(next, claim_at_);
     if (courier_->is_backing_off(now))
         next = std::min(next, courier_->resume_at());
     for (const auto& [token, batch] : batches_)

@@ -113,6 +113,7 @@ private:
     bool may_find_something_ = true;
     bool looks_for_retries_ = true;
     sink::TimePoint next_look_{};
+    sink::TimePoint claim_at_{};        // not before
     sink::TimePoint settle_by_ = never; // something waits to be written down
     sink::TimePoint flush_by_ = never;  // the last commit
     sink::TimePoint retry_at_{};        // after a failed transaction

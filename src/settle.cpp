@@ -1,5 +1,6 @@
 #include "settle.hpp"
 
+#include "aggregate_set.hpp"
 #include "dead_letters.hpp"
 #include "hand_out.hpp"
 #include "pg/catalog.hpp"
@@ -14,7 +15,6 @@
 
 extern "C" {
 #include "common/pg_prng.h"
-#include "utils/hsearch.h"
 }
 
 namespace outbox {
@@ -177,41 +177,14 @@ IdRanges common(IdRanges set, IdRanges other)
     return both.view();
 }
 
-// An aggregate by 128 bits of hash: two that share them are not to be expected.
-struct AggregateKey {
-    uint64 halves[2];
-};
-
-AggregateKey key_of(const Message& message)
-{
-    AggregateKey key;
-    for (uint64 seed = 0; seed < 2; ++seed) {
-        uint64 hash = seed;
-        for (const Column column : {col_aggregate_type, col_aggregate_id}) {
-            const std::string_view bytes = pg::to_view(message.values[column]);
-            hash = DatumGetUInt64(
-                hash_any_extended(reinterpret_cast<const unsigned char*>(bytes.data()),
-                                  static_cast<int>(bytes.size()), hash));
-        }
-        key.halves[seed] = hash;
-    }
-    return key;
-}
-
 // Goes through what is left of a batch and moves what failed, and what must wait behind it.
 class Failing {
 public:
-    Failing(const Held& held, IdRanges failed, const Failure& failure)
+    // One failure for all, or one for each, in the order of ids.
+    Failing(const Held& held, IdRanges failed, std::span<const Failure> failures)
         : batch_(held.batch), consumer_(read_consumer(held.consumer_name).consumer),
-          failing_(failed), failure_(failure), now_(GetCurrentTimestamp())
-    {
-        HASHCTL shape = {};
-        shape.keysize = sizeof(AggregateKey);
-        shape.entrysize = sizeof(AggregateKey);
-        shape.hcxt = CurrentMemoryContext;
-        blocked_ =
-            hash_create("aggregates that wait", 64, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
-    }
+          failing_(failed), failures_(failures), now_(GetCurrentTimestamp())
+    {}
 
     // A message that came back from the dead letters neither waits nor makes others wait.
     void visit(const Message& message, int failures, bool keeps_order);
@@ -220,34 +193,28 @@ public:
     IdRanges parked() const { return parked_.view(); }
 
 private:
-    bool waits(const Message& message) const;
+    const Failure& failure() const { return failures_[failures_.size() == 1 ? 0 : visited_]; }
     void block(const Message& message);
     void take_out_of_batch(Id id);
-    TimestampTz next_attempt(int attempts) const;
+    TimestampTz next_attempt(const Failure& failure, int attempts) const;
 
     const Batch& batch_;
     const Consumer consumer_;
     IdRanges failing_;
-    const Failure& failure_;
+    std::span<const Failure> failures_;
     TimestampTz now_;
-    HTAB* blocked_; // aggregates of which a message has failed
-    Id visited_ = 0;
+    AggregateSet blocked_;
+    std::size_t visited_ = 0; // of those that fail
     pg::Growing<IdRange> out_;
     pg::Growing<IdRange> parked_;
     pg::Growing<IdRange> buried_;
+    Datum last_words_ = 0; // of the last one that was buried
     int dead_ = 0;
 };
 
-bool Failing::waits(const Message& message) const
-{
-    const AggregateKey key = key_of(message);
-    return hash_search(blocked_, &key, HASH_FIND, nullptr) != nullptr;
-}
-
 void Failing::block(const Message& message)
 {
-    const AggregateKey key = key_of(message);
-    (void)hash_search(blocked_, &key, HASH_ENTER, nullptr);
+    blocked_.add(message);
     park_later_ones(consumer_.id, message);
 }
 
@@ -256,16 +223,16 @@ void Failing::take_out_of_batch(Id id)
     append_to(out_, id);
 }
 
-TimestampTz Failing::next_attempt(int attempts) const
+TimestampTz Failing::next_attempt(const Failure& failure, int attempts) const
 {
     const double chance = pg_prng_double(&pg_global_prng_state);
-    return now_ + failure_.retry_in.value_or(consumer_.policy.pause(attempts, chance));
+    return now_ + failure.retry_in.value_or(consumer_.policy.pause(attempts, chance));
 }
 
 void Failing::visit(const Message& message, int failures, bool keeps_order)
 {
     const Id id = message.id();
-    const bool must_wait = keeps_order && waits(message);
+    const bool must_wait = keeps_order && blocked_.contains(message);
     if (!contains(failing_, id)) {
         if (must_wait) {
             if (!batch_.from_retries)
@@ -276,31 +243,33 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
         return;
     }
 
+    const Failure& failure = this->failure();
     ++visited_;
-    const int attempts = failures + batch_.attempts;
-    const bool dies = failure_.dead || attempts >= consumer_.policy.max_attempts;
+    const int attempts = failures + batch_.attempts - (failure.counts ? 0 : 1);
+    const bool dies = failure.dead || (failure.counts && attempts >= consumer_.policy.max_attempts);
     take_out_of_batch(id);
-    if (stats::is_on())
-        stats::count_failed(consumer_.id, message.values[col_event_type], dies, failure_.error);
+    if (stats::is_on() && failure.counts)
+        stats::count_failed(consumer_.id, message.values[col_event_type], dies, failure.error);
     if (dies) {
-        bury(consumer_.id, message, attempts, failure_.error, now_);
+        bury(consumer_.id, message, attempts, failure.error, now_);
         append_to(buried_, id);
+        last_words_ = failure.error;
         ++dead_;
         return;
     }
     // Behind another one it has no time of its own.
-    const TimestampTz available_at = must_wait ? DT_NOEND : next_attempt(attempts);
+    const TimestampTz available_at = must_wait ? DT_NOEND : next_attempt(failure, attempts);
     if (batch_.from_retries)
-        postpone(consumer_.id, id, attempts, available_at, failure_.error);
+        postpone(consumer_.id, id, attempts, available_at, failure.error);
     else
-        add_retry(consumer_.id, batch_.partition, message, attempts, available_at, failure_.error);
+        add_retry(consumer_.id, batch_.partition, message, attempts, available_at, failure.error);
     if (keeps_order && !must_wait)
         block(message);
 }
 
 void Failing::finish()
 {
-    if (visited_ != count_ids(failing_))
+    if (static_cast<Id>(visited_) != count_ids(failing_))
         ereport(ERROR,
                 (errcode(pg::id_not_in_batch),
                  errmsg("a message of lock_token " INT64_FORMAT " has left the log", batch_.token),
@@ -310,7 +279,7 @@ void Failing::finish()
         park_again(consumer_.id, parked_.view());
         remove_retries(consumer_.id, consumer_.ordered, buried_.view(), now_);
     }
-    announce_dead(consumer_.id, buried_.view(), failure_.error);
+    announce_dead(consumer_.id, buried_.view(), last_words_);
     const IdRanges rest = without(batch_.ids, out_.view());
     take_out(batch_.token, rest, out_.view());
     if (rest.empty())
@@ -372,7 +341,7 @@ void ack_whole(std::span<const int64> tokens)
     }
 }
 
-Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
+Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> failures)
 {
     const Held held = hold(token);
     const IdRanges failed = checked(held, ids);
@@ -380,7 +349,7 @@ Failed fail(int64 token, std::span<const int64> ids, const Failure& failure)
         ereport(ERROR, (errcode(pg::id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
                                                              " cannot fail any more: it was acked",
                                                              token)));
-    Failing failing(held, failed, failure);
+    Failing failing(held, failed, failures);
     if (held.batch.from_retries) {
         RetryScan scan(held.consumer, held.batch.ids);
         while (const Message* message = scan.next())
@@ -400,16 +369,22 @@ IdRanges park_behind(int64 token, std::span<const int64> ids)
 {
     const Held held = hold(token);
     const Batch& batch = held.batch;
-    // A chain of retries is in one batch, with all that waits behind its first message.
-    if (batch.from_retries)
-        return {};
     const Consumer consumer = read_consumer(held.consumer_name).consumer;
     pg::Growing<IdRange> parked;
-    visit_messages(common(batch.ids, checked(held, ids)), [&](const Message& message) {
-        if (must_wait(consumer, batch.partition, message, batch.attempts - 1))
-            append_to(parked, message.id());
-        return true;
-    });
+    const IdRanges behind = common(batch.ids, checked(held, ids));
+    if (batch.from_retries) {
+        // They wait there already, where the failed one has parked them.
+        RetryScan scan(held.consumer, behind);
+        while (const Message* message = scan.next())
+            if (!scan.redriven() && is_parked(held.consumer, *message))
+                append_to(parked, message->id());
+    } else {
+        visit_messages(behind, [&](const Message& message) {
+            if (must_wait(consumer, batch.partition, message, batch.attempts - 1))
+                append_to(parked, message.id());
+            return true;
+        });
+    }
     if (parked.empty())
         return {};
     const IdRanges rest = without(batch.ids, parked.view());

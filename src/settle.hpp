@@ -11,6 +11,7 @@ struct Failure {
     Datum error;                   // text, already cut
     std::optional<int64> retry_in; // microseconds; otherwise what the policy says
     bool dead;                     // do not try again
+    bool counts = true;            // as an attempt
 };
 
 // Who counts what was delivered, for the statistics?
@@ -29,7 +30,8 @@ struct Failed {
     IdRanges parked; // what waits behind them from now on, and is no longer in the batch
 };
 
-Failed fail(int64 token, std::span<const int64> ids, const Failure& failure);
+// One failure for all of them, or one for each, with the ids in ascending order.
+Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> failures);
 
 // For a worker that has several batches of an ordered consumer: some of these messages wait behind
 // one that has failed in another batch. They leave this one; returns which.

@@ -1,5 +1,4 @@
 // The SQL functions of a worker. Each checks its arguments and calls the engine.
-#include "claim.hpp"
 #include "core/limits.hpp"
 #include "message_table.hpp"
 #include "pg/arguments.hpp"
@@ -8,6 +7,7 @@
 #include "pg/spi.hpp"
 #include "pg/values.hpp"
 #include "settle.hpp"
+#include "upcast.hpp"
 
 namespace outbox {
 
@@ -106,7 +106,7 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
             lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease()),
             worker_argument(pg::argument(fcinfo, 3)), false};
         MessageTable table(fcinfo);
-        pg::as_owner([&] { claim(request, table); });
+        pg::as_owner([&] { claim_upcast(request, table); });
         return Datum{0};
     });
 }
@@ -120,7 +120,7 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
                                       batch_size_argument(pg::argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
         MessageTable table(fcinfo);
-        pg::as_owner([&] { claim(request, table); });
+        pg::as_owner([&] { claim_upcast(request, table); });
         return Datum{0};
     });
 }
@@ -151,7 +151,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
         Failed failed = {};
-        pg::as_owner([&] { failed = fail(token, {&id, 1}, failure); });
+        pg::as_owner([&] { failed = fail(token, {&id, 1}, {&failure, 1}); });
         PG_RETURN_TEXT_P(cstring_to_text(failed.dead > 0 ? "dead" : "retry"));
     });
 }
@@ -165,7 +165,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
         const std::span<const int64> ids = ids_argument(pg::argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
         Failed failed = {};
-        pg::as_owner([&] { failed = fail(token, ids, failure); });
+        pg::as_owner([&] { failed = fail(token, ids, {&failure, 1}); });
         PG_RETURN_INT32(failed.count);
     });
 }

@@ -22,7 +22,8 @@ void relation_changed(Datum, Oid relation)
         relation == cached.log_sequence || relation == cached.token_sequence ||
         relation == cached.dedup_keys || relation == cached.consumers ||
         relation == cached.batches || relation == cached.leases || relation == cached.retries ||
-        relation == cached.idempotency_keys || relation == watched_relation)
+        relation == cached.idempotency_keys || relation == cached.upcasters ||
+        relation == watched_relation)
         forget();
 }
 
@@ -84,11 +85,12 @@ std::optional<Objects> find_objects()
     found.leases = get_relname_relid("outbox_leases", found.schema);
     found.retries = get_relname_relid("outbox_retries", found.schema);
     found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
+    found.upcasters = get_relname_relid("outbox_upcasters", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
         !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
         !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||
         !OidIsValid(found.batches) || !OidIsValid(found.leases) || !OidIsValid(found.retries) ||
-        !OidIsValid(found.idempotency_keys))
+        !OidIsValid(found.idempotency_keys) || !OidIsValid(found.upcasters))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

@@ -20,6 +20,7 @@ struct Objects {
     Oid leases;
     Oid retries;
     Oid idempotency_keys;
+    Oid upcasters;
     char schema_name[NAMEDATALEN];
 };
 

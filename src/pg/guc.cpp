@@ -16,6 +16,7 @@ char* source;
 bool statistics;
 int batch_size;
 int lease;
+int upcaster_timeout;
 int idempotency_ttl;
 int idempotency_lease;
 bool idempotency_required;
@@ -119,6 +120,10 @@ void define_for_consumers()
                             "Used when the call does not say; a heartbeat starts it anew.", &lease,
                             30 * second, second, day, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr,
                             nullptr);
+    DefineCustomIntVariable("outbox.upcaster_timeout",
+                            "How long an upcaster may take with one event.",
+                            "Then the event has failed.", &upcaster_timeout, second, 10,
+                            60 * 60 * second, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("outbox.max_attempts",
                             "After how many attempts an event becomes a dead letter.",
                             "For consumers that have no number of their own.", &max_attempts, 10, 1,

@@ -17,6 +17,9 @@ extern bool statistics;
 extern int batch_size;
 extern int lease; // milliseconds
 
+// How long an upcaster may take with one event.
+extern int upcaster_timeout; // milliseconds
+
 // Idempotency keys.
 extern int idempotency_ttl;   // seconds
 extern int idempotency_lease; // milliseconds

@@ -164,6 +164,15 @@ inline bool owns_database(Oid database)
 #endif
 }
 
+inline bool may_execute(Oid function, Oid role)
+{
+#if PG_VERSION_NUM >= 160000
+    return object_aclcheck(ProcedureRelationId, function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#else
+    return pg_proc_aclcheck(function, role, ACL_EXECUTE) == ACLCHECK_OK;
+#endif
+}
+
 inline RangeType* make_plain_range(TypeCacheEntry* type, RangeBound* lower, RangeBound* upper)
 {
 #if PG_VERSION_NUM >= 160000

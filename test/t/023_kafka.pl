@@ -147,7 +147,13 @@ SKIP:
 	delete $_->{partition} for @routed;
 	is_deeply(\@written, \@routed, "Debezium's own router makes the same of these rows") or diag($routed);
 }
-drop_sinks($node, 'events', 'attributes', 'template', 'debezium');
+# In the version that is asked for.
+sql(q{CREATE FUNCTION up(jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT $1 || '{"up": true}' $$; SELECT outbox_register_upcaster('upcast', 1, 'up(jsonb)')});
+sink('upcast');
+$id = event('upcast', 1, undef, '{"n": 1}');
+my $upcast = record('upcast', $id);
+is_deeply([ headers($upcast)->{ce_eventversion}, decode_json($upcast->{payload}) ], [ 2, { n => 1, up => JSON::PP::true } ], 'a sink gets what upcasters make of it');
+drop_sinks($node, 'events', 'attributes', 'template', 'debezium', 'upcast');
 
 # A key is where Kafka's own producer would put it.
 my ($partitions, @keys) = (13, 1 .. 700, map { "order-$_-of-several" } 1 .. 400);

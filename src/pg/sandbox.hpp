@@ -1,0 +1,48 @@
+// Other people's code inside our transactions.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+#include <type_traits>
+
+namespace outbox::pg {
+
+namespace detail {
+
+ErrorData* in_sandbox(Oid role, void (*body)(const void*), const void* state);
+
+} // namespace detail
+
+// Runs `body` with the rights of this role and read-only, in a subtransaction that is rolled back
+// whatever comes of it: settings, locks, cursors, notifications, nothing stays. Returns the error
+// that ended it, in the caller's memory, or nullptr. Call inside as_owner().
+template <typename Body>
+ErrorData* in_sandbox(Oid role, Body&& body)
+{
+    using Plain = std::remove_reference_t<Body>;
+    static_assert(std::is_trivially_destructible_v<Plain>, "a longjmp crosses this frame");
+    return detail::in_sandbox(
+        role, [](const void* state) { (*static_cast<const Plain*>(state))(); }, &body);
+}
+
+// What `call` sets does not stay either.
+template <typename Call>
+auto with_own_settings(Call&& call)
+{
+    const int level = NewGUCNestLevel();
+    const auto result = call();
+    AtEOXact_GUC(false, level);
+    return result;
+}
+
+// From now on so many milliseconds may pass before what runs is canceled.
+void start_time_limit(int milliseconds);
+void end_time_limit();
+
+// Was it the limit that canceled what ran last?
+bool is_time_up();
+
+// Does this error mean that somebody wants the whole statement to end?
+bool is_cancel(const ErrorData& error);
+
+} // namespace outbox::pg
