@@ -9,10 +9,11 @@ import idempotency
 import kafka
 import lifecycle
 import relay
+import upcasting
 from report import Report
 
 MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
-            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES}
+            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES, **upcasting.MEASURES}
 
 
 def main() -> None:
