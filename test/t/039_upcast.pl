@@ -179,11 +179,12 @@ for (
 	[ 'SELECT word FROM shop.secret' => 'permission denied for table secret' ],
 	[ 'SET ROLE postgres' => 'cannot set parameter "role" within security-definer function' ],
 	[ 'CREATE TABLE shop.mine ()' => 'cannot execute CREATE TABLE in a read-only transaction' ],
-	[ "COPY (SELECT 1) TO PROGRAM 'true'" => 'must be superuser or have privileges of the pg_execute_server_program role to COPY to or from an external program' ])
+	[ "COPY (SELECT 1) TO PROGRAM 'true'" => 'permission denied to COPY to or from an external program' ])
 {
 	my ($do, $said) = @$_;
 	$id = event('Nosy', 'nosy', JSON::PP->new->encode({ do => $do }) =~ s/'/''/gr);
-	is(arrival('/latest', $id), '2 ' . JSON::PP->new->canonical->encode({ as => 'boss', said => $said }), "in the relay, too: $do");
+	# As the server has said it until 15.
+	is(arrival('/latest', $id) =~ s/must be superuser or have privileges of the pg_execute_server_program role/permission denied/r, '2 ' . JSON::PP->new->canonical->encode({ as => 'boss', said => $said }), "in the relay, too: $do");
 }
 
 # Dump and restore.
