@@ -1,5 +1,6 @@
 -- outbox 1.0. In the order of the flow: log, partitions, archive, dedup, schedule, enqueue, consumers,
--- batches, retries, dead letters, sinks, inbox, idempotency keys, views, maintenance, status, privileges.
+-- batches, retries, dead letters, sinks, inbox, idempotency keys, views, maintenance, status, audit log,
+-- privileges.
 --
 -- Tables whose rows come and go are vacuumed early, and never truncated: that would lock them.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
@@ -134,7 +135,8 @@ $$;
 COMMENT ON FUNCTION outbox_partman_intruders()
 IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
 
-CREATE FUNCTION outbox_partitions(OUT partition regclass, OUT is_default boolean,
+-- Here and below: the log, unless the audit log is meant.
+CREATE FUNCTION outbox_partitions(parent regclass DEFAULT '@extschema@.outbox_messages', OUT partition regclass, OUT is_default boolean,
                                   OUT lower_bound timestamptz, OUT upper_bound timestamptz)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -143,26 +145,45 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
       FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
            pg_get_expr(c.relpartbound, c.oid) AS bound
-     WHERE i.inhparent = '@extschema@.outbox_messages'::regclass
+     WHERE i.inhparent = parent
 $$;
-COMMENT ON FUNCTION outbox_partitions()
+COMMENT ON FUNCTION outbox_partitions(regclass)
 IS 'internal: the partitions of the log, and from when to when each goes';
+
+-- As pg_partman wants it: without quotes.
+CREATE FUNCTION outbox_partman_name(parent regclass) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT n.nspname || '.' || c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent
+$$;
+COMMENT ON FUNCTION outbox_partman_name(regclass)
+IS 'internal: how pg_partman''s configuration names a table';
+
+CREATE FUNCTION outbox_title(parent regclass) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'the log' ELSE 'the audit log' END
+$$;
+COMMENT ON FUNCTION outbox_title(regclass)
+IS 'internal: how messages name a table with partitions';
 
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
 -- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
 -- time that a vacuum comes by. It should come by early, and take its time: producers write to the same WAL.
 -- Row security without a policy: who is let into all tables of a schema still reads the log by its parent only.
-CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz) RETURNS void
+CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz,
+                                        parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
 SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
+DECLARE
+    template CONSTANT regclass := (SELECT t.oid FROM pg_class t JOIN pg_class p USING (relnamespace)
+                                    WHERE p.oid = parent AND t.relname = p.relname || '_template');
 BEGIN
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
                    ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
-                   own, '@extschema@.outbox_messages_template'::regclass, lower_bound, upper_bound);
+                   own, template, lower_bound, upper_bound);
     EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', own);
 END $$;
-COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz)
+COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz, regclass)
 IS 'internal: a table that can be attached to log or archive without a look at its rows';
 
 CREATE FUNCTION outbox_dress_partition(partition regclass) RETURNS void
@@ -171,8 +192,9 @@ SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO,
 DECLARE
     place record;
 BEGIN
-    SELECT p.lower_bound, p.upper_bound INTO place FROM @extschema@.outbox_partitions() p
-     WHERE p.partition = outbox_dress_partition.partition;
+    SELECT p.lower_bound, p.upper_bound INTO place
+      FROM pg_inherits i CROSS JOIN LATERAL @extschema@.outbox_partitions(i.inhparent) p
+     WHERE i.inhrelid = p.partition AND p.partition = outbox_dress_partition.partition;
     IF NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = partition AND c.conname = 'outbox_bounds') THEN
         EXECUTE format('ALTER TABLE %s ADD CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L)',
                        partition, place.lower_bound, place.upper_bound);
@@ -184,34 +206,34 @@ END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
 IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
 
-CREATE FUNCTION outbox_close_default() RETURNS void
+CREATE FUNCTION outbox_close_default(parent regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    spare CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p JOIN pg_class c ON c.oid = p.partition
+    spare CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions(parent) p JOIN pg_class c ON c.oid = p.partition
                                  WHERE p.is_default AND NOT c.relrowsecurity);
 BEGIN
     IF spare IS NOT NULL THEN
         EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', spare);
     END IF;
 END $$;
-COMMENT ON FUNCTION outbox_close_default()
+COMMENT ON FUNCTION outbox_close_default(regclass)
 IS 'internal: the default partition is read by its parent, too';
 
-CREATE FUNCTION outbox_dress_partitions() RETURNS void
+CREATE FUNCTION outbox_dress_partitions(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS void
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT @extschema@.outbox_dress_partition(p.partition) FROM @extschema@.outbox_partitions() p
+    SELECT @extschema@.outbox_dress_partition(p.partition) FROM @extschema@.outbox_partitions(parent) p
      WHERE NOT p.is_default AND pg_relation_size(p.partition) = 0
        AND NOT EXISTS (SELECT FROM pg_constraint c WHERE c.conrelid = p.partition AND c.conname = 'outbox_bounds');
-    SELECT @extschema@.outbox_close_default()
+    SELECT @extschema@.outbox_close_default(parent)
 $$;
-COMMENT ON FUNCTION outbox_dress_partitions()
+COMMENT ON FUNCTION outbox_dress_partitions(regclass)
 IS 'internal: outbox_dress_partition() for all that are empty and have not been dressed';
 
-CREATE FUNCTION outbox_default_holds_events() RETURNS boolean
+CREATE FUNCTION outbox_default_holds_events(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS boolean
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     default_partition CONSTANT regclass :=
-        (SELECT partition FROM @extschema@.outbox_partitions() WHERE is_default);
+        (SELECT partition FROM @extschema@.outbox_partitions(parent) WHERE is_default);
     found boolean;
 BEGIN
     IF default_partition IS NOT NULL THEN
@@ -219,19 +241,19 @@ BEGIN
     END IF;
     RETURN found;
 END $$;
-COMMENT ON FUNCTION outbox_default_holds_events()
+COMMENT ON FUNCTION outbox_default_holds_events(regclass)
 IS 'internal: is there anything in the default partition? NULL if there is no such partition';
 
-CREATE FUNCTION outbox_partition_width(OUT width interval, OUT unit text, OUT suffix text)
+CREATE FUNCTION outbox_partition_width(parent regclass DEFAULT '@extschema@.outbox_messages', OUT width interval, OUT unit text, OUT suffix text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     EXECUTE format('SELECT partition_interval::interval, datetime_string FROM %I.part_config WHERE parent_table = $1',
                    @extschema@.outbox_schema_of('pg_partman'))
-       INTO width, suffix USING @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+       INTO width, suffix USING @extschema@.outbox_partman_name(parent);
     unit := CASE WHEN width < '1 day' THEN 'hour' WHEN width < '1 week' THEN 'day'
                  WHEN width < '28 days' THEN 'week' ELSE 'month' END;
 END $$;
-COMMENT ON FUNCTION outbox_partition_width()
+COMMENT ON FUNCTION outbox_partition_width(regclass)
 IS 'internal: how much time a partition of the log covers, and how that shows in its name';
 
 -- Not dumped: a database that is being restored has its partitions before it has its consumers, and no worker
@@ -244,13 +266,15 @@ IS 'has a row if the worker may archive and drop: since the log got its first pa
 COMMENT ON COLUMN outbox_home.since IS 'since when';
 
 -- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
-CREATE FUNCTION outbox_make_partitions(partition_interval text, first_time boolean) RETURNS void
+CREATE FUNCTION outbox_make_partitions(
+    partition_interval text, first_time boolean, parent regclass DEFAULT '@extschema@.outbox_messages')
+RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
 SET default_tablespace = '' SET default_table_access_method = 'heap' SET jit = off AS $$
 DECLARE
-    -- As pg_partman wants it: without quotes.
-    log     CONSTANT text := @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+    log     CONSTANT text := @extschema@.outbox_partman_name(parent);
+    premake CONSTANT int  := CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 7 ELSE 3 END;
     partman CONSTANT name := @extschema@.outbox_schema_of('pg_partman');
     version CONSTANT int  := (SELECT split_part(extversion, '.', 1) FROM pg_extension
                                WHERE extname = 'pg_partman');
@@ -274,33 +298,42 @@ BEGIN
         EXECUTE format('DELETE FROM %I.part_config WHERE parent_table = $1', partman) USING log;
         -- Version 4 wants the kind of partitioning and knows intervals by words, version 5 neither.
         EXECUTE format('SELECT %I.create_parent(p_parent_table := $1, p_control := ''occurred_at'','
-                       ' p_type := $2, p_interval := $3, p_premake := 7, p_jobmon := false,'
+                       ' p_type := $2, p_interval := $3, p_premake := $6, p_jobmon := false,'
                        ' p_automatic_maintenance := ''off'', p_template_table := $4,'
                        ' p_start_partition := $5)', partman)
           USING log,
                 CASE WHEN version < 5 THEN 'native' ELSE 'range' END,
                 CASE WHEN version < 5 THEN partition_interval ELSE words ->> partition_interval END,
                 log || '_template',
-                start::text;
+                start::text, premake;
         EXECUTE format('UPDATE %I.part_config SET infinite_time_partitions = true,'
                        ' ignore_default_data = true WHERE parent_table = $1', partman)
           USING log;
-        PERFORM @extschema@.outbox_dress_partitions();
-        INSERT INTO @extschema@.outbox_home DEFAULT VALUES;
+        PERFORM @extschema@.outbox_dress_partitions(parent);
+        PERFORM @extschema@.audit_guard_partitions();
+        -- A log that has partitions already may be one that is being restored.
+        IF parent = '@extschema@.outbox_messages'::regclass OR NOT EXISTS (SELECT FROM @extschema@.outbox_partitions()) THEN
+            INSERT INTO @extschema@.outbox_home SELECT WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_home);
+        END IF;
+        IF parent = '@extschema@.audit_log'::regclass THEN
+            INSERT INTO @extschema@.audit_progress
+            SELECT @extschema@.outbox_identity(), 0, '0', 0, @extschema@.audit_next_xid()
+             WHERE NOT EXISTS (SELECT FROM @extschema@.audit_progress);
+        END IF;
         RETURN;
     END IF;
 
-    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions() WHERE NOT is_default) THEN
+    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions(parent) WHERE NOT is_default) THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'the log has no partition but the default one',
+            MESSAGE = format('%s has no partition but the default one', @extschema@.outbox_title(parent)),
             HINT = 'If that one is empty, drop it and run outbox_setup() again.';
     END IF;
     -- After a long time without maintenance: pg_partman would begin where it stopped, and make one for each
     -- interval since, empty ones under a lock.
-    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions() WHERE upper_bound > clock_timestamp()) THEN
+    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions(parent) WHERE upper_bound > clock_timestamp()) THEN
         EXECUTE format('SELECT %I.create_partition_time(p_parent_table := $1, p_partition_times := ARRAY[$2]%s)',
                        partman, CASE WHEN version < 5 THEN ', p_analyze := false' ELSE '' END)
-          USING log, date_trunc((@extschema@.outbox_partition_width()).unit, clock_timestamp());
+          USING log, date_trunc((@extschema@.outbox_partition_width(parent)).unit, clock_timestamp());
     END IF;
     -- What goes wrong here, some versions raise anew without its SQLSTATE, and some only mention.
     BEGIN
@@ -308,41 +341,47 @@ BEGIN
                        ' p_jobmon := false)', partman)
           USING log;
     EXCEPTION WHEN raise_exception OR check_violation THEN
-        IF @extschema@.outbox_default_holds_events() IS NOT TRUE THEN
+        IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
             RAISE;
         END IF;
     END;
-    PERFORM @extschema@.outbox_dress_partitions();
+    PERFORM @extschema@.outbox_dress_partitions(parent);
+    PERFORM @extschema@.audit_guard_partitions();
     EXECUTE format('SELECT premake FROM %I.part_config WHERE parent_table = $1', partman)
        INTO wanted USING log;
-    SELECT count(*) INTO ahead FROM @extschema@.outbox_partitions()
+    SELECT count(*) INTO ahead FROM @extschema@.outbox_partitions(parent)
      WHERE upper_bound > clock_timestamp();
     IF ahead < wanted THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('pg_partman made %s partitions ahead instead of %s', ahead, wanted),
-            HINT = CASE WHEN @extschema@.outbox_default_holds_events()
+            HINT = CASE WHEN @extschema@.outbox_default_holds_events(parent)
                         THEN 'The default partition holds events of a time that a new partition'
                              ' would cover. They are safe, and further ones go there too.'
                         ELSE 'pg_partman''s warnings in the server log say why.' END;
     END IF;
 END $$;
-COMMENT ON FUNCTION outbox_make_partitions(text, boolean)
-IS 'internal: has pg_partman make the partitions of the log, seven ahead, and a default';
+COMMENT ON FUNCTION outbox_make_partitions(text, boolean, regclass)
+IS 'internal: has pg_partman make the partitions of the log, some ahead, and a default';
 
 -- pg_partman would drop partitions by their age alone. Its configuration refuses that for the log.
 CREATE FUNCTION outbox_refuse_retention() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF NEW.parent_table = @extschema@.outbox_schema_of('outbox') || '.outbox_messages' THEN
+    IF NEW.parent_table = @extschema@.outbox_partman_name('@extschema@.outbox_messages') THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = 'pg_partman must not have a retention for the log of outbox',
             DETAIL = 'It drops or detaches partitions by their age, also those that a consumer has yet to read.',
             HINT = 'Set outbox.hot_retention and outbox.archive_retention instead.';
+    ELSIF NEW.parent_table = @extschema@.outbox_partman_name('@extschema@.audit_log') THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = 'pg_partman must not have a retention for the audit log of outbox',
+            DETAIL = 'It drops or detaches partitions by their age, also those with rows that are to be kept for longer.',
+            HINT = 'Set outbox.audit_retention, or call audit_set_retention() for an entity type.';
     END IF;
     RETURN NEW;
 END $$;
 COMMENT ON FUNCTION outbox_refuse_retention()
-IS 'internal: keeps pg_partman from getting a retention for the log';
+IS 'internal: keeps pg_partman from getting a retention for the log or the audit log';
 
 CREATE FUNCTION outbox_is_partman_guarded() RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -359,7 +398,7 @@ CREATE FUNCTION outbox_guard_partman() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     config CONSTANT regclass := format('%I.part_config', @extschema@.outbox_schema_of('pg_partman'))::regclass;
-    log    CONSTANT text := @extschema@.outbox_schema_of('outbox') || '.outbox_messages';
+    parent regclass;
     set_to text;
 BEGIN
     IF NOT @extschema@.outbox_is_partman_guarded() THEN
@@ -370,11 +409,14 @@ BEGIN
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER outbox_refuse_retention', config);
         EXECUTE format('ALTER TRIGGER outbox_refuse_retention ON %s DEPENDS ON EXTENSION outbox', config);
     END IF;
-    EXECUTE format('SELECT retention FROM %s WHERE parent_table = $1', config) INTO set_to USING log;
-    IF set_to IS NOT NULL THEN
-        EXECUTE format('UPDATE %s SET retention = NULL WHERE parent_table = $1', config) USING log;
-        RAISE WARNING 'outbox: took back the retention of % that pg_partman had for the log', set_to;
-    END IF;
+    FOREACH parent IN ARRAY ARRAY['@extschema@.outbox_messages'::regclass, '@extschema@.audit_log'::regclass] LOOP
+        EXECUTE format('UPDATE %1$s c SET retention = NULL FROM %1$s o'
+                       ' WHERE c.parent_table = $1 AND o.parent_table = $1 AND o.retention IS NOT NULL RETURNING o.retention', config)
+           INTO set_to USING @extschema@.outbox_partman_name(parent);
+        IF set_to IS NOT NULL THEN
+            RAISE WARNING 'outbox: took back the retention of % that pg_partman had for %', set_to, @extschema@.outbox_title(parent);
+        END IF;
+    END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_guard_partman()
 IS 'internal: sees to it that pg_partman has no retention for the log';
@@ -1986,24 +2028,24 @@ IS 'internal: locks a table, without keeping others waiting for long at a time';
 
 -- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
 -- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
-CREATE FUNCTION outbox_move_strays() RETURNS TABLE (partition regclass, events bigint)
+CREATE FUNCTION outbox_move_strays(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
-    spare   CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions() p WHERE p.is_default);
-    schema  CONSTANT name := @extschema@.outbox_schema_of('outbox');
+    spare   CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions(parent) p WHERE p.is_default);
     place   record;
     start   timestamptz;
     own     text;
     is_over boolean;
 BEGIN
-    IF @extschema@.outbox_default_holds_events() IS NOT TRUE THEN
+    IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
         RETURN;
     END IF;
-    SELECT * INTO place FROM @extschema@.outbox_partition_width();
+    SELECT * INTO place FROM @extschema@.outbox_partition_width(parent);
     -- Each takes a handful of locks, which are kept to the end.
-    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
-        own := format('%I.%I', schema, 'outbox_messages_p' || to_char(start, place.suffix));
+    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
+        SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
+          FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
         -- A time that was archived, and that the clock has come back to.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
         is_over := start + place.width <= clock_timestamp();
@@ -2013,21 +2055,23 @@ BEGIN
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
         END IF;
-        PERFORM @extschema@.outbox_create_partition(own, start, start + place.width);
+        PERFORM @extschema@.outbox_create_partition(own, start, start + place.width, parent);
+        PERFORM @extschema@.audit_begin_removal();
         EXECUTE format('WITH moved AS (DELETE FROM %s WHERE occurred_at >= %L AND occurred_at < %L RETURNING *)'
                        ' INSERT INTO %s SELECT * FROM moved', spare, start, start + place.width, own);
         GET DIAGNOSTICS events = ROW_COUNT;
+        PERFORM @extschema@.audit_end_removal();
         IF is_over THEN
             PERFORM @extschema@.outbox_lock_patiently(spare);
         END IF;
         EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
-                       '@extschema@.outbox_messages'::regclass, own, start, start + place.width);
+                       parent, own, start, start + place.width);
         partition := own::regclass;
         PERFORM @extschema@.outbox_dress_partition(partition);
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_move_strays()
+COMMENT ON FUNCTION outbox_move_strays(regclass)
 IS 'internal: moves events from the default partition to partitions of their own';
 
 -- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
@@ -2096,31 +2140,44 @@ COMMENT ON FUNCTION outbox_prune_inbox(integer)
 IS 'internal: removes entries of the inbox that are old, from so many blocks; returns how many';
 
 -- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
-CREATE FUNCTION outbox_step_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION outbox_keep_partitions(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM @extschema@.outbox_partitions() p);
+    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM @extschema@.outbox_partitions(parent) p);
     count  bigint;
 BEGIN
     done := true;
     again := false;
     PERFORM @extschema@.outbox_guard_partman();
-    FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays() s LOOP
-        detail := format('made for %s events from the default partition', count);
+    FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays(parent) s LOOP
+        detail := format('made for %s %s from the default partition', count,
+                         CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'events' ELSE 'rows' END);
         again := true; -- there may be more
         RETURN NEXT;
     END LOOP;
     again := false;
-    PERFORM @extschema@.outbox_setup();
-    FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions() p
+    IF parent = '@extschema@.outbox_messages'::regclass THEN
+        PERFORM @extschema@.outbox_setup();
+    ELSE
+        PERFORM @extschema@.outbox_make_partitions('monthly', false, parent);
+    END IF;
+    FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
         detail := 'made';
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_step_partitions()
+COMMENT ON FUNCTION outbox_keep_partitions(regclass)
 IS 'internal: makes partitions ahead, and empties the default';
+
+CREATE FUNCTION outbox_step_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM @extschema@.outbox_keep_partitions('@extschema@.outbox_messages')
+$$;
+COMMENT ON FUNCTION outbox_step_partitions()
+IS 'internal: makes partitions of the log ahead, and empties the default';
 
 -- Locks stay until the end of the transaction, so one that has archived for some milliseconds goes no further.
 CREATE FUNCTION outbox_step_archive(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
@@ -2298,7 +2355,7 @@ IS 'internal: removes some of the record of deliveries';
 
 CREATE FUNCTION outbox_steps() RETURNS SETOF text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT unnest('{catch_up,sample,expire,partitions,prune,cold_files,export,drop,archive}'::text[])
+    SELECT unnest('{catch_up,sample,expire,partitions,audit_partitions,audit_chain,prune,cold_files,export,audit_retention,drop,archive}'::text[])
 $$;
 COMMENT ON FUNCTION outbox_steps()
 IS 'internal: the steps of maintenance in their order, those with strong locks last';
@@ -3640,6 +3697,683 @@ COMMENT ON FUNCTION outbox_report(integer)
 IS 'the last hours as one page of HTML, with charts, and what is to be done';
 
 ----------------------------------------------------------------------------------------------------
+-- The audit log: who did what to what. It is no event source. Rows are appended, and leave by retention
+-- alone. As with the log, parents only are made here.
+----------------------------------------------------------------------------------------------------
+
+-- CACHE 1, as for the log.
+CREATE SEQUENCE audit_log_id_seq AS bigint CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE audit_log_id_seq
+IS 'ids of rows of the audit log; gaps are normal, and it is never set back';
+
+CREATE FUNCTION audit_next_id() RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_id';
+COMMENT ON FUNCTION audit_next_id()
+IS 'internal: the next id in the audit log, drawn after this transaction has its xid';
+
+CREATE TABLE audit_log (
+    xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
+    id          bigint      NOT NULL DEFAULT audit_next_id(),
+    occurred_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tenant_id   bigint      NOT NULL DEFAULT 0,
+    actor       text        NOT NULL,
+    action      text        NOT NULL,
+    entity_type text        NOT NULL,
+    entity_id   text        NOT NULL,
+    before      jsonb,
+    after       jsonb,
+    context     jsonb       NOT NULL DEFAULT '{}'
+) PARTITION BY RANGE (occurred_at);
+COMMENT ON TABLE audit_log IS 'who did what to what: append-only, partitioned by month';
+COMMENT ON COLUMN audit_log.xid IS 'the transaction that wrote the row';
+COMMENT ON COLUMN audit_log.id IS 'what audit_record() returned';
+COMMENT ON COLUMN audit_log.occurred_at IS 'when the row was written';
+COMMENT ON COLUMN audit_log.tenant_id IS 'whose row it is; 0 where there are no tenants';
+COMMENT ON COLUMN audit_log.actor IS 'who did it';
+COMMENT ON COLUMN audit_log.action IS 'what was done';
+COMMENT ON COLUMN audit_log.entity_type IS 'what kind of thing it was done to; retention goes by it';
+COMMENT ON COLUMN audit_log.entity_id IS 'which one';
+COMMENT ON COLUMN audit_log.before IS 'how the thing was before; NULL: it was not, or does not matter';
+COMMENT ON COLUMN audit_log.after IS 'how it is now; NULL: it is not, or does not matter';
+COMMENT ON COLUMN audit_log.context IS 'an object: where from, why, on whose behalf';
+
+-- The second one is unique because pg_partman copies no other.
+CREATE TABLE audit_log_template (LIKE audit_log INCLUDING DEFAULTS);
+CREATE UNIQUE INDEX ON audit_log_template (id);
+CREATE UNIQUE INDEX ON audit_log_template (entity_type, entity_id, id);
+COMMENT ON TABLE audit_log_template
+IS 'always empty: the indexes that each partition of the audit log gets';
+
+CREATE FUNCTION audit_refuse_change() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'audit_refuse_change';
+COMMENT ON FUNCTION audit_refuse_change()
+IS 'internal: refuses UPDATE, DELETE and TRUNCATE, but for retention';
+
+CREATE FUNCTION audit_begin_removal() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
+COMMENT ON FUNCTION audit_begin_removal()
+IS 'internal: from here on this transaction may remove rows of the audit log';
+
+CREATE FUNCTION audit_end_removal() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
+COMMENT ON FUNCTION audit_end_removal()
+IS 'internal: from here on it may not';
+
+-- One for all of them: partitions get it too, by themselves or from audit_guard_partitions().
+CREATE TRIGGER audit_refuse_change BEFORE UPDATE OR DELETE ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION audit_refuse_change();
+CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse_change();
+ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
+COMMENT ON TRIGGER audit_refuse_change ON audit_log IS 'the audit log is append-only';
+COMMENT ON TRIGGER audit_refuse_truncate ON audit_log IS 'the audit log is append-only';
+
+-- One chain per month, whichever partition its rows are in. Nothing here refers to a row by more than its id:
+-- rows that retention has removed stay in it as hashes.
+CREATE TABLE audit_chain (
+    period     date        NOT NULL,
+    position   bigint      NOT NULL,
+    id         bigint      UNIQUE,
+    removed    int8multirange,
+    content    bytea       NOT NULL,
+    hash       bytea       NOT NULL,
+    chained_at timestamptz NOT NULL,
+    PRIMARY KEY (period, position)
+);
+CREATE INDEX ON audit_chain (period, position) WHERE removed IS NOT NULL;
+COMMENT ON TABLE audit_chain IS 'the hash chain over the audit log: append-only';
+COMMENT ON COLUMN audit_chain.period IS 'the first day of the month, in UTC';
+COMMENT ON COLUMN audit_chain.position IS 'the place in the chain of that month, from 1';
+COMMENT ON COLUMN audit_chain.id IS 'the row; NULL: this is about what retention has removed';
+COMMENT ON COLUMN audit_chain.removed IS 'the ids of rows that retention has removed; {(,)}: all before this';
+COMMENT ON COLUMN audit_chain.content IS 'SHA-256 over the row, or over what is in removed';
+COMMENT ON COLUMN audit_chain.hash IS 'SHA-256 over the hash before it, and over all else in this row';
+COMMENT ON COLUMN audit_chain.chained_at IS 'when it was put in the chain';
+
+CREATE TRIGGER audit_refuse_change BEFORE UPDATE OR DELETE ON audit_chain
+    FOR EACH ROW EXECUTE FUNCTION audit_refuse_change();
+CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON audit_chain
+    FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse_change();
+ALTER TABLE audit_chain ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
+COMMENT ON TRIGGER audit_refuse_change ON audit_chain IS 'the chain is append-only';
+COMMENT ON TRIGGER audit_refuse_truncate ON audit_chain IS 'the chain is append-only';
+
+CREATE TABLE audit_progress (
+    identity    text    NOT NULL,
+    settled_id  bigint  NOT NULL,
+    horizon     xid8    NOT NULL,
+    pending_id  bigint  NOT NULL,
+    pending_xid xid8    NOT NULL
+);
+COMMENT ON TABLE audit_progress IS 'one row, since the audit log is in use: how far the chain is';
+COMMENT ON COLUMN audit_progress.identity IS 'the database whose transactions these are';
+COMMENT ON COLUMN audit_progress.settled_id IS 'all rows up to this id are in the chain; one that comes later was slipped in';
+COMMENT ON COLUMN audit_progress.horizon IS 'what transactions before this one have written is in the chain';
+COMMENT ON COLUMN audit_progress.pending_id IS 'what settled_id will be once all transactions before pending_xid have ended';
+COMMENT ON COLUMN audit_progress.pending_xid IS 'see pending_id';
+
+CREATE TABLE audit_retention (
+    entity_type text     PRIMARY KEY,
+    retention   interval NOT NULL
+);
+COMMENT ON TABLE audit_retention IS 'what audit_set_retention() was told';
+COMMENT ON COLUMN audit_retention.entity_type IS 'rows of this entity type';
+COMMENT ON COLUMN audit_retention.retention IS 'are removed when they are as old as this, with their month';
+
+CREATE FUNCTION audit_record(
+    actor text, action text, entity_type text, entity_id text, before jsonb DEFAULT NULL, after jsonb DEFAULT NULL,
+    context jsonb DEFAULT '{}', tenant_id bigint DEFAULT NULL)
+RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_record';
+COMMENT ON FUNCTION audit_record(text, text, text, text, jsonb, jsonb, jsonb, bigint)
+IS 'appends a row to the audit log in this transaction; returns its id';
+
+CREATE FUNCTION audit_set_retention(entity_type text, retention interval) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('audit_set_retention()');
+    IF entity_type IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'entity_type must not be NULL';
+    ELSIF entity_type = '' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'entity_type must not be empty';
+    ELSIF octet_length(entity_type) > 255 THEN
+        RAISE string_data_right_truncation USING
+            MESSAGE = format('entity_type is too long: %s bytes, at most 255 are allowed', octet_length(entity_type));
+    ELSIF retention <= '0' OR retention > '1000 years' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('retention must be positive and at most 1000 years, not %s', retention),
+            HINT = 'NULL makes outbox.audit_retention hold again.';
+    END IF;
+    IF retention IS NULL THEN
+        DELETE FROM @extschema@.audit_retention r WHERE r.entity_type = audit_set_retention.entity_type;
+    ELSE
+        INSERT INTO @extschema@.audit_retention AS r VALUES (entity_type, retention)
+            ON CONFLICT ON CONSTRAINT audit_retention_pkey DO UPDATE SET retention = EXCLUDED.retention;
+    END IF;
+END $$;
+COMMENT ON FUNCTION audit_set_retention(text, interval)
+IS 'how long rows of an entity type stay in the audit log; NULL: as long as outbox.audit_retention says';
+
+CREATE FUNCTION audit_may_read(tenant_id bigint) RETURNS boolean
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
+COMMENT ON FUNCTION audit_may_read(bigint)
+IS 'for the policy of the audit log: may this session see rows of a tenant?';
+
+-- What is an object on both sides, or only on one, is gone into. Arrays are values.
+CREATE FUNCTION audit_diff(id bigint) RETURNS TABLE (path text[], before jsonb, after jsonb)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    found_row @extschema@.audit_log;
+BEGIN
+    IF audit_diff.id IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'id must not be NULL';
+    END IF;
+    SELECT * INTO found_row FROM @extschema@.audit_log a WHERE a.id = audit_diff.id;
+    IF NOT FOUND THEN
+        RAISE no_data_found USING
+            MESSAGE = format('the audit log has no row %s', audit_diff.id),
+            HINT = 'Its id is what audit_record() returned. Retention may have removed it.';
+    END IF;
+    RETURN QUERY
+    WITH RECURSIVE walk(path, b, a) AS (
+        SELECT '{}'::text[], found_row.before, found_row.after
+         UNION ALL
+        SELECT w.path || k.key, w.b -> k.key, w.a -> k.key
+          FROM walk w CROSS JOIN LATERAL (
+               SELECT jsonb_object_keys(w.b) UNION SELECT jsonb_object_keys(w.a)) k(key)
+         WHERE w.b IS DISTINCT FROM w.a
+           AND coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object')
+    SELECT w.path, w.b, w.a FROM walk w
+     WHERE w.b IS DISTINCT FROM w.a
+       -- Unless it was gone into.
+       AND NOT (coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object'
+                AND (coalesce(w.b <> '{}', false) OR coalesce(w.a <> '{}', false)))
+     ORDER BY w.path;
+END $$;
+COMMENT ON FUNCTION audit_diff(bigint)
+IS 'what a row of the audit log has changed: the path to each key, and its value before and after';
+
+----------------------------------------------------------------------------------------------------
+-- The chain over the audit log, and its retention. Writers know nothing of it: it is made by maintenance.
+----------------------------------------------------------------------------------------------------
+
+CREATE FUNCTION audit_next_xid() RETURNS xid8
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_xid';
+COMMENT ON FUNCTION audit_next_xid()
+IS 'internal: all transactions that have an xid have a lesser one';
+
+CREATE FUNCTION audit_content(recorded audit_log) RETURNS bytea
+LANGUAGE c STABLE STRICT PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_content';
+COMMENT ON FUNCTION audit_content(audit_log)
+IS 'internal: SHA-256 over every column of a row, whatever the settings of the session';
+
+CREATE FUNCTION audit_link(previous bytea, entry audit_chain) RETURNS bytea
+LANGUAGE c STABLE PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_link';
+COMMENT ON FUNCTION audit_link(bytea, audit_chain)
+IS 'internal: what the hash of an entry of the chain has to be';
+
+-- Ranges have one form, and no letters but digits.
+CREATE FUNCTION audit_content(removed int8multirange) RETURNS bytea
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT sha256(convert_to(removed::text, 'SQL_ASCII'))
+$$;
+COMMENT ON FUNCTION audit_content(int8multirange)
+IS 'internal: SHA-256 over the ids of rows that were removed';
+
+CREATE FUNCTION audit_period(occurred_at timestamptz) RETURNS date
+LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date
+$$;
+COMMENT ON FUNCTION audit_period(timestamptz)
+IS 'internal: the month whose chain a row belongs to';
+
+-- The newest entry of a month, or what comes before the first one.
+CREATE FUNCTION audit_newest(period date) RETURNS audit_chain
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce((SELECT c FROM @extschema@.audit_chain c WHERE c.period = audit_newest.period
+                      ORDER BY c.position DESC LIMIT 1),
+                    ROW(period, 0, NULL, NULL, '', NULL, '-infinity')::@extschema@.audit_chain)
+$$;
+COMMENT ON FUNCTION audit_newest(date)
+IS 'internal: the newest entry in the chain of a month';
+
+-- Of either a row or what was removed.
+CREATE FUNCTION audit_append(newest audit_chain, id bigint, removed int8multirange, content bytea) RETURNS audit_chain
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    entry @extschema@.audit_chain := newest;
+BEGIN
+    entry.position := newest.position + 1;
+    entry.id := id;
+    entry.removed := removed;
+    entry.content := content;
+    entry.chained_at := clock_timestamp();
+    entry.hash := @extschema@.audit_link(newest.hash, entry);
+    INSERT INTO @extschema@.audit_chain SELECT entry.*;
+    RETURN entry;
+END $$;
+COMMENT ON FUNCTION audit_append(audit_chain, bigint, int8multirange, bytea)
+IS 'internal: puts an entry behind the newest one of its month';
+
+-- Which rows: those that have committed and are not in the chain yet, written by transactions before the oldest
+-- one that is still running. All transactions before that have ended, so what is not visible now never will be.
+--
+-- Where to begin looking: a writer has its xid before it draws an id. When the sequence is read first and the next
+-- xid after it, ids up to the one belong to xids below the other; once all of those have ended, nothing
+-- is to come up to that id (pending_id, pending_xid), and that is settled_id.
+--
+-- xids mean nothing in another cluster. There the audit log is locked against writers instead, once: what
+-- is visible then is all there is.
+CREATE FUNCTION audit_chain_rows(max_rows integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off AS $$
+DECLARE
+    progress @extschema@.audit_progress;
+    is_home  boolean;
+    last_id  bigint;
+    next_xid xid8;
+    ended    xid8;
+    recorded @extschema@.audit_log;
+    newest   @extschema@.audit_chain;
+    period   date;
+    count    integer := 0;
+BEGIN
+    SELECT * INTO progress FROM @extschema@.audit_progress;
+    is_home := FOUND AND progress.identity = @extschema@.outbox_identity();
+    IF NOT is_home THEN
+        LOCK TABLE @extschema@.audit_log IN SHARE MODE;
+    END IF;
+    last_id := coalesce(pg_sequence_last_value('@extschema@.audit_log_id_seq'), 0);
+    next_xid := @extschema@.audit_next_xid();
+    ended := pg_snapshot_xmin(pg_current_snapshot());
+    IF is_home AND ended <= progress.horizon THEN
+        RETURN 0;
+    END IF;
+
+    FOR recorded IN SELECT * FROM @extschema@.audit_log a
+                     WHERE a.id > coalesce(progress.settled_id, 0) AND (a.xid < ended OR NOT is_home)
+                       AND NOT EXISTS (SELECT FROM @extschema@.audit_chain c WHERE c.id = a.id)
+                     ORDER BY a.id LIMIT max_rows LOOP
+        period := @extschema@.audit_period(recorded.occurred_at);
+        IF newest.period IS DISTINCT FROM period THEN
+            newest := @extschema@.audit_newest(period);
+        END IF;
+        newest := @extschema@.audit_append(newest, recorded.id, NULL, @extschema@.audit_content(recorded));
+        count := count + 1;
+    END LOOP;
+    IF count = max_rows THEN
+        RETURN count;
+    END IF;
+
+    IF is_home THEN
+        UPDATE @extschema@.audit_progress p SET
+            horizon = ended,
+            settled_id = CASE WHEN ended >= p.pending_xid THEN p.pending_id ELSE p.settled_id END,
+            pending_id = CASE WHEN ended >= p.pending_xid THEN last_id ELSE p.pending_id END,
+            pending_xid = CASE WHEN ended >= p.pending_xid THEN next_xid ELSE p.pending_xid END;
+    ELSE
+        DELETE FROM @extschema@.audit_progress;
+        INSERT INTO @extschema@.audit_progress VALUES (@extschema@.outbox_identity(), last_id, ended, last_id, next_xid);
+    END IF;
+    RETURN count;
+END $$;
+COMMENT ON FUNCTION audit_chain_rows(integer)
+IS 'internal: puts rows of the audit log into the chain, no more than so many; returns how many';
+
+-- Every month that anything is known of.
+CREATE FUNCTION audit_periods() RETURNS SETOF date
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    spare CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions('@extschema@.audit_log') p WHERE p.is_default);
+BEGIN
+    RETURN QUERY
+    WITH RECURSIVE chained(period) AS (
+        (SELECT c.period FROM @extschema@.audit_chain c ORDER BY 1 LIMIT 1)
+         UNION ALL
+        SELECT (SELECT c.period FROM @extschema@.audit_chain c WHERE c.period > d.period ORDER BY 1 LIMIT 1) FROM chained d
+         WHERE d.period IS NOT NULL)
+    SELECT d.period FROM chained d WHERE d.period IS NOT NULL
+     UNION
+    SELECT @extschema@.audit_period(p.lower_bound) FROM @extschema@.outbox_partitions('@extschema@.audit_log') p
+     WHERE NOT p.is_default AND pg_relation_size(p.partition) > 0;
+    IF spare IS NOT NULL THEN
+        RETURN QUERY EXECUTE format('SELECT DISTINCT %s(occurred_at) FROM %s', '@extschema@.audit_period', spare);
+    END IF;
+END $$;
+COMMENT ON FUNCTION audit_periods()
+IS 'internal: the months that have rows or a chain, some perhaps twice';
+
+-- One statement for a month, so that rows and chain are of one moment.
+CREATE FUNCTION audit_verify_period(
+    period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint, OUT problem text,
+    OUT last_position bigint, OUT last_hash text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+    WITH ended AS (
+        -- Behind the last time that all of it was dropped.
+        SELECT max(c.position) AS position, max(c.chained_at) AS at FROM @extschema@.audit_chain c
+         WHERE c.period = $1 AND c.removed IS NOT NULL AND c.removed = '{(,)}'
+    ), gone AS (
+        SELECT range_agg(c.removed) AS ids FROM @extschema@.audit_chain c, ended e
+         WHERE c.period = $1 AND c.removed IS NOT NULL AND c.position > coalesce(e.position, 0)
+    ), links AS (
+        SELECT c AS entry, c.position, c.id, c.removed, c.content, c.hash,
+               lag(c.hash) OVER (ORDER BY c.position) AS previous,
+               lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position, c.position = e.position AS is_end
+          FROM @extschema@.audit_chain c, ended e WHERE c.period = $1 AND c.position >= coalesce(e.position, 0)
+    ), recorded AS (
+        SELECT a.id, @extschema@.audit_content(a) AS content FROM @extschema@.audit_log a
+         WHERE a.occurred_at >= $1::timestamp AT TIME ZONE 'UTC'
+           AND a.occurred_at <= CASE WHEN isfinite($1) THEN ($1 + interval '1 month' - interval '1 microsecond') ELSE $1::timestamp END AT TIME ZONE 'UTC'
+    ), judged AS (
+        SELECT l.position, coalesce(l.id, r.id) AS id, r.id IS NOT NULL AND l.position IS NOT NULL AS is_checked,
+               r.id IS NOT NULL AND l.position IS NULL AND r.id > coalesce((SELECT p.settled_id FROM @extschema@.audit_progress p), 0) AS is_new,
+               CASE WHEN l.position IS NULL THEN
+                         CASE WHEN r.id <= (SELECT p.settled_id FROM @extschema@.audit_progress p) THEN 'the row is not in the chain' END
+                    WHEN l.is_end THEN NULL
+                    WHEN l.previous_position <> l.position - 1 THEN 'the entry of the chain before it is missing'
+                    WHEN l.hash <> @extschema@.audit_link(l.previous, l.entry) THEN 'its entry in the chain was changed'
+                    WHEN l.id IS NULL THEN
+                         CASE WHEN l.removed IS NULL OR l.content <> @extschema@.audit_content(l.removed) THEN 'an entry about retention was changed' END
+                    WHEN r.id IS NULL THEN CASE WHEN l.id <@ g.ids THEN NULL ELSE 'the row is missing' END
+                    WHEN l.content <> r.content THEN 'the row was changed' END AS problem
+          FROM links l FULL JOIN recorded r ON r.id = l.id CROSS JOIN gone g
+    ), compared AS (
+        SELECT NULL::bigint AS position, NULL::bigint AS id, 'no entry of the chain has the hash that is known' AS problem
+         WHERE known IS NOT NULL AND NOT EXISTS (SELECT FROM links l WHERE encode(l.hash, 'hex') = known)
+           AND NOT EXISTS (SELECT FROM ended e WHERE e.position IS NOT NULL)
+    ), first AS (
+        SELECT x.id, x.problem FROM (SELECT j.position, j.id, j.problem FROM judged j WHERE j.problem IS NOT NULL
+                                      UNION ALL TABLE compared) x
+         ORDER BY x.position NULLS LAST, x.id NULLS LAST LIMIT 1
+    ), newest AS (
+        SELECT l.position, l.hash FROM links l ORDER BY l.position DESC LIMIT 1
+    )
+    SELECT (SELECT count(*) FROM judged j WHERE j.is_checked), (SELECT count(*) FROM judged j WHERE j.is_new),
+           (SELECT f.id FROM first f), (SELECT f.problem FROM first f),
+           (SELECT n.position FROM newest n), (SELECT encode(n.hash, 'hex') FROM newest n)
+$$;
+COMMENT ON FUNCTION audit_verify_period(date, text)
+IS 'internal: audit_verify() for one month';
+
+CREATE FUNCTION audit_verify(since timestamptz DEFAULT NULL, known jsonb DEFAULT '{}')
+RETURNS TABLE (month text, ok boolean, rows_checked bigint, not_yet_chained bigint, broken_id bigint, problem text,
+               last_position bigint, last_hash text)
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    period date;
+    wrong  text;
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('audit_verify()');
+    IF known IS NULL OR jsonb_typeof(known) <> 'object' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'known must be a JSON object of months and hashes',
+            HINT = 'Such as SELECT jsonb_object_agg(month, last_hash) FROM audit_verify().';
+    END IF;
+    SELECT k.key INTO wrong FROM jsonb_each(known) k
+     WHERE k.key !~ '^(\d{4,}-\d\d|-?infinity)$' OR jsonb_typeof(k.value) <> 'string' OR k.value #>> '{}' !~ '^[0-9a-f]{64}$' LIMIT 1;
+    IF FOUND THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('known has something else than a hash for a month: %L', wrong),
+            HINT = 'Such as {"2026-01": "…"} with the last_hash that audit_verify() returned, 64 hexadecimal digits.';
+    END IF;
+    FOR period IN SELECT DISTINCT p FROM @extschema@.audit_periods() p
+                   WHERE since IS NULL OR p >= @extschema@.audit_period(since) ORDER BY p LOOP
+        month := CASE WHEN isfinite(period) THEN to_char(period, 'YYYY-MM') ELSE period::text END;
+        SELECT v.rows_checked, v.not_yet_chained, v.broken_id, v.problem, v.last_position, v.last_hash
+          INTO rows_checked, not_yet_chained, broken_id, problem, last_position, last_hash
+          FROM @extschema@.audit_verify_period(period, known ->> month) v;
+        ok := problem IS NULL;
+        known := known - month;
+        RETURN NEXT;
+    END LOOP;
+    -- A hash of a month of which nothing is left. A month before that was asked for is not looked at.
+    FOR month IN SELECT k FROM jsonb_object_keys(known) k
+                  WHERE since IS NULL OR k >= to_char(@extschema@.audit_period(since), 'YYYY-MM') ORDER BY k LOOP
+        ok := false;
+        rows_checked := 0;
+        not_yet_chained := 0;
+        broken_id := NULL;
+        problem := 'there is no chain for this month';
+        last_position := NULL;
+        last_hash := NULL;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION audit_verify(timestamptz, jsonb)
+IS 'checks the audit log against its chain, month by month from a time on: the first row that is wrong, and the last hash, to be kept elsewhere and given as known';
+
+-- Row triggers come to partitions by themselves, those for TRUNCATE do not.
+CREATE FUNCTION audit_guard_partitions() RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition regclass;
+BEGIN
+    FOR partition IN SELECT p.partition FROM @extschema@.outbox_partitions('@extschema@.audit_log') p
+                      WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = p.partition AND t.tgname = 'audit_refuse_truncate') LOOP
+        EXECUTE format('CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s',
+                       partition, '@extschema@.audit_refuse_change()'::regprocedure);
+        EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER audit_refuse_truncate', partition);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION audit_guard_partitions()
+IS 'internal: refuses TRUNCATE of partitions of the audit log';
+
+CREATE FUNCTION outbox_step_audit_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+BEGIN
+    -- The first audit_record() makes them.
+    IF EXISTS (SELECT FROM @extschema@.outbox_partitions('@extschema@.audit_log')) THEN
+        RETURN QUERY SELECT * FROM @extschema@.outbox_keep_partitions('@extschema@.audit_log');
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_step_audit_partitions()
+IS 'internal: makes partitions of the audit log ahead, and empties the default';
+
+CREATE FUNCTION outbox_step_audit_chain(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_rows CONSTANT integer := 10000;
+    chained  integer;
+BEGIN
+    IF EXISTS (SELECT FROM @extschema@.outbox_partitions('@extschema@.audit_log')) THEN
+        chained := @extschema@.audit_chain_rows(max_rows);
+        object := 'audit_chain';
+        detail := format('%s rows chained', chained);
+        done := true;
+        again := chained >= max_rows;
+        IF chained > 0 THEN
+            RETURN NEXT;
+        END IF;
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_step_audit_chain()
+IS 'internal: puts rows of the audit log into the chain';
+
+CREATE FUNCTION audit_cutoff(entity_type text) RETURNS timestamptz
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT clock_timestamp() - coalesce((SELECT r.retention FROM @extschema@.audit_retention r WHERE r.entity_type = $1),
+                                        @extschema@.outbox_setting('outbox.audit_retention'))
+$$;
+COMMENT ON FUNCTION audit_cutoff(text)
+IS 'internal: rows of an entity type that are older are past their retention; NULL if they stay for ever';
+
+-- From one to the next in the index, because there are few.
+CREATE FUNCTION audit_types(partition regclass) RETURNS SETOF text
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    type text;
+BEGIN
+    LOOP
+        EXECUTE format('SELECT entity_type FROM %s WHERE $1 IS NULL OR entity_type > $1 ORDER BY entity_type LIMIT 1', partition)
+           INTO type USING type;
+        EXIT WHEN type IS NULL;
+        RETURN NEXT type;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION audit_types(regclass)
+IS 'internal: the entity types in a partition of the audit log';
+
+-- What can be done to an old partition: removing rows of some types, dropping it, or nothing.
+CREATE FUNCTION audit_due(partition regclass, upper_bound timestamptz, OUT types text[], OUT is_all boolean)
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT array_agg(t.type) FILTER (WHERE t.is_over), coalesce(bool_and(t.is_over),
+           -- Nothing is left in it. Everything that could have been is past its time.
+           (SELECT bool_and(coalesce(upper_bound <= clock_timestamp() - r.retention, false))
+              FROM (SELECT a.retention FROM @extschema@.audit_retention a
+                     UNION ALL SELECT @extschema@.outbox_setting('outbox.audit_retention')) r))
+      FROM (SELECT type, coalesce(upper_bound <= @extschema@.audit_cutoff(type), false) AS is_over
+              FROM @extschema@.audit_types(partition) AS type) t
+$$;
+COMMENT ON FUNCTION audit_due(regclass, timestamptz)
+IS 'internal: the entity types whose time is over in a partition, and whether that is all that is in it';
+
+-- What is not as the chain has it must not be covered up by dropping it.
+CREATE FUNCTION audit_refuse_missing(partition regclass, period date) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing bigint;
+BEGIN
+    EXECUTE format('SELECT c.id FROM %s c WHERE c.period = $1 AND c.id IS NOT NULL'
+                   ' AND NOT EXISTS (SELECT FROM %s a WHERE a.id = c.id)'
+                   ' AND NOT EXISTS (SELECT FROM %s r WHERE r.period = $1 AND r.position > c.position AND r.removed IS NOT NULL AND c.id <@ r.removed)'
+                   ' ORDER BY c.position LIMIT 1', '@extschema@.audit_chain'::regclass, partition, '@extschema@.audit_chain'::regclass)
+       INTO missing USING period;
+    IF missing IS NOT NULL THEN
+        RAISE object_in_use USING
+            MESSAGE = format('stays, because row %s is missing from it: see audit_verify()', missing);
+    END IF;
+END $$;
+COMMENT ON FUNCTION audit_refuse_missing(regclass, date)
+IS 'internal: raises an error if a row is missing that retention has not removed';
+
+CREATE FUNCTION audit_drop_partition(partition regclass, period date, upper_bound timestamptz) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
+DECLARE
+    spare  CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions('@extschema@.audit_log') p WHERE p.is_default);
+    newest @extschema@.audit_chain;
+BEGIN
+    -- Before anybody is kept waiting.
+    PERFORM @extschema@.audit_refuse_missing(partition, period);
+    LOCK TABLE ONLY @extschema@.audit_log IN ACCESS EXCLUSIVE MODE;
+    EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
+    IF spare IS NOT NULL THEN
+        EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', spare);
+    END IF;
+    IF (@extschema@.audit_due(partition, upper_bound)).is_all IS NOT TRUE OR NOT @extschema@.audit_is_settled(partition) THEN
+        RAISE object_in_use USING MESSAGE = 'stays, because there are new rows in it';
+    END IF;
+    EXECUTE format('DROP TABLE %s', partition);
+    newest := @extschema@.audit_newest(period);
+    IF newest.position > 0 THEN
+        PERFORM @extschema@.audit_append(newest, NULL, '{(,)}', @extschema@.audit_content('{(,)}'::int8multirange));
+    END IF;
+END $$;
+COMMENT ON FUNCTION audit_drop_partition(regclass, date, timestamptz)
+IS 'internal: drops a partition of the audit log, or raises an error that says why not';
+
+CREATE FUNCTION audit_is_settled(partition regclass) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    newest bigint;
+BEGIN
+    EXECUTE format('SELECT max(id) FROM %s', partition) INTO newest;
+    RETURN newest IS NULL OR newest <= (SELECT p.settled_id FROM @extschema@.audit_progress p);
+END $$;
+COMMENT ON FUNCTION audit_is_settled(regclass)
+IS 'internal: is all that is in a partition of the audit log in the chain?';
+
+CREATE FUNCTION audit_remove_rows(partition regclass, period date, types text[], max_rows integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ids   int8multirange;
+    count integer;
+BEGIN
+    PERFORM @extschema@.audit_begin_removal();
+    EXECUTE format('WITH gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %1$s WHERE entity_type = ANY ($1) LIMIT $2)) RETURNING id)'
+                   ' SELECT range_agg(int8range(id, id, ''[]'')), count(*) FROM gone', partition)
+       INTO ids, count USING types, max_rows;
+    PERFORM @extschema@.audit_end_removal();
+    IF count > 0 THEN
+        PERFORM @extschema@.audit_append(@extschema@.audit_newest(period), NULL, ids, @extschema@.audit_content(ids));
+    END IF;
+    RETURN count;
+END $$;
+COMMENT ON FUNCTION audit_remove_rows(regclass, date, text[], integer)
+IS 'internal: removes rows of some entity types, no more than so many, and says so in the chain; returns how many';
+
+-- Of a month that was dropped the last entry stays, with the last hash.
+CREATE FUNCTION audit_prune_chain(max_rows integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+DECLARE
+    removed integer;
+BEGIN
+    PERFORM @extschema@.audit_begin_removal();
+    DELETE FROM @extschema@.audit_chain WHERE ctid = ANY (ARRAY(
+        SELECT c.ctid FROM @extschema@.audit_chain e JOIN @extschema@.audit_chain c ON c.period = e.period AND c.position < e.position
+         WHERE e.removed IS NOT NULL AND e.removed = '{(,)}' LIMIT max_rows));
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    PERFORM @extschema@.audit_end_removal();
+    RETURN removed;
+END $$;
+COMMENT ON FUNCTION audit_prune_chain(integer)
+IS 'internal: removes entries of the chain whose partition was dropped, no more than so many; returns how many';
+
+CREATE FUNCTION outbox_step_audit_retention(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    max_rows CONSTANT integer := 10000;
+    removed  integer;
+    old      record;
+    due      record;
+BEGIN
+    removed := @extschema@.audit_prune_chain(max_rows);
+    IF removed > 0 THEN
+        object := 'audit_chain';
+        detail := format('%s entries removed', removed);
+        done := true;
+        again := removed >= max_rows;
+        RETURN NEXT;
+    END IF;
+    FOR old IN SELECT p.partition, p.upper_bound, @extschema@.audit_period(p.lower_bound) AS period
+                 FROM @extschema@.outbox_partitions('@extschema@.audit_log') p
+                WHERE NOT p.is_default AND p.upper_bound <= clock_timestamp() ORDER BY p.upper_bound LOOP
+        SELECT * INTO due FROM @extschema@.audit_due(old.partition, old.upper_bound);
+        CONTINUE WHEN due.types IS NULL AND due.is_all IS NOT TRUE;
+        object := old.partition;
+        done := false;
+        again := false;
+        BEGIN
+            IF NOT @extschema@.audit_is_settled(old.partition) THEN
+                detail := 'stays until all of it is in the chain';
+            ELSIF due.is_all THEN
+                PERFORM @extschema@.audit_drop_partition(old.partition, old.period, old.upper_bound);
+                detail := 'dropped';
+                done := true;
+                again := true; -- its chain goes, too
+            ELSE
+                removed := @extschema@.audit_remove_rows(old.partition, old.period, due.types, max_rows);
+                detail := format('%s rows removed', removed);
+                done := true;
+                again := removed >= max_rows;
+            END IF;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                detail := 'stays, because the audit log is in use';
+                again := true;
+            WHEN object_in_use THEN
+                detail := SQLERRM;
+        END;
+        RETURN NEXT;
+        -- Locks stay until the end of the transaction.
+        EXIT WHEN again;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_step_audit_retention()
+IS 'internal: removes rows of the audit log whose time is over, and drops partitions that have no others';
+
+----------------------------------------------------------------------------------------------------
 -- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
 -- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
 ----------------------------------------------------------------------------------------------------
@@ -3658,7 +4392,9 @@ BEGIN
          WHERE e.extname = 'outbox' AND d.deptype = 'e'
     LOOP
         EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', owned);
-        EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned, '@extschema@.outbox_may_read'::regproc);
+        EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned,
+                       CASE owned WHEN '@extschema@.audit_log'::regclass THEN '@extschema@.audit_may_read'::regproc
+                                  ELSE '@extschema@.outbox_may_read'::regproc END);
         EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
     END LOOP;
     PERFORM set_config('search_path', path, true);
@@ -3681,12 +4417,14 @@ DECLARE
         WHEN 'idempotency' THEN
             '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
               idempotency_hash}'::text[]
+        WHEN 'audit' THEN '{audit_record}'::text[]
+        WHEN 'auditor' THEN '{audit_diff, audit_verify, audit_may_read}'::text[]
         WHEN 'reader' THEN '{outbox_may_read}'::text[]
         WHEN 'monitor' THEN
             '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
               outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report}'::text[]
         WHEN 'admin' THEN
-            '{outbox_stats_reset, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
+            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
@@ -3698,7 +4436,7 @@ BEGIN
     IF names IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('unknown privilege %L', privilege),
-            HINT = 'Privileges are producer, consumer, idempotency, reader, monitor and admin.';
+            HINT = 'Privileges are producer, consumer, idempotency, audit, auditor, reader, monitor and admin.';
     END IF;
     -- Members of the extension only: the schema may hold functions of other people.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
@@ -3720,6 +4458,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                WHEN 'reader' THEN '{outbox_messages, outbox_messages_archive, outbox_scheduled, outbox_retries,
                                     outbox_messages_dlq, idempotency_keys}'::text[]
                WHEN 'admin' THEN '{consumer_offsets, outbox_deliveries}'::text[]
+               WHEN 'auditor' THEN '{audit_log}'::text[]
                WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
                                      outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
@@ -3763,7 +4502,7 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a reader, a monitor or an admin does';
+IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a writer or a reader of the audit log, a reader, a monitor or an admin does';
 
 -- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
 CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
@@ -3839,3 +4578,7 @@ SELECT pg_catalog.pg_extension_config_dump('outbox_messages_dlq', '');
 SELECT pg_catalog.pg_extension_config_dump('outbox_inbox', '');
 SELECT pg_catalog.pg_extension_config_dump('idempotency_keys', '');
 SELECT pg_catalog.pg_extension_config_dump('idempotency_scopes', '');
+SELECT pg_catalog.pg_extension_config_dump('audit_log_id_seq', '');
+SELECT pg_catalog.pg_extension_config_dump('audit_chain', '');
+SELECT pg_catalog.pg_extension_config_dump('audit_progress', '');
+SELECT pg_catalog.pg_extension_config_dump('audit_retention', '');

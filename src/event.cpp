@@ -55,44 +55,12 @@ Datum bounded_text(const EventArguments& arguments, const char* argument, Datum 
     return PointerGetDatum(PG_DETOAST_DATUM_PACKED(value));
 }
 
-Datum required_name(const EventArguments& arguments, const char* argument,
-                    const std::optional<Datum>& value)
-{
-    if (!value)
-        null_not_allowed(arguments, argument);
-    return bounded_text(arguments, argument, *value);
-}
-
-void check_size(const EventArguments& arguments, const char* argument, Datum value)
-{
-    const int64 size = raw_size(value);
-    if (size > settings::max_payload_size)
-        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
-                        errmsg("%s is too large: " INT64_FORMAT " bytes, at most %d are allowed",
-                               arguments.name_of(argument), size, settings::max_payload_size),
-                        errhint("Put large data elsewhere and send a reference to it, or raise "
-                                "outbox.max_payload_size.")));
-}
-
 Datum checked_payload(const EventArguments& arguments)
 {
     if (!arguments.payload)
         null_not_allowed(arguments, "payload");
     check_size(arguments, "payload", *arguments.payload);
     return *arguments.payload;
-}
-
-Datum checked_metadata(const EventArguments& arguments)
-{
-    if (!arguments.metadata)
-        return empty_object();
-    check_size(arguments, "metadata", *arguments.metadata);
-    Jsonb* metadata = DatumGetJsonbP(*arguments.metadata);
-    if (!JB_ROOT_IS_OBJECT(metadata))
-        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                        errmsg("%s must be a JSON object", arguments.name_of("metadata")),
-                        errhint("For example {\"source\": \"checkout\"}.")));
-    return JsonbPGetDatum(metadata);
 }
 
 int16 checked_version(const EventArguments& arguments)
@@ -139,6 +107,39 @@ EventParameters parameters_of(const Event& event)
             {' ', ' ', ' ', ' ', ' ', ' ', ' ', ' ', event.trace_id ? ' ' : 'n', 'n'}};
 }
 
+Datum required_name(const EventArguments& arguments, const char* argument,
+                    const std::optional<Datum>& value)
+{
+    if (!value)
+        null_not_allowed(arguments, argument);
+    return bounded_text(arguments, argument, *value);
+}
+
+void check_size(const EventArguments& arguments, const char* argument, Datum value)
+{
+    const int64 size = raw_size(value);
+    if (size > settings::max_payload_size)
+        ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
+                        errmsg("%s is too large: " INT64_FORMAT " bytes, at most %d are allowed",
+                               arguments.name_of(argument), size, settings::max_payload_size),
+                        errhint("Put large data elsewhere and send a reference to it, or raise "
+                                "outbox.max_payload_size.")));
+}
+
+Datum checked_object(const EventArguments& arguments, const char* argument,
+                     const std::optional<Datum>& value)
+{
+    if (!value)
+        return empty_object();
+    check_size(arguments, argument, *value);
+    Jsonb* object = DatumGetJsonbP(*value);
+    if (!JB_ROOT_IS_OBJECT(object))
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("%s must be a JSON object", arguments.name_of(argument)),
+                        errhint("For example {\"source\": \"checkout\"}.")));
+    return JsonbPGetDatum(object);
+}
+
 int64 effective_tenant(const EventArguments& arguments)
 {
     const auto own = settings::tenant_id();
@@ -159,7 +160,7 @@ Event make_event(const EventArguments& arguments, TimestampTz now)
     event.event_type = required_name(arguments, "event_type", arguments.event_type);
     event.event_version = checked_version(arguments);
     event.payload = checked_payload(arguments);
-    event.metadata = checked_metadata(arguments);
+    event.metadata = checked_object(arguments, "metadata", arguments.metadata);
     event.trace_id = arguments.trace_id ? arguments.trace_id : settings::trace_of_session();
     event.available_at = checked_delay(arguments, now);
     if (arguments.dedup_key)

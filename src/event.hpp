@@ -60,6 +60,17 @@ Event make_event(const EventArguments& arguments, TimestampTz now);
 // The tenant that a call acts for, given its tenant_id argument.
 int64 effective_tenant(const EventArguments& arguments);
 
+// A text that has to be there, and not empty nor longer than names are.
+Datum required_name(const EventArguments& arguments, const char* argument,
+                    const std::optional<Datum>& value);
+
+// Raises an error if it is larger than outbox.max_payload_size.
+void check_size(const EventArguments& arguments, const char* argument, Datum value);
+
+// jsonb that is an object, and an empty one where there is none.
+Datum checked_object(const EventArguments& arguments, const char* argument,
+                     const std::optional<Datum>& value);
+
 // A UUIDv7, greater than every one that this backend has made before.
 pg_uuid_t new_tracking_id(TimestampTz now);
 

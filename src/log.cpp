@@ -17,40 +17,6 @@ namespace outbox {
 
 namespace {
 
-// Says what the partition's bounds say, and those have led the row here.
-constexpr const char* partition_check = "outbox_bounds";
-
-// What else could be demanded of a row is demanded of every event anyway.
-bool has_expected_shape(Relation relation)
-{
-    const TupleDesc descriptor = RelationGetDescr(relation);
-    return pg::has_shape(relation, log_columns, log_column_count) &&
-           !TupleDescAttr(descriptor, col_trace_id)->attnotnull &&
-           !TupleDescAttr(descriptor, col_run_length)->attnotnull;
-}
-
-// May rows go straight into this partition, past the executor? Only if log and partition are as the
-// extension made them. The answer is kept until either changes.
-bool takes_rows_directly(Relation log, Relation partition)
-{
-    static Oid known_partition = InvalidOid;
-    static uint64 known_generation = 0;
-    static bool known_answer = false;
-
-    const Oid oid = RelationGetRelid(partition);
-    if (known_partition == oid && known_generation == pg::catalog_generation())
-        return known_answer;
-
-    pg::watch_relation(oid);
-    const uint64 generation = pg::catalog_generation();
-    known_answer = log->trigdesc == nullptr && log->rd_rules == nullptr &&
-                   !log->rd_rel->relforcerowsecurity && has_expected_shape(partition) &&
-                   pg::is_plain(partition, partition_check);
-    known_partition = oid;
-    known_generation = generation;
-    return known_answer;
-}
-
 // `run_length` is 0 for all but the first of a run.
 void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
           TimestampTz occurred_at, int run_length)
@@ -112,50 +78,6 @@ TypeSet types_of(const Event* events, int count)
     return types;
 }
 
-struct Place {
-    Relation log;
-    Relation partition;
-    TimestampTz occurred_at;
-};
-
-// The log, locked. Another session may have replaced it while this one waited.
-Relation open_log()
-{
-    const Relation log = try_table_open(pg::objects().log, RowExclusiveLock);
-    return log != nullptr ? log : table_open(pg::objects().log, RowExclusiveLock);
-}
-
-// Opens log and partition, both locked; makes partitions if there is none for now.
-Place open_place()
-{
-    bool made = false;
-    for (;;) {
-        const Relation log = open_log();
-        const TimestampTz now = GetCurrentTimestamp();
-        const Oid oid = partition_for(log, now);
-        if (OidIsValid(oid)) {
-            // While this one waited for its lock, a partition may have come that takes over from
-            // the default one: rows against its bounds would be lost to searches and to pg_dump.
-            const Relation partition = table_open(oid, RowExclusiveLock);
-            if (partition_for(log, now) == oid)
-                return {log, partition, now};
-            table_close(partition, RowExclusiveLock);
-            table_close(log, RowExclusiveLock);
-            continue;
-        }
-
-        // Whoever makes partitions needs a stronger lock. Two that hold this one and want that one
-        // would be a deadlock.
-        table_close(log, RowExclusiveLock);
-        if (made)
-            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                            errmsg("the log has no partition for the present time"),
-                            errhint("See SELECT * FROM outbox_status().")));
-        set_up_partitions();
-        made = true;
-    }
-}
-
 // Those of a type often come together.
 void count_by_type(const Event* events, int count)
 {
@@ -171,16 +93,16 @@ void count_by_type(const Event* events, int count)
 
 void append_to_log(const Event* events, int count)
 {
-    const Place place = open_place();
-    if (takes_rows_directly(place.log, place.partition))
-        append_directly(place.partition, events, count, place.occurred_at);
+    static constinit DirectWay way{pg::Watcher::log, log_columns};
+    const Place place = open_place(&pg::Objects::log);
+    if (way.is_open(place))
+        append_directly(place.partition, events, count, place.now);
     else
         pg::as_owner([&] {
             for (int i = 0; i < count; ++i)
                 append_by_statement(events[i]);
         });
-    table_close(place.partition, NoLock);
-    table_close(place.log, NoLock);
+    close_place(place);
     pg::bring_at_commit(types_of(events, count));
     if (stats::is_on())
         count_by_type(events, count);

@@ -41,8 +41,8 @@ inline constexpr pg::ColumnShape log_columns[log_column_count] = {
     {"event_type", TEXTOID},
     {"payload", JSONBOID},
     {"metadata", JSONBOID},
-    {"trace_id", TEXTOID},
-    {"run_length", INT2OID},
+    {"trace_id", TEXTOID, true},
+    {"run_length", INT2OID, true},
 };
 
 // Appends the events, in their order, in the caller's transaction.

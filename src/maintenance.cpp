@@ -89,7 +89,8 @@ void pause(long milliseconds)
 void log_line(const char* step, const Lines::Line& line, const std::string& hint = {})
 {
     // What is nobody's news.
-    const bool is_routine = std::strcmp(step, "prune") == 0 || std::strcmp(step, "catch_up") == 0;
+    const bool is_routine = std::strcmp(step, "prune") == 0 || std::strcmp(step, "catch_up") == 0 ||
+                            std::strcmp(step, "audit_chain") == 0;
     const int level = is_routine ? DEBUG1 : LOG;
     pg::log_line(
         level, std::string("maintenance, ") + step + ": " + line.object + ": " + line.detail, hint);

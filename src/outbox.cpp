@@ -1,6 +1,7 @@
 #include "pg/prelude.hpp"
 
 #include "attempts.hpp"
+#include "audit_guard.hpp"
 #include "board.hpp"
 #include "launcher.hpp"
 #include "pg/catalog.hpp"
@@ -29,6 +30,7 @@ void _PG_init()
     outbox::pg::set_up_wake();
     outbox::watch_attempts();
     outbox::watch_upcasters();
+    outbox::watch_removal();
     if (!outbox::pg::preloaded)
         return;
     outbox::pg::set_up_posts();

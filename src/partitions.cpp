@@ -10,12 +10,69 @@ namespace outbox {
 
 namespace {
 
-int partition_count()
+// Says what the partition's bounds say, and those have led the row here.
+constexpr const char* partition_check = "outbox_bounds";
+
+int partition_count(Oid oid)
 {
-    const Relation log = table_open(pg::objects().log, AccessShareLock);
-    const int count = RelationGetPartitionDesc(log, true)->nparts;
-    table_close(log, AccessShareLock);
+    const Relation table = table_open(oid, AccessShareLock);
+    const int count = RelationGetPartitionDesc(table, true)->nparts;
+    table_close(table, AccessShareLock);
     return count;
+}
+
+// Locked. Another session may have replaced it while this one waited.
+Relation open_table(PartitionedTable table)
+{
+    const Relation relation = try_table_open(pg::objects().*table, RowExclusiveLock);
+    return relation != nullptr ? relation : table_open(pg::objects().*table, RowExclusiveLock);
+}
+
+// The partition that takes rows of this time; InvalidOid when there is none.
+Oid partition_for(Relation table, TimestampTz time)
+{
+    const PartitionDesc partitions = RelationGetPartitionDesc(table, true);
+    if (partitions->nparts == 0)
+        return InvalidOid;
+
+    // Mirrors get_partition_for_tuple() for a range over one column.
+    const PartitionKey key = RelationGetPartitionKey(table);
+    const PartitionBoundInfo bounds = partitions->boundinfo;
+    Datum value = TimestampTzGetDatum(time);
+    bool equal;
+    const int below = partition_range_datum_bsearch(key->partsupfunc, key->partcollation, bounds, 1,
+                                                    &value, &equal);
+    int index = bounds->indexes[below + 1];
+    if (index < 0)
+        index = bounds->default_index;
+    return index < 0 ? InvalidOid : partitions->oids[index];
+}
+
+// Gives the table its first partitions, or those that are missing. Safe to call by several at once.
+void set_up_partitions(PartitionedTable table)
+{
+    // The lock comes before the look: of several who find no partition one makes them, and the
+    // others see it. The relation cache knows the truth whatever the caller's snapshot is.
+    const Oid oid = pg::objects().*table;
+    const bool first_time = partition_count(oid) == 0;
+    if (first_time) {
+        LockRelationOid(oid, AccessExclusiveLock);
+        if (partition_count(oid) > 0) {
+            UnlockRelationOid(oid, AccessExclusiveLock);
+            return;
+        }
+    }
+
+    pg::as_owner([&] {
+        static constinit pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2, $3)",
+                                            {TEXTOID, BOOLOID, REGCLASSOID}};
+        const char* interval = table == &pg::Objects::log
+                                   ? GetConfigOption("outbox.partition_interval", false, false)
+                                   : "monthly";
+        const Datum values[] = {CStringGetTextDatum(interval), BoolGetDatum(first_time),
+                                ObjectIdGetDatum(oid)};
+        make.execute(values);
+    });
 }
 
 bool drops_outbox(const Node* command)
@@ -40,13 +97,13 @@ void forget_partitions()
     if (partman == nullptr || !objects)
         return;
     pg::as_owner([&] {
-        Oid types[] = {TEXTOID};
-        Datum values[] = {
-            CStringGetTextDatum(psprintf("%s.outbox_messages", objects->schema_name))};
-        const int result =
-            SPI_execute_with_args(psprintf("DELETE FROM %s.part_config WHERE parent_table = $1",
-                                           quote_identifier(partman)),
-                                  1, types, values, nullptr, false, 0);
+        Oid types[] = {TEXTOID, TEXTOID};
+        Datum values[] = {CStringGetTextDatum(psprintf("%s.outbox_messages", objects->schema_name)),
+                          CStringGetTextDatum(psprintf("%s.audit_log", objects->schema_name))};
+        const int result = SPI_execute_with_args(
+            psprintf("DELETE FROM %s.part_config WHERE parent_table IN ($1, $2)",
+                     quote_identifier(partman)),
+            2, types, values, nullptr, false, 0);
         if (result != SPI_OK_DELETE)
             elog(ERROR, "SPI_execute_with_args failed: %s", SPI_result_code_string(result));
     });
@@ -54,47 +111,58 @@ void forget_partitions()
 
 } // namespace
 
-Oid partition_for(Relation log, TimestampTz time)
+Place open_place(PartitionedTable table)
 {
-    const PartitionDesc partitions = RelationGetPartitionDesc(log, true);
-    if (partitions->nparts == 0)
-        return InvalidOid;
+    bool made = false;
+    for (;;) {
+        const Relation relation = open_table(table);
+        const TimestampTz now = GetCurrentTimestamp();
+        const Oid oid = partition_for(relation, now);
+        if (OidIsValid(oid)) {
+            // While this one waited for its lock, a partition may have come that takes over from
+            // the default one: rows against its bounds would be lost to searches and to pg_dump.
+            const Relation partition = table_open(oid, RowExclusiveLock);
+            if (partition_for(relation, now) == oid)
+                return {relation, partition, now};
+            table_close(partition, RowExclusiveLock);
+            table_close(relation, RowExclusiveLock);
+            continue;
+        }
 
-    // Mirrors get_partition_for_tuple() for a range over one column.
-    const PartitionKey key = RelationGetPartitionKey(log);
-    const PartitionBoundInfo bounds = partitions->boundinfo;
-    Datum value = TimestampTzGetDatum(time);
-    bool equal;
-    const int below = partition_range_datum_bsearch(key->partsupfunc, key->partcollation, bounds, 1,
-                                                    &value, &equal);
-    int index = bounds->indexes[below + 1];
-    if (index < 0)
-        index = bounds->default_index;
-    return index < 0 ? InvalidOid : partitions->oids[index];
+        // Whoever makes partitions needs a stronger lock. Two that hold this one and want that one
+        // would be a deadlock.
+        table_close(relation, RowExclusiveLock);
+        if (made)
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("%s has no partition for the present time",
+                                   table == &pg::Objects::log ? "the log" : "the audit log"),
+                            errhint("See SELECT * FROM outbox_status().")));
+        set_up_partitions(table);
+        made = true;
+    }
 }
 
-void set_up_partitions()
+void close_place(const Place& place)
 {
-    // The lock comes before the look: of several who find no partition one makes them, and the
-    // others see it. The relation cache knows the truth whatever the caller's snapshot is.
-    const Oid log = pg::objects().log;
-    const bool first_time = partition_count() == 0;
-    if (first_time) {
-        LockRelationOid(log, AccessExclusiveLock);
-        if (partition_count() > 0) {
-            UnlockRelationOid(log, AccessExclusiveLock);
-            return;
-        }
-    }
+    table_close(place.partition, NoLock);
+    table_close(place.table, NoLock);
+}
 
-    pg::as_owner([&] {
-        static constinit pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2)",
-                                            {TEXTOID, BOOLOID}};
-        const Datum values[] = {
-            CStringGetTextDatum(GetConfigOption("outbox.partition_interval", false, false)),
-            BoolGetDatum(first_time)};
-        make.execute(values);
-    });
+bool DirectWay::is_open(const Place& place)
+{
+    const Oid oid = RelationGetRelid(place.partition);
+    if (known_partition_ == oid && known_generation_ == pg::catalog_generation())
+        return known_answer_;
+
+    pg::watch_relation(watcher_, oid);
+    const uint64 generation = pg::catalog_generation();
+    known_answer_ = !pg::fires_on_insert(place.table) && place.table->rd_rules == nullptr &&
+                    !place.table->rd_rel->relforcerowsecurity &&
+                    pg::has_shape(place.partition, columns_, count_) &&
+                    pg::takes_rows_plainly(place.partition, partition_check);
+    known_partition_ = oid;
+    known_generation_ = generation;
+    return known_answer_;
 }
 
 } // namespace outbox
@@ -103,8 +171,8 @@ OUTBOX_SQL_FUNCTION(outbox_setup)
 {
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_setup()");
-        outbox::set_up_partitions();
-        PG_RETURN_INT32(outbox::partition_count());
+        outbox::set_up_partitions(&outbox::pg::Objects::log);
+        PG_RETURN_INT32(outbox::partition_count(outbox::pg::objects().log));
     });
 }
 

@@ -1,15 +1,46 @@
-// The log's partitions, made by pg_partman.
+// The partitions of the log and of the audit log, made by pg_partman, and the way of rows into
+// them.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/catalog.hpp"
+#include "pg/table.hpp"
 
 namespace outbox {
 
-// The partition that takes rows of this time; InvalidOid when there is none. The caller holds a
-// lock on the log.
-Oid partition_for(Relation log, TimestampTz time);
+// Which of them: &pg::Objects::log or &pg::Objects::audit_log.
+using PartitionedTable = Oid pg::Objects::*;
 
-// Gives the log its first partitions, or those that are missing. Safe to call by several at once.
-void set_up_partitions();
+// Where rows go now: both are open and locked.
+struct Place {
+    Relation table;
+    Relation partition;
+    TimestampTz now;
+};
+
+// Makes partitions if there is none for now.
+Place open_place(PartitionedTable table);
+
+// The locks stay.
+void close_place(const Place& place);
+
+// May rows go straight into a partition, past the executor? Only if the table and it are as the
+// extension made them. The answer is kept until either changes.
+class DirectWay {
+public:
+    template <int count>
+    constexpr DirectWay(pg::Watcher watcher, const pg::ColumnShape (&columns)[count])
+        : watcher_(watcher), columns_(columns), count_(count)
+    {}
+
+    bool is_open(const Place& place);
+
+private:
+    pg::Watcher watcher_;
+    const pg::ColumnShape* columns_;
+    int count_;
+    Oid known_partition_ = InvalidOid;
+    uint64 known_generation_ = 0;
+    bool known_answer_ = false;
+};
 
 } // namespace outbox

@@ -7,7 +7,7 @@ namespace {
 Objects cached;
 bool valid = false;
 uint64 generation = 0;
-Oid watched_relation = InvalidOid;
+Oid watched_relations[] = {InvalidOid, InvalidOid}; // by Watcher
 
 void forget()
 {
@@ -23,7 +23,8 @@ void relation_changed(Datum, Oid relation)
         relation == cached.dedup_keys || relation == cached.consumers ||
         relation == cached.batches || relation == cached.leases || relation == cached.retries ||
         relation == cached.idempotency_keys || relation == cached.upcasters ||
-        relation == watched_relation)
+        relation == cached.audit_log || relation == cached.audit_sequence ||
+        relation == watched_relations[0] || relation == watched_relations[1])
         forget();
 }
 
@@ -86,11 +87,14 @@ std::optional<Objects> find_objects()
     found.retries = get_relname_relid("outbox_retries", found.schema);
     found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
     found.upcasters = get_relname_relid("outbox_upcasters", found.schema);
+    found.audit_log = get_relname_relid("audit_log", found.schema);
+    found.audit_sequence = get_relname_relid("audit_log_id_seq", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
         !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
         !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||
         !OidIsValid(found.batches) || !OidIsValid(found.leases) || !OidIsValid(found.retries) ||
-        !OidIsValid(found.idempotency_keys) || !OidIsValid(found.upcasters))
+        !OidIsValid(found.idempotency_keys) || !OidIsValid(found.upcasters) ||
+        !OidIsValid(found.audit_log) || !OidIsValid(found.audit_sequence))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);
@@ -116,9 +120,9 @@ uint64 catalog_generation()
     return generation;
 }
 
-void watch_relation(Oid relation)
+void watch_relation(Watcher watcher, Oid relation)
 {
-    watched_relation = relation;
+    watched_relations[static_cast<int>(watcher)] = relation;
 }
 
 const char* schema_of(const char* extension)

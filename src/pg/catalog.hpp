@@ -21,6 +21,8 @@ struct Objects {
     Oid retries;
     Oid idempotency_keys;
     Oid upcasters;
+    Oid audit_log;
+    Oid audit_sequence;
     char schema_name[NAMEDATALEN];
 };
 
@@ -34,8 +36,9 @@ Objects objects();
 // catalog and kept beyond a statement is good for as long as this number stays.
 uint64 catalog_generation();
 
-// Also count changes of this relation, in place of the one watched before.
-void watch_relation(Oid relation);
+// Also count changes of this relation, in place of the one that was watched before for the same.
+enum class Watcher { log, audit_log };
+void watch_relation(Watcher watcher, Oid relation);
 
 // The schema that an extension lives in, in memory of the current context; nullptr when it is not
 // installed.

@@ -40,6 +40,7 @@ int cold_retention;
 int delivery_retention;
 int inbox_retention;
 int stats_retention;
+int audit_retention;
 char* cold_storage_dir;
 char* archive_command;
 
@@ -202,6 +203,9 @@ void define_for_maintenance()
            "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
     define("outbox.stats_retention", "How long outbox_report() can look back.",
            "0: nothing is remembered.", &stats_retention, 7 * day, 0);
+    define("outbox.audit_retention", "How old rows of the audit log are when they are removed.",
+           "For entity types of which audit_set_retention() says nothing. -1 keeps them for ever.",
+           &audit_retention, 2 * 365 * day, -1);
     DefineCustomStringVariable("outbox.cold_storage_dir",
                                "Where partitions are exported to before they are dropped.",
                                "Empty: nowhere.", &cold_storage_dir, "", PGC_SIGHUP,

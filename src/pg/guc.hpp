@@ -50,6 +50,7 @@ extern int cold_retention;
 extern int delivery_retention;
 extern int inbox_retention;
 extern int stats_retention;
+extern int audit_retention;
 extern char* cold_storage_dir;
 extern char* archive_command;
 

@@ -23,6 +23,7 @@ auto with_latest_snapshot(Look&& look)
 struct ColumnShape {
     const char* name;
     Oid type;
+    bool may_be_null = false; // then it has to be without NOT NULL
 };
 
 // Where the table has the column, which the install script has made its `expected`th from 0. Raises

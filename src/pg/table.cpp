@@ -85,14 +85,28 @@ void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key
 
 } // namespace
 
+bool fires_on_insert(Relation relation)
+{
+    const TriggerDesc* triggers = relation->trigdesc;
+    return triggers != nullptr &&
+           (triggers->trig_insert_before_row || triggers->trig_insert_after_row ||
+            triggers->trig_insert_instead_row || triggers->trig_insert_before_statement ||
+            triggers->trig_insert_after_statement || triggers->trig_insert_new_table);
+}
+
 bool is_plain(Relation relation, const char* check)
+{
+    return relation->trigdesc == nullptr && takes_rows_plainly(relation, check);
+}
+
+bool takes_rows_plainly(Relation relation, const char* check)
 {
     const TupleConstr* constraints = relation->rd_att->constr;
     bool computed = constraints != nullptr && constraints->has_generated_stored;
     for (int i = 0; constraints != nullptr && i < constraints->num_check; ++i)
         computed =
             computed || check == nullptr || std::strcmp(constraints->check[i].ccname, check) != 0;
-    return relation->rd_rel->relkind == RELKIND_RELATION && relation->trigdesc == nullptr &&
+    return relation->rd_rel->relkind == RELKIND_RELATION && !fires_on_insert(relation) &&
            relation->rd_rules == nullptr && !relation->rd_rel->relforcerowsecurity && !computed &&
            has_plain_indexes(relation);
 }
@@ -105,6 +119,7 @@ bool has_shape(Relation relation, const ColumnShape* columns, int count)
     for (int i = 0; i < count; ++i) {
         const Form_pg_attribute attribute = TupleDescAttr(descriptor, i);
         if (attribute->attisdropped || attribute->atttypid != columns[i].type ||
+            (columns[i].may_be_null && attribute->attnotnull) ||
             std::strcmp(NameStr(attribute->attname), columns[i].name) != 0)
             return false;
     }

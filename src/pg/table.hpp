@@ -22,6 +22,10 @@ struct TableWriter {
 // provided that the caller sees to that CHECK.
 bool is_plain(Relation relation, const char* check = nullptr);
 
+// The same, but there may be triggers for what is no INSERT.
+bool takes_rows_plainly(Relation relation, const char* check);
+bool fires_on_insert(Relation relation);
+
 // Are these, in this order, the relation's columns?
 bool has_shape(Relation relation, const ColumnShape* columns, int count);
 

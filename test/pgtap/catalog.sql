@@ -23,7 +23,7 @@ SELECT is_empty($$
 SELECT is_empty($$
     SELECT c.relname, a.attname FROM members m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid
       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-     WHERE c.relkind IN ('r', 'p', 'v') AND c.relname <> 'outbox_messages_template'
+     WHERE c.relkind IN ('r', 'p', 'v') AND c.relname NOT IN ('outbox_messages_template', 'audit_log_template')
        AND col_description(c.oid, a.attnum) IS NULL$$,
     'and so has every column');
 SELECT is_empty($$
@@ -48,12 +48,12 @@ SELECT is_empty($$
     SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE relispartition$$,
     'no partition belongs to the extension: pg_dump would leave it out');
 SELECT is_empty($$
-    SELECT f FROM unnest('{producer,consumer,idempotency,reader,monitor,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
+    SELECT f FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
      GROUP BY f HAVING count(*) > 1$$,
     'privileges do not overlap');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
-     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,reader,monitor,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
+     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
                         WHERE f = p.oid)
        AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'
        AND proname NOT IN ('outbox_next_id', 'outbox_new_tracking_id')$$,
