@@ -2,6 +2,7 @@
 
 import sys
 
+import audit
 import consume
 import counting
 import enqueue
@@ -13,7 +14,7 @@ import upcasting
 from report import Report
 
 MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
-            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES, **upcasting.MEASURES}
+            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES, **upcasting.MEASURES, **audit.MEASURES}
 
 
 def main() -> None:
