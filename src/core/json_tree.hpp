@@ -1,0 +1,67 @@
+// A JSON value as plain memory that somebody else owns: nothing here has a destructor.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+
+namespace outbox::json {
+
+struct Member;
+
+struct Value {
+    enum class Kind : std::uint8_t { null, boolean, integer, number, string, array, object };
+
+    Kind kind = Kind::null;
+    union {
+        std::int64_t integer = 0; // a number without a fraction that fits
+        bool boolean;
+        double number;
+        const char* text;
+        const Value* elements;
+        const Member* members; // in the order of is_before()
+    };
+    std::size_t count = 0; // bytes, elements or members
+
+    std::string_view string() const { return {text, count}; }
+    inline std::span<const Value> array() const;
+    inline std::span<const Member> object() const;
+    inline const Member* find(std::string_view name) const;
+};
+
+struct Member {
+    std::string_view name;
+    Value value;
+};
+
+// As jsonb sorts its keys: short ones first.
+inline bool is_before(std::string_view a, std::string_view b)
+{
+    return a.size() != b.size() ? a.size() < b.size()
+                                : std::memcmp(a.data(), b.data(), a.size()) < 0;
+}
+
+inline std::span<const Value> Value::array() const
+{
+    return {elements, count};
+}
+
+inline std::span<const Member> Value::object() const
+{
+    return {members, count};
+}
+
+// nullptr if there is none.
+inline const Member* Value::find(std::string_view name) const
+{
+    const Member* const end = members + count;
+    const Member* const at =
+        std::lower_bound(members, end, name, [](const Member& member, std::string_view wanted) {
+            return is_before(member.name, wanted);
+        });
+    return at != end && at->name == name ? at : nullptr;
+}
+
+} // namespace outbox::json
