@@ -4374,6 +4374,374 @@ COMMENT ON FUNCTION outbox_step_audit_retention()
 IS 'internal: removes rows of the audit log whose time is over, and drops partitions that have no others';
 
 ----------------------------------------------------------------------------------------------------
+-- The catalog of events: what they are called, whose they are, and what they look like. Enqueue asks it, as
+-- outbox.catalog_mode says.
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE outbox_event_types (
+    event_type    text        NOT NULL,
+    event_version integer     NOT NULL,
+    owner_module  text        NOT NULL,
+    json_schema   jsonb,
+    description   text,
+    consumers     text[]      NOT NULL,
+    replay_safe   boolean     NOT NULL,
+    pii_fields    text[]      NOT NULL,
+    registered_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (event_type, event_version)
+);
+COMMENT ON TABLE outbox_event_types IS 'the catalog of events';
+COMMENT ON COLUMN outbox_event_types.event_type IS 'its name: <Aggregate><PastTenseVerb>';
+COMMENT ON COLUMN outbox_event_types.event_version IS 'each version has a schema of its own';
+COMMENT ON COLUMN outbox_event_types.owner_module IS 'the one module that emits the event, in all versions';
+COMMENT ON COLUMN outbox_event_types.json_schema IS 'what its payload looks like; NULL: anything';
+COMMENT ON COLUMN outbox_event_types.description IS 'what it means, for people';
+COMMENT ON COLUMN outbox_event_types.consumers IS 'who is known to listen, for people';
+COMMENT ON COLUMN outbox_event_types.replay_safe IS 'whether consumers may get it again, for people';
+COMMENT ON COLUMN outbox_event_types.pii_fields
+IS 'JSON pointers to what must not be in a payload; * stands for all members or elements';
+COMMENT ON COLUMN outbox_event_types.registered_at IS 'when it was registered';
+COMMENT ON COLUMN outbox_event_types.changed_at IS 'when what is said about it changed';
+
+-- A trigger, so that also what is done by hand or by a restore reaches all sessions.
+CREATE FUNCTION outbox_event_types_changed() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_event_types_changed';
+COMMENT ON FUNCTION outbox_event_types_changed()
+IS 'internal: has all sessions forget what they know of the catalog';
+
+CREATE TRIGGER outbox_event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_event_types
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_event_types_changed();
+
+CREATE FUNCTION outbox_check_schema(json_schema jsonb) RETURNS void
+LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_schema';
+COMMENT ON FUNCTION outbox_check_schema(jsonb)
+IS 'internal: raises an error if a JSON Schema cannot be used';
+
+CREATE FUNCTION outbox_breaking_change(before jsonb, after jsonb) RETURNS text
+LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_breaking_change';
+COMMENT ON FUNCTION outbox_breaking_change(jsonb, jsonb)
+IS 'internal: why one schema cannot follow another under the same version; NULL if it can';
+
+CREATE FUNCTION outbox_doubt_about_name(event_type text) RETURNS text
+LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_doubt_about_name';
+COMMENT ON FUNCTION outbox_doubt_about_name(text)
+IS 'internal: why a name is probably not <Aggregate><PastTenseVerb>; NULL if it is';
+
+CREATE FUNCTION outbox_is_pointer(pointer text) RETURNS boolean
+LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_is_pointer';
+COMMENT ON FUNCTION outbox_is_pointer(text)
+IS 'internal: is this a JSON pointer to a part of something?';
+
+CREATE FUNCTION outbox_check_event_name(event_type text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    -- First: it loads the library, and until then anybody can set anything.
+    doubt CONSTANT text := @extschema@.outbox_doubt_about_name(event_type);
+    rule  CONSTANT text := current_setting('outbox.event_name_pattern');
+BEGIN
+    IF rule <> '' THEN
+        IF event_type !~ rule THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('event_type "%s" does not match outbox.event_name_pattern', event_type),
+                HINT = format('The pattern is %s', rule);
+        END IF;
+        RETURN;
+    END IF;
+    IF doubt IS NOT NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('event_type "%s" does not look like the name of an event: %s', event_type, doubt),
+            HINT = 'An event says what has happened, and to what: OrderConfirmed.';
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_check_event_name(text)
+IS 'internal: refuses or doubts the name of an event';
+
+CREATE FUNCTION outbox_check_event_type(new outbox_event_types) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    pointer text;
+    wrong   text := CASE
+        WHEN new.event_type IS NULL THEN 'event_type must not be NULL'
+        WHEN new.event_version IS NULL THEN 'event_version must not be NULL'
+        WHEN new.owner_module IS NULL THEN 'owner_module must not be NULL'
+        WHEN array_position(new.consumers, NULL) > 0 THEN 'consumers must not contain NULLs'
+        WHEN array_position(new.pii_fields, NULL) > 0 THEN 'pii_fields must not contain NULLs'
+        END;
+BEGIN
+    IF wrong IS NOT NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = wrong;
+    END IF;
+    wrong := CASE
+        WHEN new.event_type = '' THEN 'event_type must not be empty'
+        WHEN octet_length(new.event_type) > 255 THEN 'event_type must not be longer than 255 bytes'
+        WHEN new.event_type ~ '[[:cntrl:]]' THEN 'event_type must not contain control characters'
+        WHEN new.event_version NOT BETWEEN 1 AND 32767 THEN 'event_version must be between 1 and 32767'
+        WHEN new.owner_module = '' THEN 'owner_module must not be empty'
+        WHEN octet_length(new.owner_module) > 255 THEN 'owner_module must not be longer than 255 bytes'
+        WHEN cardinality(new.pii_fields) > 100 THEN 'pii_fields must not have more than 100 elements'
+        END;
+    IF wrong IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = wrong;
+    END IF;
+    FOREACH pointer IN ARRAY new.pii_fields LOOP
+        IF NOT @extschema@.outbox_is_pointer(pointer) THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('pii_fields must be JSON pointers, and "%s" is none', left(pointer, 63)),
+                HINT = 'For example /customer/email, or /travellers/*/passport.';
+        END IF;
+    END LOOP;
+    PERFORM @extschema@.outbox_check_schema(new.json_schema);
+END $$;
+COMMENT ON FUNCTION outbox_check_event_type(outbox_event_types)
+IS 'internal: raises an error if the catalog cannot have an event like this';
+
+CREATE FUNCTION outbox_register_event(
+    event_type text, event_version integer, owner_module text, json_schema jsonb DEFAULT NULL,
+    description text DEFAULT NULL, consumers text[] DEFAULT '{}', replay_safe boolean DEFAULT true,
+    pii_fields text[] DEFAULT '{}')
+RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_variable
+DECLARE
+    before @extschema@.outbox_event_types;
+    after  @extschema@.outbox_event_types;
+    owner  text;
+    breaks text;
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_register_event()');
+    after.event_type := event_type;
+    after.event_version := event_version;
+    after.owner_module := owner_module;
+    after.json_schema := json_schema;
+    after.description := description;
+    after.consumers := coalesce(consumers, '{}');
+    after.replay_safe := coalesce(replay_safe, true);
+    after.pii_fields := coalesce(pii_fields, '{}');
+    PERFORM @extschema@.outbox_check_event_type(after);
+
+    -- One at a time: whose an event is depends on all versions.
+    LOCK TABLE @extschema@.outbox_event_types IN SHARE ROW EXCLUSIVE MODE;
+    SELECT t.owner_module INTO owner FROM @extschema@.outbox_event_types t
+     WHERE t.event_type = event_type LIMIT 1;
+    IF owner <> owner_module THEN
+        RAISE object_in_use USING
+            MESSAGE = format('event_type "%s" belongs to "%s"', event_type, owner),
+            HINT = 'One module emits an event. outbox_set_event_owner() hands it over, in all versions.';
+    END IF;
+
+    SELECT * INTO before FROM @extschema@.outbox_event_types t
+     WHERE t.event_type = event_type AND t.event_version = event_version;
+    IF NOT FOUND THEN
+        PERFORM @extschema@.outbox_check_event_name(event_type);
+        INSERT INTO @extschema@.outbox_event_types
+        VALUES (event_type, event_version, owner_module, json_schema, description, after.consumers,
+                after.replay_safe, after.pii_fields);
+        RETURN 'registered';
+    END IF;
+
+    after.registered_at := before.registered_at;
+    after.changed_at := before.changed_at;
+    IF after IS NOT DISTINCT FROM before THEN
+        RETURN 'unchanged';
+    END IF;
+    IF (before.json_schema IS NULL) <> (json_schema IS NULL) THEN
+        breaks := CASE WHEN json_schema IS NULL THEN 'there is no schema any more' ELSE 'there was no schema' END;
+    ELSE
+        breaks := @extschema@.outbox_breaking_change(before.json_schema, json_schema);
+    END IF;
+    IF breaks IS NOT NULL THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('json_schema would break "%s" version %s: %s', event_type, event_version, breaks),
+            HINT = format('Register it as version %s.',
+                (SELECT max(t.event_version) + 1 FROM @extschema@.outbox_event_types t
+                  WHERE t.event_type = event_type));
+    END IF;
+    UPDATE @extschema@.outbox_event_types t
+       SET json_schema = after.json_schema, description = after.description, consumers = after.consumers,
+           replay_safe = after.replay_safe, pii_fields = after.pii_fields, changed_at = clock_timestamp()
+     WHERE t.event_type = event_type AND t.event_version = event_version;
+    RETURN 'changed';
+END $$;
+COMMENT ON FUNCTION outbox_register_event(text, integer, text, jsonb, text, text[], boolean, text[])
+IS 'puts an event into the catalog, or changes what it says; a change that would break somebody is refused';
+
+CREATE FUNCTION outbox_unregister_event(event_type text, event_version integer) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_unregister_event()');
+    IF event_type IS NULL OR event_version IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'event_version' END || ' must not be NULL';
+    END IF;
+    DELETE FROM @extschema@.outbox_event_types t
+     WHERE t.event_type = outbox_unregister_event.event_type
+       AND t.event_version = outbox_unregister_event.event_version;
+    RETURN FOUND;
+END $$;
+COMMENT ON FUNCTION outbox_unregister_event(text, integer)
+IS 'takes a version of an event out of the catalog; false if it was not there';
+
+CREATE FUNCTION outbox_set_event_owner(event_type text, owner_module text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    versions integer;
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_set_event_owner()');
+    IF event_type IS NULL OR owner_module IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'owner_module' END || ' must not be NULL';
+    ELSIF owner_module = '' OR octet_length(owner_module) > 255 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'owner_module must have between 1 and 255 bytes';
+    END IF;
+    LOCK TABLE @extschema@.outbox_event_types IN SHARE ROW EXCLUSIVE MODE;
+    UPDATE @extschema@.outbox_event_types t
+       SET owner_module = outbox_set_event_owner.owner_module, changed_at = clock_timestamp()
+     WHERE t.event_type = outbox_set_event_owner.event_type;
+    GET DIAGNOSTICS versions = ROW_COUNT;
+    IF versions = 0 THEN
+        RAISE undefined_object USING
+            MESSAGE = format('event_type "%s" is not registered', left(event_type, 255)),
+            HINT = 'Register it with outbox_register_event().';
+    END IF;
+    RETURN versions;
+END $$;
+COMMENT ON FUNCTION outbox_set_event_owner(text, text)
+IS 'hands an event, in all versions, over to another module';
+
+-- Characters that mean something in Markdown are written as entities, which no renderer takes for markup.
+CREATE FUNCTION outbox_markdown_text(value text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT coalesce(string_agg(CASE
+               WHEN c IN (E'\n', E'\r', E'\t') THEN ' '
+               WHEN c ~ '[][\\`*_{}()#+.!|<>&~:@$^=-]' THEN '&#' || ascii(c) || ';'
+               ELSE c END, '' ORDER BY n), '')
+      FROM string_to_table(value, NULL) WITH ORDINALITY AS r(c, n)
+$$;
+COMMENT ON FUNCTION outbox_markdown_text(text)
+IS 'internal: a text that means in Markdown nothing but itself';
+
+-- A fence longer than any run of backticks inside: nothing in the schema ends it.
+CREATE FUNCTION outbox_markdown_code(value text) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format(E'%1$sjson\n%2$s\n%1$s', repeat('`', 1 + greatest(2, max(length(r[1])))), value)
+      FROM (SELECT ARRAY['``']::text[] AS r UNION ALL SELECT regexp_matches(value, '`+', 'g')) runs
+$$;
+COMMENT ON FUNCTION outbox_markdown_code(text)
+IS 'internal: a block of code in Markdown';
+
+CREATE FUNCTION outbox_catalog_markdown() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH event AS (
+        SELECT t.event_type, t.event_version, t.owner_module, t.json_schema,
+               @extschema@.outbox_markdown_text(t.event_type) AS title,
+               @extschema@.outbox_markdown_text(t.owner_module) AS module,
+               @extschema@.outbox_markdown_text(t.description) AS description,
+               (SELECT string_agg(@extschema@.outbox_markdown_text(c), ', ' ORDER BY c COLLATE "C")
+                  FROM unnest(t.consumers) c) AS consumers,
+               (SELECT string_agg(@extschema@.outbox_markdown_text(f), ', ' ORDER BY f COLLATE "C")
+                  FROM unnest(t.pii_fields) f) AS pii_fields,
+               CASE WHEN t.replay_safe THEN 'yes' ELSE 'no' END AS replay_safe
+          FROM @extschema@.outbox_event_types t
+    ), line AS (
+        SELECT string_agg(format('| %s | %s | %s | %s | %s |', title, event_version, module,
+                                 coalesce(consumers, '–'), replay_safe), E'\n'
+                          ORDER BY event_type COLLATE "C", event_version) AS lines,
+               string_agg(concat_ws(E'\n\n',
+                              format('## %s, version %s', title, event_version),
+                              nullif(description, ''),
+                              concat_ws(E'\n', '- Owner: ' || module,
+                                        '- Consumers: ' || coalesce(consumers, 'none known'),
+                                        '- Safe to replay: ' || replay_safe,
+                                        '- Personal data, never published: ' || pii_fields),
+                              CASE WHEN json_schema IS NULL THEN 'Its payload has no schema.'
+                                   ELSE @extschema@.outbox_markdown_code(jsonb_pretty(json_schema)) END), E'\n\n'
+                          ORDER BY event_type COLLATE "C", event_version) AS sections
+          FROM event
+    )
+    SELECT E'# Events\n\n' || coalesce(
+        E'| Event | Version | Owner | Consumers | Safe to replay |\n|---|---|---|---|---|\n' || lines || E'\n\n' ||
+        sections, 'None are registered.') || E'\n'
+      FROM line
+$$;
+COMMENT ON FUNCTION outbox_catalog_markdown()
+IS 'internal: the catalog of events as Markdown';
+
+-- One channel, message and operation for each version of an event. What names one of them may only consist of
+-- [A-Za-z0-9_-], so other characters become their bytes in hex; _ does, too, so no two are alike.
+CREATE FUNCTION outbox_asyncapi_key(event_type text, event_version integer) RETURNS text
+LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
+    SELECT string_agg(CASE WHEN c ~ '[A-Za-z0-9-]' THEN c ELSE '_' || encode(convert_to(c, 'UTF8'), 'hex') END, ''
+                      ORDER BY n) || '_v' || event_version
+      FROM string_to_table(event_type, NULL) WITH ORDINALITY AS r(c, n)
+$$;
+COMMENT ON FUNCTION outbox_asyncapi_key(text, integer)
+IS 'internal: what a version of an event is called inside an AsyncAPI document';
+
+CREATE FUNCTION outbox_catalog_asyncapi() RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH event AS (
+        SELECT t.*, @extschema@.outbox_asyncapi_key(t.event_type, t.event_version) AS key
+          FROM @extschema@.outbox_event_types t
+    ), message AS (
+        SELECT key, event_type, jsonb_strip_nulls(jsonb_build_object(
+                   'name', event_type,
+                   'title', format('%s, version %s', event_type, event_version),
+                   'description', description,
+                   'contentType', 'application/json',
+                   'tags', jsonb_build_array(jsonb_build_object('name', owner_module)),
+                   'x-event-version', event_version,
+                   'x-owner-module', owner_module,
+                   'x-consumers', to_jsonb(consumers),
+                   'x-replay-safe', replay_safe,
+                   'x-pii-fields', to_jsonb(pii_fields)))
+               || jsonb_build_object('payload', CASE WHEN json_schema IS NULL THEN '{}' ELSE jsonb_build_object(
+                   'schemaFormat', CASE WHEN json_schema ->> '$schema' LIKE '%draft-07%'
+                                        THEN 'application/schema+json;version=draft-07'
+                                        ELSE 'application/schema+json;version=draft-2020-12' END,
+                   -- The document is another now: what a reference refers to has moved down.
+                   'schema', replace(json_schema::text, '"$ref": "#',
+                                     format('"$ref": "#/components/messages/%s/payload/schema', key))::jsonb) END) AS body
+          FROM event
+    )
+    SELECT jsonb_pretty(jsonb_build_object(
+        'asyncapi', '3.0.0',
+        'info', jsonb_build_object(
+            'title', 'Events of ' || current_database(),
+            'version', '1.0.0',
+            'description', 'What outbox_event_types says.'),
+        'defaultContentType', 'application/json',
+        'channels', coalesce(jsonb_object_agg(key, jsonb_build_object(
+            'address', event_type,
+            'messages', jsonb_build_object(key, jsonb_build_object('$ref', '#/components/messages/' || key)))), '{}'),
+        'operations', coalesce(jsonb_object_agg('send_' || key, jsonb_build_object(
+            'action', 'send',
+            'channel', jsonb_build_object('$ref', '#/channels/' || key),
+            'messages', jsonb_build_array(jsonb_build_object(
+                '$ref', format('#/channels/%s/messages/%s', key, key))))), '{}'),
+        'components', jsonb_build_object('messages', coalesce(jsonb_object_agg(key, body), '{}'))))
+      FROM message
+$$;
+COMMENT ON FUNCTION outbox_catalog_asyncapi()
+IS 'internal: the catalog of events as an AsyncAPI document';
+
+CREATE FUNCTION outbox_catalog(format text DEFAULT 'markdown') RETURNS text
+LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    CASE format
+    WHEN 'markdown' THEN
+        RETURN @extschema@.outbox_catalog_markdown();
+    WHEN 'asyncapi' THEN
+        RETURN @extschema@.outbox_catalog_asyncapi();
+    ELSE
+        RAISE invalid_parameter_value USING
+            MESSAGE = pg_catalog.format('format %s is not known', coalesce(quote_literal(left(format, 63)), 'NULL')),
+            HINT = 'Formats are markdown and asyncapi.';
+    END CASE;
+END $$;
+COMMENT ON FUNCTION outbox_catalog(text)
+IS 'the catalog of events as Markdown, or as an AsyncAPI 3.0 document in JSON';
+
+----------------------------------------------------------------------------------------------------
 -- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
 -- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
 ----------------------------------------------------------------------------------------------------
@@ -4422,13 +4790,15 @@ DECLARE
         WHEN 'reader' THEN '{outbox_may_read}'::text[]
         WHEN 'monitor' THEN
             '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
-              outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report}'::text[]
+              outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report,
+              outbox_catalog}'::text[]
         WHEN 'admin' THEN
             '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_register_upcaster, outbox_unregister_upcaster,
+              outbox_register_event, outbox_unregister_event, outbox_set_event_owner,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
               outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states, outbox_shows_tenant}'::text[]
         END;
@@ -4582,3 +4952,4 @@ SELECT pg_catalog.pg_extension_config_dump('audit_log_id_seq', '');
 SELECT pg_catalog.pg_extension_config_dump('audit_chain', '');
 SELECT pg_catalog.pg_extension_config_dump('audit_progress', '');
 SELECT pg_catalog.pg_extension_config_dump('audit_retention', '');
+SELECT pg_catalog.pg_extension_config_dump('outbox_event_types', '');

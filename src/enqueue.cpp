@@ -1,5 +1,6 @@
 #include "enqueue.hpp"
 
+#include "catalog_check.hpp"
 #include "dedup.hpp"
 #include "log.hpp"
 #include "pg/arguments.hpp"
@@ -88,7 +89,9 @@ OUTBOX_SQL_FUNCTION(outbox_enqueue)
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_enqueue()");
         const TimestampTz now = GetCurrentTimestamp();
-        outbox::Event event = outbox::make_event(outbox::read_arguments(fcinfo), now);
+        const outbox::EventArguments arguments = outbox::read_arguments(fcinfo);
+        outbox::Event event = outbox::make_event(arguments, now);
+        outbox::check_against_catalog(arguments, event);
         auto* tracking_id = static_cast<pg_uuid_t*>(palloc(sizeof(pg_uuid_t)));
         outbox::enqueue(&event, 1, now, tracking_id);
         PG_RETURN_UUID_P(tracking_id);

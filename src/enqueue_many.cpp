@@ -1,6 +1,7 @@
 // outbox_enqueue_many(): an array of events, read straight from the server's binary JSON.
 #include "enqueue.hpp"
 
+#include "catalog_check.hpp"
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/number.hpp"
@@ -180,7 +181,9 @@ int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* even
     int count = 0;
     JsonbValue element;
     while (count < append_chunk && JsonbIteratorNext(elements, &element, true) == WJB_ELEM) {
-        events[count] = make_event(read_element(first + count, element), now);
+        const EventArguments arguments = read_element(first + count, element);
+        events[count] = make_event(arguments, now);
+        check_against_catalog(arguments, events[count]);
         ++count;
     }
     return count;

@@ -3,6 +3,7 @@
 #include "attempts.hpp"
 #include "audit_guard.hpp"
 #include "board.hpp"
+#include "event_types.hpp"
 #include "launcher.hpp"
 #include "pg/catalog.hpp"
 #include "pg/guc.hpp"
@@ -31,6 +32,7 @@ void _PG_init()
     outbox::watch_attempts();
     outbox::watch_upcasters();
     outbox::watch_removal();
+    outbox::watch_event_types();
     if (!outbox::pg::preloaded)
         return;
     outbox::pg::set_up_posts();

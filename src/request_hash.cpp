@@ -80,16 +80,6 @@ private:
     int depth_ = 0;
 };
 
-// The canonical form is UTF-8. A database that does not know its encoding is taken at its word.
-std::string_view in_utf8(std::string_view text)
-{
-    if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
-        return text;
-    const char* converted =
-        pg_server_to_any(const_cast<char*>(text.data()), static_cast<int>(text.size()), PG_UTF8);
-    return converted == text.data() ? text : std::string_view(converted);
-}
-
 void Writer::write_string(std::string_view string)
 {
     end_at(canonical::write_string(room(canonical::size_of_string(string)), string));
@@ -126,7 +116,7 @@ void Writer::write(const JsonbValue& value)
         break;
     case jbvString:
         write_string(
-            in_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)}));
+            pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)}));
         break;
     case jbvNumeric:
         write_number(value.val.numeric);
@@ -170,7 +160,7 @@ void Writer::write_object(const JsonbContainer* container)
     for (std::size_t i = 0; i < count; ++i) {
         (void)JsonbIteratorNext(&keys, &value, true);
         members[i].key =
-            in_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
+            pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
         (void)JsonbIteratorNext(&keys, &members[i].value, true);
     }
     std::sort(members, members + count,

@@ -24,7 +24,8 @@ void relation_changed(Datum, Oid relation)
         relation == cached.batches || relation == cached.leases || relation == cached.retries ||
         relation == cached.idempotency_keys || relation == cached.upcasters ||
         relation == cached.audit_log || relation == cached.audit_sequence ||
-        relation == watched_relations[0] || relation == watched_relations[1])
+        relation == cached.event_types || relation == watched_relations[0] ||
+        relation == watched_relations[1])
         forget();
 }
 
@@ -89,12 +90,14 @@ std::optional<Objects> find_objects()
     found.upcasters = get_relname_relid("outbox_upcasters", found.schema);
     found.audit_log = get_relname_relid("audit_log", found.schema);
     found.audit_sequence = get_relname_relid("audit_log_id_seq", found.schema);
+    found.event_types = get_relname_relid("outbox_event_types", found.schema);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
         !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
         !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||
         !OidIsValid(found.batches) || !OidIsValid(found.leases) || !OidIsValid(found.retries) ||
         !OidIsValid(found.idempotency_keys) || !OidIsValid(found.upcasters) ||
-        !OidIsValid(found.audit_log) || !OidIsValid(found.audit_sequence))
+        !OidIsValid(found.audit_log) || !OidIsValid(found.audit_sequence) ||
+        !OidIsValid(found.event_types))
         return std::nullopt;
     strlcpy(found.schema_name, name, NAMEDATALEN);
     found.owner = owner_of(found.log);

@@ -23,6 +23,7 @@ struct Objects {
     Oid upcasters;
     Oid audit_log;
     Oid audit_sequence;
+    Oid event_types;
     char schema_name[NAMEDATALEN];
 };
 

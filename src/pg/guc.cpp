@@ -14,6 +14,8 @@ int dedup_window;
 int max_payload_size;
 char* source;
 bool statistics;
+int catalog_mode;
+int pii_mode;
 int batch_size;
 int lease;
 int upcaster_timeout;
@@ -50,6 +52,9 @@ namespace {
 enum PartitionInterval { hourly, daily, weekly, monthly };
 int partition_interval;
 
+// Only registration asks for it, in SQL.
+char* event_name_pattern;
+
 char* tenant_text;
 const std::int64_t* tenant_value;
 
@@ -59,6 +64,20 @@ const struct varlena* traceparent_value;
 const config_enum_entry partition_intervals[] = {
     {"hourly", hourly, false},   {"daily", daily, false}, {"weekly", weekly, false},
     {"monthly", monthly, false}, {nullptr, 0, false},
+};
+
+const config_enum_entry catalog_modes[] = {
+    {"off", catalog_off, false},
+    {"warn", catalog_warn, false},
+    {"enforce", catalog_enforce, false},
+    {nullptr, 0, false},
+};
+
+const config_enum_entry pii_modes[] = {
+    {"off", pii_off, false},
+    {"strip", pii_strip, false},
+    {"refuse", pii_refuse, false},
+    {nullptr, 0, false},
 };
 
 bool check_tenant(char** text, void** extra, GucSource)
@@ -145,6 +164,24 @@ void define_for_consumers()
                              "The part of a pause that chance may take away.",
                              "For consumers that have none of their own.", &backoff_jitter, 0.5, 0,
                              1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+}
+
+// A rule that producers may switch off is none.
+void define_for_catalog()
+{
+    DefineCustomEnumVariable("outbox.catalog_mode",
+                             "Whether events must be registered and fit their schema.",
+                             "With warn they need not, but there is a warning.", &catalog_mode,
+                             catalog_off, catalog_modes, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomEnumVariable(
+        "outbox.pii_mode", "What becomes of the pii_fields of an event that is registered.",
+        "They are taken out of the payload, or the event is refused. Not "
+        "while outbox.catalog_mode is off.",
+        &pii_mode, pii_strip, pii_modes, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.event_name_pattern",
+                               "A regular expression that new names of events must match.",
+                               "Empty: names that are no good get a warning only.",
+                               &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
 void define_for_idempotency()
@@ -316,6 +353,7 @@ void define(bool (*hosts)(const char* list))
                              "How much time one partition of the log covers.",
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+    define_for_catalog();
     define_for_consumers();
     define_for_idempotency();
     define_for_relay();

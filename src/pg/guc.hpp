@@ -13,6 +13,12 @@ extern int max_payload_size; // bytes
 extern char* source;
 extern bool statistics;
 
+// The catalog of events.
+enum CatalogMode { catalog_off, catalog_warn, catalog_enforce };
+enum PiiMode { pii_off, pii_strip, pii_refuse };
+extern int catalog_mode;
+extern int pii_mode;
+
 // What a claim gets when it does not say.
 extern int batch_size;
 extern int lease; // milliseconds

@@ -121,4 +121,22 @@ Interval to_interval(int64 microseconds)
     return interval;
 }
 
+std::string_view to_utf8(std::string_view text)
+{
+    if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
+        return text;
+    const char* converted =
+        pg_server_to_any(const_cast<char*>(text.data()), static_cast<int>(text.size()), PG_UTF8);
+    return converted == text.data() ? text : std::string_view(converted);
+}
+
+std::string_view from_utf8(std::string_view text)
+{
+    if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
+        return text;
+    const char* converted =
+        pg_any_to_server(const_cast<char*>(text.data()), static_cast<int>(text.size()), PG_UTF8);
+    return converted == text.data() ? text : std::string_view(converted);
+}
+
 } // namespace outbox::pg

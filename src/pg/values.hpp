@@ -34,4 +34,9 @@ inline std::string_view to_view(Datum text)
     return {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
 }
 
+// Texts of the database in UTF-8, and back. A database that does not know its encoding is taken at
+// its word. The result is terminated if, and only if, it had to be converted.
+std::string_view to_utf8(std::string_view text);
+std::string_view from_utf8(std::string_view text);
+
 } // namespace outbox::pg

@@ -1,0 +1,113 @@
+# The catalog of events between sessions, in dumps, and as a document.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use IO::Select;
+use IO::Socket::INET;
+use JSON::PP;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $node = start_node('main', conf => "outbox.relay = off\noutbox.catalog_mode = enforce\n");
+sub sql { return $node->safe_psql('postgres', join ';', @_) }
+
+my $session = $node->background_psql('postgres', on_error_stop => 0);
+sub ask
+{
+	my $answer = $session->query($_[0]);
+	$session->{stderr} = '';
+	return $answer;
+}
+my $shop = q{SELECT 'taken' FROM outbox_enqueue('Order', 1, 'OrderConfirmed', '{"n": 1}')};
+sub takes { return ask($shop) eq 'taken' }
+
+# What another session registers, changes or removes counts from the next statement on.
+ok(!takes(), 'not registered');
+sql(q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"properties": {"n": {"minimum": 1}}}')});
+ok(takes(), 'registered by another session');
+ask('BEGIN');
+ok(takes(), 'in a transaction');
+sql(q{SELECT outbox_unregister_event('OrderConfirmed', 1)}, q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"properties": {"n": {"minimum": 2}}}')});
+ok(!takes(), 'changed in the middle of it');
+ask('ROLLBACK');
+sql(q{BEGIN}, q{SELECT outbox_unregister_event('OrderConfirmed', 1)}, q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{}')}, q{ROLLBACK});
+ok(!takes(), 'what is rolled back does not count');
+ask('BEGIN ISOLATION LEVEL REPEATABLE READ');
+is(ask('SELECT count(*) FROM outbox_event_types'), '1', 'an old snapshot');
+sql(q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"properties": {"n": {"minimum": 0}}}')});
+ok(takes(), 'does not keep what is new from counting');
+ask('COMMIT');
+ok(takes(), 'nor afterwards');
+
+# Whoever may not switch it off cannot do so before the library is loaded either.
+sql('CREATE ROLE app LOGIN', q{SELECT outbox_grant('app', 'producer')}, 'ALTER ROLE app SET outbox.catalog_mode = warn');
+is($node->safe_psql('postgres', 'SHOW outbox.catalog_mode', extra_params => [ '-U', 'app' ]), 'warn', 'a role has its own mode');
+my ($code, $stdout, $stderr) = $node->psql('postgres', 'SHOW outbox.catalog_mode', extra_params => [ '-U', 'app', '-d', "dbname=postgres options='-c outbox.catalog_mode=off'" ]);
+like($stderr, qr/permission denied/, 'and cannot choose another');
+$node->append_conf('postgresql.conf', "shared_preload_libraries = ''");
+$session->quit;
+$node->restart;
+($code, $stdout, $stderr) = $node->psql('postgres', q{SET outbox.catalog_mode = off; SET outbox.pii_mode = off; SELECT 1 FROM outbox_enqueue('Order', 1, 'OrderLost', '{}'); SHOW outbox.catalog_mode}, extra_params => [ '-U', 'app' ]);
+like($stderr, qr/WARNING:  event_type "OrderLost" version 1 is not registered/, 'not even in a session that has yet to load the library');
+
+# A schema somewhere else is never fetched.
+my $listener = IO::Socket::INET->new(LocalAddr => '127.0.0.1', LocalPort => 0, Listen => 1) or die $!;
+my $url = 'http://127.0.0.1:' . $listener->sockport . '/schema.json';
+for my $schema (qq({"\$ref": "$url"}), qq({"\$schema": "$url"}), qq({"\$id": "$url", "\$ref": "schema.json#/a"}), qq({"properties": {"a": {"\$ref": "$url#/b"}}}))
+{
+	($code, $stdout, $stderr) = $node->psql('postgres', "SELECT outbox_register_event('OrderSent', 1, 'sales', '$schema')");
+	like($stderr, qr/json_schema is invalid/, "refused: $schema");
+}
+ok(!IO::Select->new($listener)->can_read(0.1), 'nobody has called');
+
+# No value of a payload gets into the log.
+sql('CREATE TABLE given AS SELECT 1 AS id', q{ALTER TABLE given ADD payload jsonb}, q{UPDATE given SET payload = '{"email": "s3cr3t", "n": "s3cr3t", "list": ["s3cr3t"]}'},
+	q{SELECT outbox_register_event('MailSent', 1, 'mail', '{"properties": {"n": {"type": "integer"}}}', pii_fields => '{/email}'),
+		outbox_register_event('MailSent', 2, 'mail', '{"properties": {"n": {"enum": ["a"]}}}'), outbox_register_event('MailSent', 3, 'mail', '{"additionalProperties": {"pattern": "^x$"}}'),
+		outbox_register_event('MailSent', 4, 'mail', '{"anyOf": [{"maxProperties": 1}, {"properties": {"n": {"const": 1}}}]}')});
+for my $mode (qw(strip refuse))
+{
+	for my $version (1 .. 4)
+	{
+		($code, $stdout, $stderr) = $node->psql('postgres', "SET outbox.pii_mode = $mode; SELECT outbox_enqueue('Mail', 1, 'MailSent', payload, event_version => $version) FROM given");
+		like($stderr, qr/^psql.*ERROR:  payload/, "$mode, version $version: refused");
+		unlike($stderr, qr/s3cr3t/, 'without saying what it was');
+	}
+}
+unlike(slurp_file($node->logfile), qr/^(?!.*statement: ).*s3cr3t/m, 'not in the log either');
+
+# The catalog travels.
+sql('TRUNCATE outbox_event_types', q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"required": ["n"]}', 'd', '{c}', false, '{/e}')},
+	q{SELECT outbox_register_event('Bestellung/bestätigt "ed', 1, 'sales & Co', '{"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#"}}')},
+	q{SELECT outbox_register_event('order_confirmed', 2, 'x')}, q{SELECT outbox_register_event('order.confirmed', 2, 'x')});
+my $rows = sql('SELECT * FROM outbox_event_types ORDER BY 1, 2');
+my $document = sql(q{SELECT outbox_catalog('asyncapi')});
+my $dump = "${PostgreSQL::Test::Utils::tmp_check}/catalog.sql";
+$node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr('postgres') ], 'dumped');
+sql('CREATE DATABASE copy');
+$node->command_ok([ 'psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d', $node->connstr('copy') ], 'restored');
+is($node->safe_psql('copy', 'SELECT * FROM outbox_event_types ORDER BY 1, 2'), $rows, 'with the catalog');
+isnt($node->psql('copy', q{SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}')}), 0, 'which is used');
+
+# As AsyncAPI 3.0: everything refers to something, and is called what it may be called.
+my $api = JSON::PP->new->decode($document);
+is($api->{asyncapi}, '3.0.0', 'the version of AsyncAPI');
+ok($api->{info}{title} && $api->{info}{version}, 'a title and a version');
+my %messages = %{ $api->{components}{messages} };
+is(join(' ', sort keys %messages), 'Bestellung_2fbest_c3a4tigt_20_22ed_v1 OrderConfirmed_v1 order_2econfirmed_v2 order_5fconfirmed_v2', 'a message for each version of an event');
+for my $key (keys %messages)
+{
+	is_deeply([ sort keys %{ $api->{channels}{$key} } ], [ 'address', 'messages' ], "$key: a channel");
+	is_deeply($api->{channels}{$key}{messages}, { $key => { '$ref' => "#/components/messages/$key" } }, 'with its message');
+	is_deeply($api->{operations}{"send_$key"}, { action => 'send', channel => { '$ref' => "#/channels/$key" }, messages => [ { '$ref' => "#/channels/$key/messages/$key" } ] }, 'and an operation');
+}
+is(scalar keys %{ $api->{channels} }, scalar keys %messages, 'no other channels');
+is(scalar keys %{ $api->{operations} }, scalar keys %messages, 'no other operations');
+is_deeply($messages{OrderConfirmed_v1}{payload}{schema}, { required => ['n'] }, 'the schema is what was registered');
+like($messages{'Bestellung_2fbest_c3a4tigt_20_22ed_v1'}{payload}{schemaFormat}, qr/draft-07$/, 'of its own draft');
+is($messages{'Bestellung_2fbest_c3a4tigt_20_22ed_v1'}{payload}{schema}{items}{'$ref'}, '#/components/messages/Bestellung_2fbest_c3a4tigt_20_22ed_v1/payload/schema', 'which refers to itself where it is now');
+is_deeply($messages{order_2econfirmed_v2}{payload}, {}, 'without a schema anything goes');
+
+done_testing();
