@@ -3,6 +3,7 @@
 import sys
 
 import audit
+import catalog
 import consume
 import counting
 import enqueue
@@ -14,7 +15,8 @@ import upcasting
 from report import Report
 
 MEASURES = {**enqueue.MEASURES, **consume.MEASURES, **relay.MEASURES, **kafka.MEASURES,
-            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES, **upcasting.MEASURES, **audit.MEASURES}
+            **idempotency.MEASURES, **lifecycle.MEASURES, **counting.MEASURES, **upcasting.MEASURES,
+            **audit.MEASURES, **catalog.MEASURES}
 
 
 def main() -> None:
