@@ -67,7 +67,9 @@ unit: build/unit build/unit-sanitized
 	build/unit-sanitized --gtest_brief=1
 
 UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
-UNIT_OBJS = $(UNIT_SOURCES:%.cpp=build/plain/%.o)
+# Plain, with the very objects that the server loads.
+UNIT_TESTS = $(patsubst %.cpp,build/plain/%.o,$(wildcard test/unit/*.cpp))
+UNIT_OBJS = $(UNIT_TESTS) $(filter src/core/% src/sink/%,$(OBJS))
 UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
 UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lrdkafka -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
@@ -80,7 +82,7 @@ build/unit: $(UNIT_OBJS)
 build/unit-sanitized: $(UNIT_SANITIZED_OBJS)
 	$(CXX) $(SANITIZERS) -o $@ $^ $(UNIT_LIBRARIES)
 
-$(UNIT_OBJS): build/plain/%.o: %.cpp
+$(UNIT_TESTS): build/plain/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(UNIT_FLAGS) -O0 -c -o $@ $<
 
@@ -88,7 +90,7 @@ $(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(UNIT_FLAGS) -g1 -O1 $(SANITIZERS) -c -o $@ $<
 
--include $(UNIT_OBJS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
+-include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
 
 # Functions that drive the boundary between C++ and the server, in a library of their own.
 build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guard.hpp
