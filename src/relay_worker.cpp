@@ -5,6 +5,7 @@
 #include "pg/transaction.hpp"
 #include "relay.hpp"
 #include "sink/kafka_producer.hpp"
+#include "sink/threaded_sink.hpp"
 
 extern "C" {
 #include "postmaster/bgworker.h"
@@ -40,7 +41,7 @@ void asked_to_leave(SIGNAL_ARGS)
 // as well.
 void exit_beside_threads(int code, Datum)
 {
-    if (sink::has_kafka_threads())
+    if (sink::has_kafka_threads() || sink::has_sink_threads())
         _exit(code);
 }
 

@@ -181,10 +181,10 @@ void SinkTest::answer(int32 consumer, bool ok, std::string_view detail)
 }
 
 SinkTest::SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink)
-    : consumer_(consumer), sink_(std::move(sink)), event_(made_up_event())
+    : consumer_(consumer), event_(made_up_event()), sink_(std::move(sink))
 {
     const sink::Event* events[] = {&event_};
-    if (auto outcome = sink_->send(1, events))
+    if (auto outcome = sink_->send(1, events, sink_->stream_of(event_)))
         outcomes_.push_back(std::move(*outcome));
     sink_->start();
 }

@@ -26,8 +26,8 @@ public:
 
 private:
     int32 consumer_;
+    sink::Event event_; // outlives the sink, which may be reading it
     std::unique_ptr<sink::Sink> sink_;
-    sink::Event event_;
     std::vector<sink::Outcome> outcomes_;
 };
 

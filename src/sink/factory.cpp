@@ -3,6 +3,7 @@
 #include "core/error.hpp"
 #include "sink/http.hpp"
 #include "sink/kafka.hpp"
+#include "sink/threaded_sink.hpp"
 
 namespace outbox::sink {
 
@@ -44,7 +45,8 @@ std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
                                  const Surroundings& surroundings)
 {
     KafkaConfig parsed = resolve(parse_kafka_config(config), secrets);
-    return std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings);
+    return std::make_unique<ThreadedSink>(
+        std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings));
 }
 
 } // namespace

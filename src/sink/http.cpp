@@ -186,7 +186,8 @@ void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
     transfer.header_list.back().next = nullptr;
 }
 
-std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* const> events)
+std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* const> events,
+                                      StreamId)
 {
     std::unique_ptr<Transfer> transfer = take_transfer();
     Rendered rendered = render(events, config_.format, surroundings_.source);

@@ -25,7 +25,8 @@ public:
     std::size_t capacity() const override { return static_cast<std::size_t>(config_.concurrency); }
     std::size_t parcel_size() const override;
     std::vector<std::string> metadata() const override { return config_.metadata; }
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override;
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+                                StreamId stream) override;
     void start() override;
     void work(std::vector<Outcome>& outcomes) override;
     void abandon() override;

@@ -75,7 +75,6 @@ void KafkaSink::open_session()
     KafkaConfig config = config_;
     config.batch_size = next_batch_size_;
     producer_ = std::make_unique<KafkaProducer>(config);
-    ++session_;
     config_.batch_size = next_batch_size_;
     epoll_event event = {};
     event.events = EPOLLIN;
@@ -86,12 +85,6 @@ void KafkaSink::open_session()
 // Sees to it that there is one. Why there can be none, if so.
 std::optional<std::string> KafkaSink::problem_with_session()
 {
-    // All that was refused together has been delivered: whoever is to blame is not among it.
-    if (on_the_way_.empty() && suspects_ == 0 && has_delivered_ &&
-        config_.batch_size < usual_batch_size_) {
-        next_batch_size_ = usual_batch_size_;
-        close_session();
-    }
     try {
         if (!producer_)
             open_session();
@@ -106,6 +99,7 @@ void KafkaSink::close_session()
 {
     if (producer_)
         (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, producer_->descriptor(), nullptr);
+    ++session_;
     producer_.reset();
     has_delivered_ = has_learned_ = is_ending_ = false;
     complaint_.clear();
@@ -181,17 +175,19 @@ std::optional<TimePoint> KafkaSink::next_work() const
 
 // A broker that has nothing of a session yet takes whatever comes first, also if something before
 // it was refused. So order begins with a delivery, in each session and topic.
-std::uint64_t KafkaSink::stream_of(const Event& event) const
+StreamId KafkaSink::stream_of(const Event& event) const
 {
-    config_.topic.apply(event, stream_);
-    return (std::hash<std::string>{}(stream_) ^ session_ << 32) | 1;
+    return (config_.topic.hash(event) ^ session_ << 32) | 1;
 }
 
-std::optional<Outcome> KafkaSink::send(ParcelId parcel, std::span<const Event* const> events)
+std::optional<Outcome> KafkaSink::send(ParcelId parcel, std::span<const Event* const> events,
+                                       StreamId stream)
 {
     const Event& event = *events.front();
     if (auto problem = problem_with_session())
         return Outcome{parcel, Verdict::trouble, std::move(*problem), std::nullopt};
+    if (stream != stream_of(event))
+        return Outcome{parcel, Verdict::returned, {}, std::nullopt};
     config_.topic.apply(event, topic_);
     if (auto problem = problem_with_topic(topic_))
         return Outcome{parcel, Verdict::rejected, std::move(*problem), std::nullopt};
@@ -246,6 +242,17 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
         end_session(outcomes);
     else if (!is_ending_ && !on_the_way_.empty() && now >= patience_ends())
         give_up(outcomes);
+    else if (nobody_is_to_blame()) {
+        next_batch_size_ = usual_batch_size_;
+        close_session();
+    }
+}
+
+// All that was refused together has been delivered.
+bool KafkaSink::nobody_is_to_blame() const
+{
+    return on_the_way_.empty() && suspects_ == 0 && has_delivered_ &&
+           config_.batch_size < usual_batch_size_;
 }
 
 void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes)

@@ -8,6 +8,8 @@
 #include "sink/sink.hpp"
 #include "sink/slots.hpp"
 
+#include <atomic>
+
 namespace outbox::sink {
 
 class KafkaSink final : public Sink {
@@ -22,9 +24,10 @@ public:
     std::size_t capacity() const override { return config_.window; }
     std::size_t parcel_size() const override { return 1; }
     bool keeps_order() const override { return true; }
-    std::uint64_t stream_of(const Event& event) const override;
+    StreamId stream_of(const Event& event) const override;
     bool is_ready() const override { return !is_ending_; }
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override;
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+                                StreamId stream) override;
     void start() override {}
     void work(std::vector<Outcome>& outcomes) override;
     void abandon() override;
@@ -44,6 +47,7 @@ private:
     void begin_ending(TimePoint now);
     void purge(TimePoint now);
     void end_session(std::vector<Outcome>& outcomes);
+    bool nobody_is_to_blame() const;
     bool is_fruitless() const { return !has_delivered_ && !has_learned_; }
     Outcome outcome_of_end(ParcelId parcel) const;
     void give_up(std::vector<Outcome>& outcomes);
@@ -70,8 +74,7 @@ private:
     bool has_learned_ = false;   // in this session: what is wrong with an event, or a batch
     bool is_ending_ = false;     // the session: reports still come in
     TimePoint end_by_{};
-    std::uint64_t session_ = 0;
-    mutable std::string stream_; // the topic that was asked about
+    std::atomic<std::uint64_t> session_ = 0; // the one that is open, or will be opened next
     TimePoint next_purge_{};
     std::size_t usual_batch_size_; // unless somebody is looked for
     std::size_t next_batch_size_;  // of the next session

@@ -73,7 +73,7 @@ void LaneCourier::send(Parcel parcel)
     const TimePoint sent_at = parcel.sent_at;
     parcels_.emplace(id, std::move(parcel));
     ++on_the_way_;
-    if (const auto outcome = sink_->send(id, events))
+    if (const auto outcome = sink_->send(id, events, 0))
         arrive(*outcome, sent_at);
 }
 

@@ -20,6 +20,9 @@ using TimePoint = Clock::time_point;
 // Events that travel together: one, where the sink does not take more.
 using ParcelId = std::uint64_t;
 
+// Within one of these a sink keeps the order of what it is sent.
+using StreamId = std::uint64_t;
+
 // What has come of a parcel.
 struct Outcome {
     ParcelId parcel;
@@ -54,15 +57,18 @@ public:
     // Does it deliver what it was sent, for each aggregate, in that order, and nothing behind an
     // event that it did not deliver? Then many of an aggregate may be on the way at once, each in a
     // parcel of its own. But only within a stream, and not before one of them was delivered there.
+    // Streams come to an end at any time, also between this answer and send().
     virtual bool keeps_order() const { return false; }
-    virtual std::uint64_t stream_of(const Event&) const { return 0; }
+    virtual StreamId stream_of(const Event&) const { return 0; }
 
     // False while it takes nothing for a moment.
     virtual bool is_ready() const { return true; }
 
-    // The events stay where they are until the outcome is known, which may be at once. Not more
-    // parcels than the capacity.
-    virtual std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) = 0;
+    // The events stay where they are until the outcome is known, which may be at once, or until
+    // abandon() is called: a thread of the sink's may be reading them. Not more parcels than the
+    // capacity. They go out in this stream, as stream_of() said, or come back.
+    virtual std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+                                        StreamId stream) = 0;
 
     // What was sent goes out now, and not only when work() is called.
     virtual void start() = 0;

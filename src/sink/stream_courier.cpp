@@ -26,8 +26,11 @@ bool StreamCourier::send_some(TimePoint now)
         Lane& lane = *ready_.front();
         ready_.pop_front();
         // It may have been emptied, or held, since it was queued.
-        while (may_send(now) && may_send_next(lane)) {
-            send_next(lane, now);
+        while (may_send(now)) {
+            const auto stream = stream_of_next(lane);
+            if (!stream)
+                break;
+            send_next(lane, *stream, now);
             has_sent = true;
         }
         lane.queued = false;
@@ -36,15 +39,17 @@ bool StreamCourier::send_some(TimePoint now)
     return has_sent;
 }
 
-// The next one is alone, or the sink is known to keep it in order.
-bool StreamCourier::may_send_next(const Lane& lane) const
+// If the next one may be sent: it is alone, or the sink is known to keep it in order.
+std::optional<StreamId> StreamCourier::stream_of_next(const Lane& lane) const
 {
-    return lane.can_send() &&
-           (lane.on_the_way == 0 || sink_->stream_of(lane.items[lane.sent].event) == lane.trusted);
+    if (!lane.can_send())
+        return std::nullopt;
+    const StreamId stream = sink_->stream_of(lane.items[lane.sent].event);
+    return lane.on_the_way == 0 || stream == lane.trusted ? std::optional(stream) : std::nullopt;
 }
 
 // The lane counts as queued: the sender has it in hand, and goes on with it by itself.
-void StreamCourier::send_next(Lane& lane, TimePoint now)
+void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
 {
     Item& item = lane.items[lane.sent];
     item.rejection.reset(); // the sink is asked anew
@@ -52,9 +57,9 @@ void StreamCourier::send_next(Lane& lane, TimePoint now)
     ++lane.sent;
     ++lane.on_the_way;
     ++on_the_way_;
-    const ParcelId id = parcels_.put({&lane, &item, now});
+    const ParcelId id = parcels_.put({&lane, &item, stream, now});
     const Event* events[] = {&item.event};
-    if (const auto outcome = sink_->send(id, events))
+    if (const auto outcome = sink_->send(id, events, stream))
         arrive(*outcome, now);
 }
 
@@ -73,8 +78,7 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
     case Verdict::delivered:
         succeed();
         parcel.item->arrived = true;
-        if (lane.items.size() > 1)
-            lane.trusted = sink_->stream_of(parcel.item->event);
+        lane.trusted = parcel.stream;
         break;
     case Verdict::rejected:
         parcel.item->rejection = outcome.reason;
@@ -112,7 +116,7 @@ void StreamCourier::go_on(Lane& lane)
     if (lane.items.empty() && !lane.held && !lane.queued) {
         const std::uint64_t key = lane.key;
         lanes_.erase(key);
-    } else if (!lane.queued && may_send_next(lane)) {
+    } else if (!lane.queued && stream_of_next(lane)) {
         lane.queued = true;
         ready_.push_back(&lane);
     }

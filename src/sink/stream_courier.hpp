@@ -18,6 +18,7 @@ public:
                   Chance chance)
         : Courier(std::move(sink), ordered, policy, std::move(chance))
     {}
+    ~StreamCourier() override { sink_->abandon(); } // before the events go
 
     void add(Event event) override;
     std::vector<Handle> behind(const Settlement& rejected) const override;
@@ -45,7 +46,7 @@ private:
         bool broken = false;        // one came back: those behind it go again, when all are home
         bool held = false;          // behind a rejected event
         bool queued = false;        // in ready_
-        std::uint64_t trusted = 0;  // the stream in which one of its events was delivered
+        StreamId trusted = 0;       // in which one of its events was delivered
 
         bool can_send() const { return sent < items.size() && !broken && !held; }
     };
@@ -53,6 +54,7 @@ private:
     struct Parcel {
         Lane* lane;
         Item* item;
+        StreamId stream;
         TimePoint sent_at;
     };
 
@@ -62,8 +64,8 @@ private:
     bool is_hungry() const override;
     void forget_all() override;
 
-    bool may_send_next(const Lane& lane) const;
-    void send_next(Lane& lane, TimePoint now);
+    std::optional<StreamId> stream_of_next(const Lane& lane) const;
+    void send_next(Lane& lane, StreamId stream, TimePoint now);
     void go_on(Lane& lane);
     void settle_front(Lane& lane);
     void take_home(Lane& lane);

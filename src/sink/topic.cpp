@@ -97,4 +97,27 @@ void TopicTemplate::apply(const Event& event, std::string& name) const
     }
 }
 
+std::uint64_t TopicTemplate::hash(const Event& event) const
+{
+    const std::hash<std::string_view> hash_of;
+    std::uint64_t hash = 0;
+    for (const Part& part : parts_) {
+        hash *= 31;
+        switch (part.field) {
+        case Field::none:
+            break;
+        case Field::aggregate_type:
+            hash += hash_of(event.aggregate_type);
+            break;
+        case Field::event_type:
+            hash += hash_of(event.event_type);
+            break;
+        case Field::tenant_id:
+            hash += static_cast<std::uint64_t>(event.tenant_id);
+            break;
+        }
+    }
+    return hash;
+}
+
 } // namespace outbox::sink

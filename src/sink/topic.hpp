@@ -18,6 +18,9 @@ public:
     // Into `name`, which keeps its memory.
     void apply(const Event& event, std::string& name) const;
 
+    // The same for events that go to the same topic.
+    std::uint64_t hash(const Event& event) const;
+
 private:
     enum class Field { none, aggregate_type, event_type, tenant_id };
 

@@ -107,7 +107,7 @@ public:
     std::size_t capacity() const override { return receiver_.capacity; }
     std::size_t parcel_size() const override { return receiver_.parcel_size; }
     bool keeps_order() const override { return receiver_.keeps_order; }
-    std::uint64_t stream_of(const Event& event) const override
+    StreamId stream_of(const Event& event) const override
     {
         const auto found = receiver_.streams.find(event.id);
         return found == receiver_.streams.end() ? 0 : found->second;
@@ -117,8 +117,10 @@ public:
     std::string complaint() const override { return receiver_.complaint; }
     std::vector<std::string> take_remarks() override { return {"a remark"}; }
 
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events) override
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+                                StreamId stream) override
     {
+        EXPECT_EQ(stream, stream_of(*events.front()));
         receiver_.take(parcel, events);
         const std::int64_t id = events.front()->id;
         const auto found = receiver_.at_once.find(id);

@@ -266,7 +266,7 @@ public:
         std::vector<const Event*> pointers;
         for (const Event& event : kept_.back())
             pointers.push_back(&event);
-        sink.send(parcel, pointers);
+        sink.send(parcel, pointers, 0);
     }
 
     // Works every few milliseconds, or only when the sink says that there is something to do.

@@ -219,7 +219,7 @@ public:
     {
         kept_.push_back(std::move(event));
         const Event* events[] = {&kept_.back()};
-        return sink.send(static_cast<ParcelId>(events[0]->id), events);
+        return sink.send(static_cast<ParcelId>(events[0]->id), events, sink.stream_of(*events[0]));
     }
 
     void send_all(std::int64_t first, std::int64_t last)

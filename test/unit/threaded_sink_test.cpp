@@ -1,0 +1,272 @@
+#include "sink/threaded_sink.hpp"
+
+#include "kafka_stage.hpp"
+
+#include <csignal>
+
+#include <atomic>
+#include <set>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test;
+
+// What a test sees of the sink in the thread, and tells it.
+struct Inside {
+    std::mutex mutex;
+    std::vector<std::int64_t> sent;
+    std::vector<StreamId> streams;
+    std::thread::id thread;
+    bool signals_are_blocked = false;
+    bool fails = false;
+    std::vector<std::string> remarks;
+    std::string complaint;
+    std::atomic<bool> is_ready = true;
+    std::atomic<bool> answers = true;
+    std::atomic<int> abandoned = 0;
+    Bell bell; // the sink's descriptor
+
+    std::vector<std::int64_t> sent_so_far()
+    {
+        const std::lock_guard lock(mutex);
+        return sent;
+    }
+};
+
+// Delivers what it is sent, when it is asked to work.
+class PlainSink final : public Sink {
+public:
+    explicit PlainSink(Inside& inside) : inside_(inside) {}
+
+    int descriptor() const override { return inside_.bell.descriptor(); }
+    std::optional<TimePoint> next_work() const override { return std::nullopt; }
+    std::vector<std::string> metadata() const override { return {"region"}; }
+    std::size_t capacity() const override { return 1000; }
+    std::size_t parcel_size() const override { return 1; }
+    bool keeps_order() const override { return true; }
+    StreamId stream_of(const Event& event) const override
+    {
+        return static_cast<StreamId>(event.id);
+    }
+    bool is_ready() const override { return inside_.is_ready; }
+    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+                                StreamId stream) override
+    {
+        const std::lock_guard lock(inside_.mutex);
+        if (inside_.fails)
+            throw std::runtime_error("out of luck");
+        note_thread();
+        inside_.sent.push_back(events.front()->id);
+        inside_.streams.push_back(stream);
+        on_the_way_.push_back(parcel);
+        return std::nullopt;
+    }
+    void start() override {}
+    void work(std::vector<Outcome>& outcomes) override
+    {
+        inside_.bell.hush();
+        if (!inside_.answers)
+            return;
+        for (const ParcelId parcel : std::exchange(on_the_way_, {}))
+            outcomes.push_back({parcel, Verdict::delivered, {}, std::nullopt});
+    }
+    void abandon() override
+    {
+        on_the_way_.clear();
+        ++inside_.abandoned;
+    }
+    std::string complaint() const override
+    {
+        const std::lock_guard lock(inside_.mutex);
+        return inside_.complaint;
+    }
+    std::vector<std::string> take_remarks() override
+    {
+        const std::lock_guard lock(inside_.mutex);
+        return std::exchange(inside_.remarks, {});
+    }
+
+private:
+    void note_thread()
+    {
+        inside_.thread = std::this_thread::get_id();
+        sigset_t blocked;
+        pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+        inside_.signals_are_blocked =
+            sigismember(&blocked, SIGTERM) && sigismember(&blocked, SIGURG);
+    }
+
+    Inside& inside_;
+    std::vector<ParcelId> on_the_way_;
+};
+
+struct Stage {
+    Inside inside;
+    std::deque<Event> events;
+    ThreadedSink sink{std::make_unique<PlainSink>(inside)};
+    std::vector<Outcome> outcomes;
+
+    void send(std::int64_t id)
+    {
+        events.push_back(make_event(id));
+        const Event* pointers[] = {&events.back()};
+        EXPECT_FALSE(sink.send(static_cast<ParcelId>(id), pointers, sink.stream_of(events.back())));
+    }
+
+    // As a worker does: only when the descriptor says that there is something.
+    bool hears(std::size_t count)
+    {
+        for (const TimePoint end = Clock::now() + patience;
+             outcomes.size() < count && Clock::now() < end;) {
+            pollfd fd = {sink.descriptor(), POLLIN, 0};
+            if (poll(&fd, 1, 100) > 0)
+                sink.work(outcomes);
+        }
+        return outcomes.size() == count;
+    }
+};
+
+TEST(ThreadedSink, PassesEverythingOnInItsOrder)
+{
+    Stage stage;
+    constexpr std::size_t many = 1000;
+    for (std::int64_t id = 1; id <= static_cast<std::int64_t>(many); ++id)
+        stage.send(id);
+    stage.sink.start();
+    ASSERT_TRUE(stage.hears(many));
+    for (std::size_t i = 0; i < many; ++i) {
+        EXPECT_EQ(stage.inside.sent[i], static_cast<std::int64_t>(i + 1));
+        EXPECT_EQ(stage.inside.streams[i], i + 1);
+        EXPECT_EQ(stage.outcomes[i].parcel, i + 1);
+    }
+}
+
+TEST(ThreadedSink, WorksInAThreadThatHearsNoSignals)
+{
+    Stage stage;
+    EXPECT_TRUE(has_sink_threads());
+    stage.send(1);
+    stage.sink.start();
+    ASSERT_TRUE(stage.hears(1));
+    EXPECT_NE(stage.inside.thread, std::this_thread::get_id());
+    EXPECT_TRUE(stage.inside.signals_are_blocked);
+}
+
+TEST(ThreadedSink, LeavesNoThreadBehind)
+{
+    {
+        Stage stage;
+        stage.send(1);
+        stage.sink.start();
+    }
+    EXPECT_FALSE(has_sink_threads());
+}
+
+TEST(ThreadedSink, IsWhatTheSinkIs)
+{
+    Stage stage;
+    EXPECT_EQ(stage.sink.metadata(), std::vector<std::string>{"region"});
+    EXPECT_EQ(stage.sink.capacity(), 1000u);
+    EXPECT_TRUE(stage.sink.keeps_order());
+    EXPECT_FALSE(stage.sink.next_work());
+}
+
+TEST(ThreadedSink, WakesUpWhenTheSinkHasHeardSomething)
+{
+    Stage stage;
+    stage.inside.answers = false;
+    stage.send(1);
+    stage.sink.start();
+    ASSERT_TRUE(comes_true([&] { return stage.inside.sent_so_far().size() == 1; }));
+    EXPECT_TRUE(stage.outcomes.empty());
+    stage.inside.answers = true;
+    stage.inside.bell.ring();
+    EXPECT_TRUE(stage.hears(1));
+}
+
+TEST(ThreadedSink, WaitsForASinkThatIsNotReady)
+{
+    Stage stage;
+    stage.inside.is_ready = false;
+    for (std::int64_t id = 1; id <= 600; ++id)
+        stage.send(id);
+    stage.sink.start();
+    std::this_thread::sleep_for(20ms);
+    EXPECT_TRUE(stage.inside.sent_so_far().empty());
+    stage.inside.is_ready = true;
+    stage.inside.bell.ring();
+    EXPECT_TRUE(stage.hears(600));
+}
+
+TEST(ThreadedSink, LetsGoOfTheEventsWhenTheyAreAbandoned)
+{
+    Stage stage;
+    for (std::int64_t round = 0; round < 200; ++round) {
+        for (std::int64_t id = 1; id <= 300; ++id)
+            stage.send(round * 1000 + id);
+        stage.sink.start();
+        stage.send(round * 1000 + 999); // not passed on yet
+        stage.sink.abandon();
+        stage.events.clear(); // the sanitizer sees who still uses them
+    }
+    EXPECT_EQ(stage.inside.abandoned, 200);
+    stage.outcomes.clear();
+    stage.sink.work(stage.outcomes);
+    EXPECT_TRUE(stage.outcomes.empty());
+    stage.send(1);
+    stage.sink.start();
+    ASSERT_TRUE(stage.hears(1));
+    EXPECT_EQ(stage.outcomes.front().parcel, 1u);
+}
+
+TEST(ThreadedSink, TellsOfExceptionsWhereItIsAsked)
+{
+    Stage stage;
+    stage.inside.fails = true;
+    stage.send(1);
+    stage.sink.start();
+    EXPECT_THROW((void)stage.hears(1), std::runtime_error);
+    stage.sink.abandon(); // and waits for nobody
+}
+
+TEST(ThreadedSink, PassesOnWhatTheSinkSays)
+{
+    Stage stage;
+    {
+        const std::lock_guard lock(stage.inside.mutex);
+        stage.inside.complaint = "nobody is there";
+        stage.inside.remarks = {"one", "two"};
+    }
+    stage.inside.bell.ring();
+    pollfd fd = {stage.sink.descriptor(), POLLIN, 0};
+    EXPECT_EQ(poll(&fd, 1, 5000), 1);
+    EXPECT_EQ(stage.sink.complaint(), "nobody is there");
+    EXPECT_EQ(stage.sink.take_remarks(), (std::vector<std::string>{"one", "two"}));
+    EXPECT_TRUE(stage.sink.take_remarks().empty());
+}
+
+// The sink may have begun another session since the courier asked.
+TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
+{
+    Cluster cluster;
+    ThreadedSink sink(
+        std::make_unique<KafkaSink>(config_for(cluster), Secrets::parse(""), Surroundings{}));
+    const Event event = make_event(1);
+    const Event* events[] = {&event};
+    const StreamId stream = sink.stream_of(event);
+    EXPECT_FALSE(sink.send(1, events, stream + 2));
+    EXPECT_FALSE(sink.send(2, events, stream));
+    sink.start();
+    std::vector<Outcome> outcomes;
+    ASSERT_TRUE(comes_true([&] {
+        sink.work(outcomes);
+        return outcomes.size() == 2;
+    }));
+    EXPECT_EQ(outcomes[0].parcel, 1u);
+    EXPECT_EQ(outcomes[0].verdict, Verdict::returned);
+    EXPECT_EQ(outcomes[1].verdict, Verdict::delivered);
+    EXPECT_EQ(cluster.read_values(), numbers(1, 1));
+}
+
+} // namespace
