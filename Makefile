@@ -92,10 +92,11 @@ $(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
 
 -include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
 
-# Functions that drive the boundary between C++ and the server, in a library of their own.
-build/outbox_test.so: $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/guard.hpp
+# Functions that drive what SQL cannot reach otherwise, in a library of their own.
+TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/json_text.cpp
+build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/guard.hpp src/pg/json_text.hpp
 	@mkdir -p build
-	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(wildcard test/module/*.cpp) src/pg/guard.cpp
+	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(TEST_MODULE_SOURCES)
 
 # The extension with pauses between its steps (src/pg/pause.hpp), for the tests of the cursor. Only those
 # who pause are compiled again.

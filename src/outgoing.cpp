@@ -1,6 +1,7 @@
 #include "outgoing.hpp"
 
 #include "pg/durability.hpp"
+#include "pg/json_text.hpp"
 #include "pg/values.hpp"
 
 namespace outbox {
@@ -33,8 +34,7 @@ std::string_view in_utf8(Datum text)
 
 std::string_view to_text(const Jsonb* json)
 {
-    auto* container = const_cast<JsonbContainer*>(&json->root);
-    return in_utf8(std::string_view(JsonbToCString(nullptr, container, VARSIZE(json))));
+    return in_utf8(pg::to_json_text(json));
 }
 
 // A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.

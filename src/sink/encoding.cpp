@@ -5,6 +5,7 @@
 #include <openssl/evp.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 
 namespace outbox::sink {
@@ -17,10 +18,13 @@ constexpr char lower_hex[] = "0123456789abcdef";
 // OpenSSL counts in int. What comes here is keys and digests, far below.
 constexpr std::size_t max_base64_bytes = 1 << 30;
 
-std::string zero_padded(std::uint64_t number, std::size_t width)
+// With zeros in front, if it is shorter.
+void append_padded(std::string& out, std::uint64_t number, std::size_t width)
 {
-    const std::string digits = std::to_string(number);
-    return std::string(width - std::min(width, digits.size()), '0') + digits;
+    char digits[20];
+    const char* const end = std::to_chars(std::begin(digits), std::end(digits), number).ptr;
+    const auto length = static_cast<std::size_t>(end - digits);
+    out.append(width - std::min(width, length), '0').append(digits, length);
 }
 
 struct Date {
@@ -48,11 +52,12 @@ Date date_of(std::int64_t days_since_1970)
     return {month <= 2 ? year + 1 : year, month, day};
 }
 
-std::string format_year(std::int64_t year)
+void append_year(std::string& out, std::int64_t year)
 {
     if (year >= 0 && year <= 9999)
-        return zero_padded(static_cast<std::uint64_t>(year), 4);
-    return (year < 0 ? '-' : '+') + zero_padded(static_cast<std::uint64_t>(std::llabs(year)), 6);
+        append_padded(out, static_cast<std::uint64_t>(year), 4);
+    else
+        append_padded(out += year < 0 ? '-' : '+', static_cast<std::uint64_t>(std::llabs(year)), 6);
 }
 
 } // namespace
@@ -141,18 +146,27 @@ std::string format_time(std::int64_t unix_microseconds)
     }
     const Date date = date_of(days);
     const auto time = static_cast<std::uint64_t>(rest);
-    return format_year(date.year) + '-' + zero_padded(date.month, 2) + '-' +
-           zero_padded(date.day, 2) + 'T' + zero_padded(time / 3'600'000'000, 2) + ':' +
-           zero_padded(time / 60'000'000 % 60, 2) + ':' + zero_padded(time / 1'000'000 % 60, 2) +
-           '.' + zero_padded(time % 1'000'000, 6) + 'Z';
+    std::string out;
+    out.reserve(32);
+    append_year(out, date.year);
+    append_padded(out += '-', date.month, 2);
+    append_padded(out += '-', date.day, 2);
+    append_padded(out += 'T', time / 3'600'000'000, 2);
+    append_padded(out += ':', time / 60'000'000 % 60, 2);
+    append_padded(out += ':', time / 1'000'000 % 60, 2);
+    append_padded(out += '.', time % 1'000'000, 6);
+    return out += 'Z';
 }
 
 std::string format_sequence(std::int64_t id)
 {
     constexpr std::size_t digits_of_a_bigint = 19;
+    std::string out;
     if (id >= 0)
-        return zero_padded(static_cast<std::uint64_t>(id), digits_of_a_bigint);
-    return '-' + zero_padded(-static_cast<std::uint64_t>(id), digits_of_a_bigint);
+        append_padded(out, static_cast<std::uint64_t>(id), digits_of_a_bigint);
+    else
+        append_padded(out += '-', -static_cast<std::uint64_t>(id), digits_of_a_bigint);
+    return out;
 }
 
 } // namespace outbox::sink

@@ -227,7 +227,7 @@ void LaneCourier::settle_front(std::uint64_t key, Lane& lane, bool delivered,
 void LaneCourier::remove(Lane& lane, std::size_t index)
 {
     let_go(lane.items[index].event);
-    lane.items.erase(index);
+    (void)lane.items.take(index);
 }
 
 // ---- what the relay decides

@@ -17,18 +17,20 @@ public:
     Item& front() const { return (*this)[0]; }
     void push(std::unique_ptr<Item> item) { items_.push_back(std::move(item)); }
 
-    void erase(std::size_t i)
+    std::unique_ptr<Item> take(std::size_t i)
     {
+        std::unique_ptr<Item> item = std::move(items_[first_ + i]);
         if (i > 0) {
             items_.erase(items_.begin() + static_cast<std::ptrdiff_t>(first_ + i));
-            return;
+            return item;
         }
-        items_[first_++].reset();
+        ++first_;
         // Moved together now and then, so that taking from the front costs little.
         if (first_ * 2 > items_.size()) {
             items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
             first_ = 0;
         }
+        return item;
     }
 
 private:

@@ -4,9 +4,16 @@
 
 namespace outbox::sink {
 
+// Lanes and items come and go with every event: some are kept for those that follow. There are
+// never more than half as many lanes in use.
 void StreamCourier::add(Event event)
 {
-    auto item = std::make_unique<Item>();
+    if (lanes_.size() >= most_lanes())
+        std::erase_if(lanes_, [](const auto& one) { return one.second.is_idle(); });
+    std::unique_ptr<Item> item =
+        spare_items_.empty() ? std::make_unique<Item>() : std::move(spare_items_.back());
+    if (!spare_items_.empty())
+        spare_items_.pop_back();
     item->suspicion = suspicion_of(event);
     item->event = std::move(event);
     take_in(item->event);
@@ -113,10 +120,10 @@ void StreamCourier::go_on(Lane& lane)
     while (!lane.held && !lane.broken && lane.on_the_way == 0 && !lane.items.empty() &&
            lane.items.front().rejection)
         settle_front(lane);
-    if (lane.items.empty() && !lane.held && !lane.queued) {
-        const std::uint64_t key = lane.key;
-        lanes_.erase(key);
-    } else if (!lane.queued && stream_of_next(lane)) {
+    // In a while, the brokers may have forgotten the stream.
+    if (lane.items.empty())
+        lane.trusted = 0;
+    if (!lane.queued && stream_of_next(lane)) {
         lane.queued = true;
         ready_.push_back(&lane);
     }
@@ -154,7 +161,11 @@ void StreamCourier::take_home(Lane& lane)
 void StreamCourier::remove(Lane& lane, std::size_t index)
 {
     let_go(lane.items[index].event);
-    lane.items.erase(index);
+    std::unique_ptr<Item> item = lane.items.take(index);
+    if (spare_items_.size() < sink_->capacity()) {
+        *item = {}; // its memory is free at once
+        spare_items_.push_back(std::move(item));
+    }
     if (index < lane.sent)
         --lane.sent;
 }

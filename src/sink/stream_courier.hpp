@@ -49,6 +49,7 @@ private:
         StreamId trusted = 0;       // in which one of its events was delivered
 
         bool can_send() const { return sent < items.size() && !broken && !held; }
+        bool is_idle() const { return items.empty() && !held && !queued; }
     };
 
     struct Parcel {
@@ -71,7 +72,10 @@ private:
     void take_home(Lane& lane);
     void remove(Lane& lane, std::size_t index);
 
+    std::size_t most_lanes() const { return 4 * sink_->capacity() + 64; }
+
     std::unordered_map<std::uint64_t, Lane> lanes_; // they stay where they are
+    std::vector<std::unique_ptr<Item>> spare_items_;
     std::deque<Lane*> ready_; // those that can send, the longest waiting first
     Slots<Parcel> parcels_;
 };

@@ -1,0 +1,13 @@
+// jsonb as the relay writes it, for comparison with what the server writes.
+#include "pg/json_text.hpp"
+
+#include "pg/guard.hpp"
+
+OUTBOX_SQL_FUNCTION(json_text)
+{
+    return outbox::pg::entry([&] {
+        const std::string_view text = outbox::pg::to_json_text(PG_GETARG_JSONB_P(0));
+        return PointerGetDatum(
+            cstring_to_text_with_len(text.data(), static_cast<int>(text.size())));
+    });
+}
