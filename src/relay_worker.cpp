@@ -59,6 +59,9 @@ void choose_settings()
         choose("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
     choose("lock_timeout", "500ms");
+    // As the owner's transactions have them anyway.
+    choose("search_path", pg::owners_search_path);
+    choose("enable_seqscan", "off");
     // Plans are small, and look expensive where sequential scans are off.
     choose("jit", "off");
     choose("outbox.tenant_id", ""); // it works for all of them

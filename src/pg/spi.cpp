@@ -2,6 +2,11 @@
 
 #include "pg/catalog.hpp"
 
+extern "C" {
+#include "catalog/namespace.h"
+#include "optimizer/cost.h"
+}
+
 #include <cstring>
 
 namespace outbox::pg {
@@ -85,9 +90,12 @@ Role become_owner()
     GetUserIdAndSecContext(&before.user, &before.security_context);
     SetUserIdAndSecContext(objects().owner, before.security_context | SECURITY_LOCAL_USERID_CHANGE);
     before.guc_level = NewGUCNestLevel();
-    set_for_now("search_path", "pg_catalog, pg_temp");
+    // The relay has both for good: to set them takes as long as some statements do.
+    if (std::strcmp(namespace_search_path, owners_search_path) != 0)
+        set_for_now("search_path", owners_search_path);
     // Plans are made when the tables are young and kept when they have grown.
-    set_for_now("enable_seqscan", "off");
+    if (enable_seqscan)
+        set_for_now("enable_seqscan", "off");
     if (SPI_connect() != SPI_OK_CONNECT)
         elog(ERROR, "SPI_connect failed");
     return before;

@@ -73,6 +73,9 @@ private:
     TupleDesc descriptor_;
 };
 
+// Where the owner's statements look for what they name.
+inline constexpr const char* owners_search_path = "pg_catalog, pg_temp";
+
 namespace detail {
 
 struct Role {
