@@ -36,6 +36,9 @@ SELECT decision, token FROM idempotency_begin('order.create', 'idem_' || :key, '
 SELECT idempotency_finish('order.create', 'idem_' || :key, :token, 201, '{RESPONSE}'::jsonb);
 COMMIT;
 """
+# The same from a client that has hashed the request, as it has to by hand.
+FIRST_HASHED = FIRST.replace(f"idempotency_begin('order.create', 'idem_' || :key, '{REQUEST}'::jsonb)",
+                             f"idempotency_begin_hashed('order.create', 'idem_' || :key, '{HASH}')")
 FIRST_BY_HAND = FRESH_KEY + f"""BEGIN;
 INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash) VALUES (0, 'order.create', 'idem_' || :key, '{HASH}')
     ON CONFLICT DO NOTHING;
@@ -71,11 +74,14 @@ def first(report: Report) -> None:
     for mode, suffix in (("on", "sync"), ("off", "async")):
         runs = take_turns({
             "ours": lambda: turn(FIRST, mode),
+            "ours, hashed": lambda: turn(FIRST_HASHED, mode),
             "by hand": lambda: turn(FIRST_BY_HAND, mode),
             "by hand again": lambda: turn(FIRST_BY_HAND, mode),
         })
         against = (runs["ours"], runs["by hand"], "INSERT, then UPDATE")
         report.add(f"idempotency_first_{suffix}", "rate", *against, 1.1, runs["by hand again"])
+        report.add(f"idempotency_first_hashed_{suffix}", "rate", runs["ours, hashed"], *against[1:], 1.1,
+                   runs["by hand again"])
         report.add(f"idempotency_first_{suffix}_cpu", "cpu", *against, None, runs["by hand again"])
     report.add("idempotency_wal", "wal", *against, 0.9, runs["by hand again"])
 
