@@ -426,6 +426,11 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_setup';
 COMMENT ON FUNCTION outbox_setup()
 IS 'makes the partitions of the log that are missing, seven ahead and a default; returns how many there are';
 
+CREATE FUNCTION audit_setup() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_setup';
+COMMENT ON FUNCTION audit_setup()
+IS 'internal: makes the partitions of the audit log that are missing';
+
 CREATE FUNCTION outbox_before_drop() RETURNS event_trigger
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_before_drop';
 COMMENT ON FUNCTION outbox_before_drop()
@@ -2160,7 +2165,7 @@ BEGIN
     IF parent = '@extschema@.outbox_messages'::regclass THEN
         PERFORM @extschema@.outbox_setup();
     ELSE
-        PERFORM @extschema@.outbox_make_partitions('monthly', false, parent);
+        PERFORM @extschema@.audit_setup();
     END IF;
     FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP

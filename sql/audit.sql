@@ -11,6 +11,9 @@ SELECT audit_record('alice', 'update', 'Order', '4711', '{"state": "open", "tota
 SELECT count(*) FILTER (WHERE NOT is_default) BETWEEN 4 AND 5 AS ahead, count(*) FILTER (WHERE is_default) AS defaults,
        bool_and(is_default OR (extract(day FROM lower_bound AT TIME ZONE 'UTC') = 1 AND upper_bound > lower_bound + interval '27 days')) AS monthly
   FROM outbox_partitions('audit_log');
+-- pg_partman would leave its search_path to the session.
+DO $$ BEGIN PERFORM outbox_run_step('audit_partitions'); END $$;
+SHOW search_path;
 SELECT id, xid < pg_current_xact_id() AS earlier, occurred_at <= clock_timestamp() AS past, tenant_id, actor, action, entity_type, entity_id, before, after, context
   FROM audit_log;
 SELECT audit_record(actor => 'bob', action => 'login', entity_type => 'Session', entity_id => 's-1') AS id;

@@ -176,6 +176,14 @@ OUTBOX_SQL_FUNCTION(outbox_setup)
     });
 }
 
+OUTBOX_SQL_FUNCTION(audit_setup)
+{
+    return outbox::pg::entry([&] {
+        outbox::set_up_partitions(&outbox::pg::Objects::audit_log);
+        PG_RETURN_VOID();
+    });
+}
+
 // Fires before DROP EXTENSION: pg_partman must not go on managing a table that is gone. If the
 // command fails, this is rolled back with it.
 OUTBOX_SQL_FUNCTION(outbox_before_drop)
