@@ -1038,6 +1038,8 @@ DECLARE
         WHEN consumer.backoff_jitter NOT BETWEEN 0 AND 1 THEN 'backoff_jitter must be between 0 and 1'
         WHEN consumer.fair AND (consumer.ordered OR consumer.partitions <> 1)
             THEN 'fair cannot be had together with ordered or with several partitions'
+        WHEN array_ndims(consumer.event_types) > 1 THEN 'event_types must have one dimension'
+        WHEN array_ndims(consumer.aggregate_types) > 1 THEN 'aggregate_types must have one dimension'
         WHEN array_position(consumer.event_types, NULL) > 0 THEN 'event_types must not contain NULLs'
         WHEN array_position(consumer.aggregate_types, NULL) > 0 THEN 'aggregate_types must not contain NULLs'
         END;
@@ -1272,12 +1274,12 @@ IS 'waits until there is something to claim; says whether there is';
 CREATE FUNCTION outbox_check_ids(ids bigint[]) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    IF array_position(ids, NULL) IS NOT NULL THEN
-        RAISE null_value_not_allowed USING MESSAGE = 'ids must not contain NULLs';
-    ELSIF cardinality(ids) > 100000 THEN
+    IF cardinality(ids) > 100000 THEN
         RAISE program_limit_exceeded USING
             MESSAGE = format('ids has %s elements, more than 100000', cardinality(ids)),
             HINT = 'Split the call.';
+    ELSIF EXISTS (SELECT FROM unnest(ids) i WHERE i IS NULL) THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'ids must not contain NULLs';
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_check_ids(bigint[])
@@ -4470,8 +4472,8 @@ DECLARE
         WHEN new.event_type IS NULL THEN 'event_type must not be NULL'
         WHEN new.event_version IS NULL THEN 'event_version must not be NULL'
         WHEN new.owner_module IS NULL THEN 'owner_module must not be NULL'
-        WHEN array_position(new.consumers, NULL) > 0 THEN 'consumers must not contain NULLs'
-        WHEN array_position(new.pii_fields, NULL) > 0 THEN 'pii_fields must not contain NULLs'
+        WHEN (SELECT bool_or(e IS NULL) FROM unnest(new.consumers) e) THEN 'consumers must not contain NULLs'
+        WHEN (SELECT bool_or(e IS NULL) FROM unnest(new.pii_fields) e) THEN 'pii_fields must not contain NULLs'
         END;
 BEGIN
     IF wrong IS NOT NULL THEN
@@ -4484,6 +4486,8 @@ BEGIN
         WHEN new.event_version NOT BETWEEN 1 AND 32767 THEN 'event_version must be between 1 and 32767'
         WHEN new.owner_module = '' THEN 'owner_module must not be empty'
         WHEN octet_length(new.owner_module) > 255 THEN 'owner_module must not be longer than 255 bytes'
+        WHEN array_ndims(new.consumers) > 1 THEN 'consumers must have one dimension'
+        WHEN array_ndims(new.pii_fields) > 1 THEN 'pii_fields must have one dimension'
         WHEN cardinality(new.pii_fields) > 100 THEN 'pii_fields must not have more than 100 elements'
         END;
     IF wrong IS NOT NULL THEN

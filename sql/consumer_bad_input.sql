@@ -18,6 +18,8 @@ SELECT outbox_create_consumer('new', max_attempts => 0);
 SELECT outbox_create_consumer('new', start_at => 'yesterdayish');
 SELECT outbox_create_consumer('new', start_at => NULL);
 SELECT outbox_create_consumer('new', event_types => '{a,NULL}');
+SELECT outbox_create_consumer('new', event_types => '{{a,b},{c,d}}');
+SELECT outbox_create_consumer('new', aggregate_types => '{{a},{NULL}}');
 SELECT outbox_alter_consumer('none', max_attempts => 3);
 SELECT outbox_alter_consumer('good', max_attempts => 1001);
 SELECT outbox_alter_consumer('good', backoff_base => '-1 s');
@@ -73,6 +75,7 @@ SELECT outbox_redrive('good', ids => array_fill(1::bigint, '{10000000}'));
 SELECT outbox_discard('good', NULL);
 SELECT outbox_discard('good', '{NULL}');
 SELECT outbox_discard('none', '{1}');
+SELECT outbox_discard('good', '{{1,2},{3,4}}');
 -- waiting, inbox, looking
 CALL outbox_wait('none', '1 s', NULL);
 CALL outbox_wait('good', '-1 s', NULL);
