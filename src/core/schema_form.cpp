@@ -430,6 +430,15 @@ private:
     std::map<int, std::set<int>> leads_to_;
 };
 
+Json parsed(std::string_view text)
+{
+    try {
+        return Json::parse(text);
+    } catch (const Json::out_of_range&) {
+        invalid("", "it has a number that is too large");
+    }
+}
+
 } // namespace
 
 Form normalise(std::string_view text, Match match)
@@ -437,7 +446,7 @@ Form normalise(std::string_view text, Match match)
     if (text.size() > max_size)
         throw Error("54000", "json_schema is too large: at most " + std::to_string(max_size) +
                                  " bytes are allowed");
-    return Normaliser(Json::parse(text), match).run();
+    return Normaliser(parsed(text), match).run();
 }
 
 } // namespace outbox::schema
