@@ -8,6 +8,7 @@ SELECT outbox_register_event('OrderConfirmed', 1, 'sales', consumers => '{a, NUL
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', pii_fields => '{NULL}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', consumers => '{{a}, {b}}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', pii_fields => '{{/a}, {/b}}');
+SELECT outbox_event_types_changed();
 SELECT outbox_register_event('', 1, 'sales');
 SELECT outbox_register_event(repeat('x', 256), 1, 'sales');
 SELECT outbox_register_event('OrderConfirmed', 0, 'sales');

@@ -101,7 +101,8 @@ OUTBOX_SQL_FUNCTION(outbox_event_types_changed)
 {
     return outbox::pg::entry([&] {
         if (!CALLED_AS_TRIGGER(fcinfo))
-            elog(ERROR, "outbox_event_types_changed() is a trigger function");
+            ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+                            errmsg("outbox_event_types_changed() is a trigger function")));
         CacheInvalidateRelcache(reinterpret_cast<TriggerData*>(fcinfo->context)->tg_relation);
         return PointerGetDatum(nullptr);
     });
