@@ -93,6 +93,10 @@ SELECT outbox_history(NULL, '1');
 SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, 7, '{}', NULL, NULL, NULL)::outbox_batches, '5', 3),
        outbox_known_upto(ROW(1, 1, 0, 1, 1, false, NULL, NULL, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches);
 SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches, '5', 3);
+-- what is no partition
+SELECT * FROM outbox_holders(0);
+SELECT * FROM outbox_holders('outbox_messages');
+SELECT * FROM outbox_holders('outbox_batches');
 -- A sink is the relay's alone.
 BEGIN;
 UPDATE outbox_consumers SET kind = 'http' WHERE name = 'good';

@@ -157,8 +157,11 @@ Position position_of(Datum seq, Datum running)
 {
     const std::span<const int64> numbers = pg::from_bigint_array(running, "running", INT_MAX);
     if (numbers.size() % 3 != 0)
-        elog(ERROR, "a cursor has %zu numbers where there should be three for each range",
-             numbers.size());
+        ereport(ERROR,
+                (errcode(ERRCODE_DATA_CORRUPTED),
+                 errmsg("a cursor has %zu numbers where there should be three for each range",
+                        numbers.size()),
+                 errhint("Nothing but the functions of outbox may write to outbox_batches.")));
     const std::size_t count = numbers.size() / 3;
     auto* ranges = static_cast<Running*>(palloc(sizeof(Running) * Max(count, std::size_t{1})));
     for (std::size_t i = 0; i < count; ++i)

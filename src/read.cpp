@@ -4,6 +4,10 @@
 #include "pg/catalog.hpp"
 #include "pg/index.hpp"
 
+extern "C" {
+#include "catalog/partition.h"
+}
+
 namespace outbox {
 
 namespace {
@@ -298,8 +302,18 @@ OpenLog open_log_for_reading(Id above)
 
 OpenLog open_partition_for_reading(Oid partition)
 {
+    // By the time that it is locked it may be gone, or be somebody else's.
+    const Relation table = try_table_open(partition, AccessShareLock);
+    if (table == nullptr)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("there is no partition with OID %u any more", partition)));
+    const Oid parent = table->rd_rel->relispartition ? get_partition_parent(partition, true) : 0;
+    if (parent != pg::objects().log && parent != pg::objects().archive)
+        ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                        errmsg("\"%s\" is no partition of the log or the archive",
+                               RelationGetRelationName(table))));
     OpenLog log = {};
-    open_partition(log, partition);
+    log.partitions.push({table, LogPartition::unknown, {}});
     return log;
 }
 
