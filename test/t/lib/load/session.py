@@ -32,8 +32,8 @@ class Tally:
 class Session:
     """A connection in which nothing commits but what is told to."""
 
-    def __init__(self, name):
-        self.connection = psycopg2.connect(application_name=name)
+    def __init__(self, name, **options):
+        self.connection = psycopg2.connect(application_name=name, **options)
         self.connection.autocommit = True
         self.cursor = self.connection.cursor()
 

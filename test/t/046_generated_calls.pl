@@ -1,0 +1,108 @@
+# Whatever is called, by whomever and with whatever arguments: an answer or a clean error, nothing half-written, and nothing left behind.
+use strict;
+use warnings;
+use lib 't/lib';
+use IPC::Run ();
+use OutboxReceiver qw(relay_pid wait_until);
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $soak = $ENV{OUTBOX_SOAK};
+my $calls = $ENV{OUTBOX_CALLS} || ($soak ? 100_000 : 2_000);
+my $seed = $ENV{OUTBOX_SEED} || ($soak ? time : 1);
+note("OUTBOX_SEED=$seed OUTBOX_CALLS=$calls make the same calls again");
+
+my $cold = PostgreSQL::Test::Utils::tempdir('cold');
+my $node = start_node('main', conf => <<"CONF");
+outbox.relay = off
+outbox.cold_storage_dir = '$cold'
+outbox.hot_retention = '2d'
+outbox.archive_retention = '10d'
+autovacuum = off
+log_error_verbosity = verbose
+log_min_error_statement = panic
+CONF
+$node->safe_psql('postgres', q{CREATE ROLE admin LOGIN; CREATE ROLE worker LOGIN; CREATE ROLE nobody LOGIN; CREATE ROLE tenant LOGIN;
+	ALTER ROLE tenant SET outbox.tenant_id = '1'});
+my $started = $node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()');
+
+# Files that somebody may have left where exported partitions are.
+my $day = 0;
+for my $content ('{}', '[1]', 'null', '{"id": 1, "xid": "x"}', '{"id": 1e400}', "{\"id\": \"\xFF\"}", "\xFF\xFE", "a\0b", '[' x 100_000, 'x' x 3_000_000)
+{
+	my $name = sprintf '%s/postgres.outbox_messages_p2020_01_%02d.202001%02dT000000Z-202001%02dT000000Z.1.ndjson.zst', $cold, $day + 1, $day + 1, $day + 2;
+	IPC::Run::run([ 'zstd', '-q', '-o', $name ], '<', \"$content\n") or die 'no zstd';
+	$day++;
+}
+
+my %happened;
+sub make_calls
+{
+	my ($database, @options) = @_;
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	local $ENV{PGDATABASE} = $database;
+	my ($out, $err) = ('', '');
+	# Debian's, whose modules are Debian's packages.
+	my $ok = ok(IPC::Run::run([ '/usr/bin/python3', 't/lib/calls', '--seed', $seed, '--files', $cold, @options ], '<', \undef, '>', \$out, '2>', \$err),
+		"$database: calls have nothing to complain about");
+	note($out);
+	diag($err) unless $ok;
+	%happened = map { /(-?\d+) ([A-Za-z ]+)/ ? ($2 => $1) : () } split /[,:]/, $out;
+}
+
+sub prepare
+{
+	my ($database) = @_;
+	$node->safe_psql($database, 'SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS outbox CASCADE');
+	$node->safe_psql($database, slurp_file('t/lib/calls/prepare.sql'));
+}
+
+sub promises
+{
+	my ($database) = @_;
+	is($happened{'functions that were called'}, $happened{functions}, "$database: every function is called, $happened{calls} calls in all");
+	cmp_ok($happened{$_}, '>', $happened{calls} / 10, "$database: many are $_") for 'accepted', 'refused';
+	is($happened{$_} // 0, 0, "$database: no $_")
+	  for 'internal errors', 'unclear errors', 'errors that are no text', 'calls that took too long', 'sessions that are gone', 'sessions that are not as they were',
+	  'audit logs that can be changed';
+}
+
+# In the end everything is as it should be, and works.
+sub sound
+{
+	my ($database) = @_;
+	my $query = sub { return $node->safe_psql($database, $_[0]) };
+	$query->('CREATE EXTENSION amcheck');
+	is($query->(q{SELECT count(*) FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid, bt_index_check(c.oid, true)
+		WHERE c.relkind = 'i' AND c.relnamespace = 'public'::regnamespace}) > 20, 1, "$database: all indexes have what their tables have");
+	is($query->(q{SELECT count(*) FROM pg_class c, verify_heapam(c.oid) WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace}),
+		0, "$database: no table is damaged");
+	is($query->(q{SELECT count(*) FROM pg_locks WHERE locktype <> 'virtualxid' AND pid <> pg_backend_pid()}), 0, "$database: no lock is left behind");
+	is($query->(q{SELECT count(*) FROM pg_prepared_xacts}), 0, "$database: no transaction is left behind");
+	cmp_ok($query->(q{SELECT count(*) FROM outbox_status()}), '>', 8, "$database: outbox_status() answers");
+	like($query->(q{SELECT outbox_metrics()}), qr/outbox_lag_seconds/, "$database: so does outbox_metrics()");
+	is($query->(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), 0, "$database: the audit log is as its chain has it");
+	$query->(q{DELETE FROM outbox_upcasters; SELECT outbox_create_consumer('fresh', start_at => 'earliest')});
+	is($query->(q{SELECT count(*) FROM outbox_peek('fresh', 1)}), 1, "$database: a new consumer has something to read");
+	is( $query->(q{
+		CREATE TABLE read (id bigint);
+		DO $$ BEGIN LOOP INSERT INTO read SELECT id FROM outbox_consume('fresh', 1000); EXIT WHEN NOT FOUND; END LOOP; END $$;
+		SELECT count(*) FROM read FULL JOIN (SELECT id FROM outbox_messages UNION ALL SELECT id FROM outbox_messages_archive) m USING (id)
+		 WHERE read.id IS NULL OR m.id IS NULL}), 0, "$database: and reads everything, once");
+	$query->(q{SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{"n": 2}', tenant_id => 5)});
+	is($query->(q{SELECT count(outbox_ack(lock_token, ARRAY[id])) FROM outbox_claim('fresh')}), 1, "$database: an event is enqueued, claimed and acked");
+}
+
+prepare('postgres');
+make_calls('postgres', '--calls', $calls, '--rounds', $soak ? 20 : 4, '--most', $soak ? 100_000 : 150);
+promises('postgres');
+cmp_ok($happened{watched}, '>', $calls / 50, "$happened{watched} calls that failed or were rolled back were watched");
+is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and changed nothing');
+cmp_ok($happened{'kB of contexts'}, '<', 256, "$happened{repeated} calls leave no memory contexts behind ($happened{'kB of contexts'} kB)");
+cmp_ok($happened{'kB of memory'}, '<', 2048, "and no memory ($happened{'kB of memory'} kB)");
+sound('postgres');
+
+$node->stop;
+done_testing();

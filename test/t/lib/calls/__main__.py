@@ -1,0 +1,46 @@
+"""Calls every function and procedure of the extension with arguments of every kind, in several roles and states of a transaction.
+
+Prints what happened, how often, and what must not have. Fails if there was anything of the kind."""
+
+import argparse
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parent.parent / "load"))
+
+from caller import Caller
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--calls", type=int, required=True)
+    parser.add_argument("--seed", type=int, required=True)
+    parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
+    parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
+    parser.add_argument("--rounds", type=int, default=0, help="how often calls are repeated to see whether the session grows")
+    parser.add_argument("--most", type=int, default=100000, help="how many calls are in a round")
+    parser.add_argument("--examples", action="store_true", help="show one of each kind of error")
+    options = parser.parse_args()
+    caller = Caller(options)
+    caller.run()
+
+    judge = caller.judge
+    happened = caller.happened | judge.wrong
+    happened["functions"] = len(caller.routines)
+    happened["functions that were called"] = len(caller.called)
+    happened["canceled"] = sum(judge.canceled.values())
+    if options.rounds:
+        contexts, memory, count = caller.corpus.growth(caller.connect("postgres"), options.most, options.rounds)
+        happened.update({"kB of contexts": contexts, "kB of memory": memory, "repeated": count})
+    print(f"seed {options.seed}: " + ", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
+    print("errors: " + ", ".join(f"{code} {count}x" for code, count in judge.codes.most_common()))
+    print("canceled: " + ", ".join(f"{name} {count}x" for name, count in judge.canceled.most_common()))
+    if options.examples:
+        for (code, signature), example in sorted(judge.examples.items()):
+            print(f"{code} {signature}: {example}")
+    for report in judge.reports[:20]:
+        print(f"UNEXPECTED {report}", file=sys.stderr)
+    sys.exit(1 if judge.reports else 0)
+
+
+main()

@@ -1,0 +1,129 @@
+"""Makes up calls, and makes them."""
+
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from judges import Digest, Judge
+from memory import Corpus
+from routines import Routine, discover
+from session import Session
+from states import COMMIT, ROLLBACK, STATES, State, perform
+from values import Values, quoted
+
+
+@dataclass
+class Call:
+    number: int
+    routine: Routine
+    role: str
+    state: State
+    arguments: list
+    statement: str
+    ending: str
+
+    @property
+    def has_odd_bytes(self):
+        return "CAST(decode(" in self.statement
+
+    def __str__(self):
+        return f"call {self.number} by {self.role}, {self.state.name}, {self.ending}: {self.statement[:2000]}"
+
+
+class Caller:
+    # How often each calls.
+    ROLES = {"postgres": 4, "admin": 3, "worker": 3, "tenant": 2, "nobody": 1}
+
+    def __init__(self, options):
+        self.options = options
+        self.chance = random.Random(options.seed)
+        self.values = Values(self.chance)
+        self.sessions = {role: self.connect(role) for role in self.ROLES}
+        self.boss = Session("boss", user="postgres")
+        self.routines = discover(self.boss)
+        self.digest = Digest(self.boss, options.files)
+        self.judge = Judge()
+        self.corpus = Corpus()
+        self.deck = []
+        self.called = Counter()
+        self.happened = Counter()
+
+    @staticmethod
+    def connect(role):
+        return Session(f"calls {role}", user=role, options="-c statement_timeout=300ms -c client_min_messages=error -c client_encoding=UTF8")
+
+    def run(self):
+        for number in range(self.options.calls):
+            if number % 200 == 0:
+                self.look_around()
+            self.turn(self.make_up(number))
+        # Who may remove rows of the audit log is remembered in the session, until its transaction ends.
+        if not perform(self.sessions["postgres"], STATES[0], "DELETE FROM audit_log", COMMIT).errors:
+            self.happened["audit logs that can be changed"] = 1
+
+    def look_around(self):
+        """What has to be there, and what there is to be named."""
+        self.boss.rows("SELECT prepare_for_calls()")
+        self.values.present = {
+            "bigint": [str(number) for number, in self.boss.rows(
+                "(SELECT token FROM outbox_leases ORDER BY token DESC LIMIT 10) UNION ALL (SELECT id FROM outbox_messages ORDER BY id DESC LIMIT 5)"
+                " UNION ALL (SELECT token FROM idempotency_keys ORDER BY token DESC LIMIT 5) UNION ALL (SELECT id FROM audit_log ORDER BY id DESC LIMIT 3)")],
+            "uuid": [f"'{id}'" for id, in self.boss.rows(
+                "(SELECT tracking_id::text FROM outbox_messages ORDER BY id DESC LIMIT 5)"
+                " UNION ALL (SELECT tracking_id::text FROM outbox_scheduled ORDER BY available_at DESC LIMIT 5)")],
+        }
+        self.values.files = [quoted(path.name) for path in sorted(Path(self.options.files).iterdir())]
+
+    def next_routine(self):
+        """All in turn, in any order; those with many arguments more often."""
+        if not self.deck:
+            self.deck = [r for r in self.routines for _ in range(1 + min(len(r.arguments), 4))]
+            self.chance.shuffle(self.deck)
+        return self.deck.pop()
+
+    def make_up(self, number):
+        routine = self.next_routine()
+        role = self.chance.choices(list(self.ROLES), self.ROLES.values())[0]
+        if routine.is_internal and self.chance.random() < 0.7:
+            role = "postgres"  # for others it is out of reach
+        states = [s for s in STATES if (role == "postgres" or not s.superuser_only) and (s.begin or not routine.is_internal)]
+        wildness = self.chance.choice([0, 0.1, 0.3, 1])
+        arguments = [(a, self.values.any(a.type) if self.chance.random() < wildness else self.values.sensible(a))
+                     for a in routine.arguments if not a.is_optional or self.chance.random() < 0.5]
+        # An internal function does as it is told, and what it is told makes no sense.
+        ending = ROLLBACK if routine.is_internal else self.chance.choice([COMMIT, COMMIT, ROLLBACK])
+        return Call(number, routine, role, self.chance.choice(states), arguments, self.statement(routine, arguments), ending)
+
+    def statement(self, routine, arguments):
+        given = ", ".join(f'"{argument.name}" => {value}' for argument, value in arguments)
+        call = f"{routine.name}({given})"
+        if routine.is_procedure:
+            return f"CALL {call}"
+        return self.chance.choice([f"SELECT {call}", f"SELECT * FROM {call}", f"SELECT * FROM {call} LIMIT 1", f"SELECT {call} FROM generate_series(1, 3)"])
+
+    def turn(self, call):
+        session = self.sessions[call.role]
+        is_watched = self.options.watch and call.number % self.options.watch == 0
+        before = self.digest.take() if is_watched else None
+        start = time.monotonic()
+        outcome = perform(session, call.state, call.statement, call.ending)
+        seconds = time.monotonic() - start
+        self.called[call.routine.signature] += 1
+        self.happened["calls"] += 1
+        self.happened["refused" if outcome.errors else "accepted"] += 1
+        self.judge.time(call, seconds)
+        self.judge.errors(call, outcome)
+        if session.connection.closed:
+            self.judge.accuse("sessions that are gone", "", call)
+            time.sleep(2)
+            self.sessions[call.role] = self.connect(call.role)
+            return
+        self.judge.session(call, session)
+        if is_watched and outcome.changes_nothing:
+            self.happened["watched"] += 1
+            self.judge.changes(call, before, self.digest.take())
+        self.corpus.add(call, outcome, seconds)
+        if not outcome.errors:
+            self.values.remember(call.arguments)

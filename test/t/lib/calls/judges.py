@@ -1,0 +1,82 @@
+"""What must not be, whatever is called."""
+
+from collections import Counter
+from pathlib import Path
+
+CANCELED = "57014"
+INTERNAL_ERROR = "XX000"
+# A function that was written for others does not leave it to the parser, a constraint or a bare RAISE to find what is wrong with an argument.
+SPEAKS_OF_ITSELF = {"42601", "42702", "42703", "23502", "23503", "23505", "P0001", "P0003", "P0004", "0A000"}
+
+# Each row by where it is and which transaction wrote it: what comes, goes or changes shows.
+TABLES = """
+SELECT string_agg(format('SELECT %L, count(*), sum(hashtextextended(format(''%%s %%s %%s'', tableoid, ctid, xmin), 0)::numeric) FROM %s',
+                         c.oid::regclass, c.oid::regclass), ' UNION ALL ')
+  FROM pg_class c LEFT JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+ WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
+   AND (d.objid IS NOT NULL OR c.oid = ANY ('{pg_class,pg_proc,pg_trigger,pg_constraint,pg_namespace}'::regclass[]))
+"""
+
+
+class Digest:
+    """Of all tables of the extension and of pg_partman, of some catalogs, and of what is unfinished in cold storage."""
+
+    def __init__(self, session, files):
+        self.session = session
+        self.files = Path(files)
+        self.query = session.value(TABLES)
+
+    def take(self):
+        tables = {name: (rows, versions) for name, rows, versions in self.session.rows(self.query)}
+        return tables | {"files": sorted(path.name for path in self.files.glob("*.tmp"))}
+
+
+def difference(before, after):
+    return ", ".join(f"{name}: {before.get(name)} became {after.get(name)}" for name in sorted(before | after) if before.get(name) != after.get(name))
+
+
+class Judge:
+    PATIENCE = 10  # seconds: a call is quick, or is canceled soon
+
+    def __init__(self):
+        self.codes = Counter()
+        self.canceled = Counter()
+        self.wrong = Counter()
+        self.reports = []
+        self.examples = {}
+
+    def accuse(self, kind, what, call):
+        self.wrong[kind] += 1
+        self.reports.append(f"{kind}: {what}\n    {call}")
+
+    def errors(self, call, outcome):
+        for error in outcome.errors:
+            code, message = error.pgcode, str(error).strip()
+            self.codes[code] += 1
+            self.examples.setdefault((code or "none", call.routine.signature), f"{message[:300]}\n    {call}")
+            if code == CANCELED:
+                self.canceled[call.routine.name] += 1
+            elif code in (None, INTERNAL_ERROR):
+                self.accuse("internal errors", f"{code} {message}", call)
+            elif code in SPEAKS_OF_ITSELF and not call.routine.is_internal:
+                self.accuse("unclear errors", f"{code} {message}", call)
+            if "\ufffd" in message and not call.has_odd_bytes:
+                self.accuse("errors that are no text", message, call)
+
+    def time(self, call, seconds):
+        if seconds > self.PATIENCE:
+            self.accuse("calls that took too long", f"{seconds:.1f} s", call)
+
+    def changes(self, call, before, after):
+        if before != after:
+            self.accuse("changes by calls that failed or were rolled back", difference(before, after), call)
+
+    def session(self, call, session):
+        """A call leaves the session as it was. An internal one need not: whoever calls it sees to that."""
+        now = session.rows("SELECT current_user::text, current_setting('search_path'), current_setting('lock_timeout')")[0]
+        before = getattr(session, "settings", now)
+        session.settings = before
+        if now != before:
+            session.rows("RESET search_path; RESET lock_timeout")
+            if not call.routine.is_internal:
+                self.accuse("sessions that are not as they were", f"{before} became {now}", call)

@@ -1,0 +1,39 @@
+"""Does a session grow with its calls?"""
+
+import psycopg2
+
+KILOBYTES = """SELECT (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_contexts)::integer,
+                      substring(pg_read_file('/proc/self/status') FROM 'RssAnon:\\s+(\\d+)')::integer"""
+
+
+class Corpus:
+    """One call of each kind: of a function that ended in some way."""
+
+    def __init__(self):
+        self.statements = {}
+
+    def add(self, call, outcome, seconds):
+        if call.role == "postgres" and seconds < 0.05:
+            ending = outcome.errors[0].pgcode if outcome.errors else "accepted"
+            self.statements.setdefault((call.routine.signature, ending), call.statement)
+
+    def growth(self, session, most, rounds):
+        """Kilobytes of memory contexts and of memory, after so many rounds; and how many calls that were. The first rounds warm up."""
+        statements = [self.statements[key] for key in sorted(self.statements)][:: -(-len(self.statements) // most)]
+        for _ in range(2):
+            self.play(session, statements)
+        before = session.rows(KILOBYTES)[0]
+        for _ in range(rounds):
+            self.play(session, statements)
+        after = session.rows(KILOBYTES)[0]
+        return after[0] - before[0], after[1] - before[1], rounds * len(statements)
+
+    @staticmethod
+    def play(session, statements):
+        for statement in statements:
+            session.cursor.execute("BEGIN")
+            try:
+                session.cursor.execute(statement)
+            except psycopg2.Error:
+                pass
+            session.cursor.execute("ROLLBACK; RESET search_path")

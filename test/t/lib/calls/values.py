@@ -1,0 +1,98 @@
+"""Arguments of every kind, as SQL expressions: those that make sense, and those that do not."""
+
+import json
+
+from documents import Documents
+from oddities import BY_TYPE, LONG, SENSIBLE, SENSIBLE_BY_TYPE, TEXTS
+
+
+def quoted(text):
+    return "E'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+class Values:
+    """What was accepted once is likely to make sense again, so it is remembered under the argument's name."""
+
+    REMEMBERED = 20
+
+    def __init__(self, chance):
+        self.chance = chance
+        self.documents = Documents(chance)
+        self.accepted = {}
+        self.present = {}  # of a type: what is in the tables now
+        self.files = []
+
+    def remember(self, arguments):
+        for argument, expression in arguments:
+            if len(expression) < 300:
+                known = self.accepted.setdefault((argument.name, argument.type.name), [])
+                if expression not in known:
+                    known.append(expression)
+                    del known[:-self.REMEMBERED]
+
+    def sensible(self, argument):
+        choices = [SENSIBLE.get(argument.name), self.files if argument.name == "file" else None, self.accepted.get((argument.name, argument.type.name)), self.present.get(argument.type.name),
+                   SENSIBLE_BY_TYPE.get(argument.type.name)]
+        choices = [choice for choice in choices if choice]
+        if argument.type.name in ("json", "jsonb") or argument.name in Documents.TEXTS:
+            document = self.documents.sensible(argument.name)
+            if self.chance.random() < 0.4:
+                document = self.documents.spoiled(document)
+            choices += [[f"{quoted(json.dumps(document))}"]] * 2
+        if not choices:
+            return self.any(argument.type)
+        expression = self.chance.choice(self.chance.choice(choices))
+        return expression if expression.endswith(f"::{argument.type.name}") else f"({expression})::{argument.type.name}"
+
+    def any(self, type):
+        """Something of the type, as odd as can be."""
+        if self.chance.random() < 0.08:
+            return f"NULL::{type.name}"
+        if type.element:
+            return self.array(type)
+        if type.columns:
+            return self.row(type)
+        if type.name in ("json", "jsonb") and self.chance.random() < 0.6:
+            return f"{quoted(self.documents.odd())}::{type.name}"
+        if type.name == "text":
+            return f"({self.text()})::text"
+        return f"({self.chance.choice(BY_TYPE[type.name])})::{type.name}"
+
+    def text(self):
+        kind = self.chance.random()
+        if kind < 0.03:
+            return self.chance.choice(LONG)
+        if kind < 0.15:
+            return quoted("".join(self.character() for _ in range(self.chance.choice([1, 2, 5, 20, 63, 64, 255, 256]))))
+        if kind < 0.25:
+            # Bytes that are no text. The cast is one that the test has made.
+            return f"CAST(decode('{self.chance.choice(['ff', 'c3', '80', 'f09f98', 'eda080', '61ff62', 'c080'])}', 'hex') AS text)"
+        return self.chance.choice(TEXTS)
+
+    def character(self):
+        while True:
+            code = self.chance.choice([self.chance.randint(1, 0x7F), self.chance.randint(0x80, 0xFFFF), self.chance.randint(0x10000, 0x10FFFF)])
+            if not 0xD800 <= code <= 0xDFFF:
+                return chr(code)
+
+    def array(self, type):
+        kind = self.chance.random()
+        if kind < 0.1:
+            return f"'{{}}'::{type.name}"
+        one = self.any(type.element)
+        if kind < 0.2:
+            return f"array_fill({one}, ARRAY[2, 2])::{type.name}"
+        if kind < 0.25:
+            return f"array_fill({one}, ARRAY[3, 1, 2])::{type.name}"
+        if kind < 0.3:
+            return f"array_fill({one}, ARRAY[2], ARRAY[2147483645])::{type.name}"
+        if kind < 0.35:
+            return f"array_fill({one}, ARRAY[3], ARRAY[-5])::{type.name}"
+        if kind < 0.37:
+            return f"array_fill({self.any(type.element)}, ARRAY[{self.chance.choice([1000, 100001])}])::{type.name}"
+        return f"ARRAY[{', '.join(self.any(type.element) for _ in range(self.chance.randint(1, 5)))}]::{type.name}"
+
+    def row(self, type):
+        if self.chance.random() < 0.4:
+            return f"(SELECT x FROM {type.name} x LIMIT 1 OFFSET {self.chance.randint(0, 5)})"
+        return f"ROW({', '.join(self.any(column) for column in type.columns)})::{type.name}"
