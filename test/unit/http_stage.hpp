@@ -1,0 +1,322 @@
+// A server that answers as it is told, and a sink that sends to it.
+#pragma once
+
+#include "sink/encoding.hpp"
+#include "sink/http.hpp"
+
+#include <gtest/gtest.h>
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <thread>
+
+namespace outbox::sink::test_http {
+
+using namespace std::chrono_literals;
+using namespace std::string_literals;
+
+inline Event make_event(std::int64_t id)
+{
+    Event event;
+    event.id = id;
+    event.tracking_id = "0192f000-0000-7000-8000-00000000000" + std::to_string(id);
+    event.aggregate_type = "order";
+    event.aggregate_id = "a" + std::to_string(id);
+    event.event_type = "order.created";
+    event.payload = R"({"n": )" + std::to_string(id) + "}";
+    return event;
+}
+
+struct Request {
+    std::string line;
+    std::map<std::string, std::string> headers; // names in lower case
+    std::string body;
+
+    std::string header(const std::string& name) const
+    {
+        const auto found = headers.find(name);
+        return found == headers.end() ? "(absent)" : found->second;
+    }
+};
+
+// What the server does once it has heard a request.
+struct Reply {
+    std::string bytes;
+    enum { keep, close, stream } then = keep; // stream: goes on and on
+    std::string streamed = std::string(65536, 'x');
+};
+
+inline Reply status(int code, const std::string& body = "", const std::string& headers = "")
+{
+    return {"HTTP/1.1 " + std::to_string(code) + " Whatever\r\n" + headers +
+            "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body};
+}
+
+inline const Reply silence{""};
+
+// Listens on a loopback port, in a thread of its own.
+class Server {
+public:
+    using Handler = std::function<Reply(const Request&)>;
+
+    // Answers when so many requests wait for it: the last one first.
+    explicit Server(Handler handler, std::size_t gather = 1)
+        : handler_(std::move(handler)), gather_(gather)
+    {
+        listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        sockaddr_in address = {};
+        address.sin_family = AF_INET;
+        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        socklen_t size = sizeof(address);
+        auto* const plain = reinterpret_cast<sockaddr*>(&address);
+        if (listener_ < 0 || bind(listener_, plain, size) != 0 || listen(listener_, 64) != 0 ||
+            getsockname(listener_, plain, &size) != 0 || pipe(stop_) != 0)
+            throw std::runtime_error("no server");
+        port_ = ntohs(address.sin_port);
+        thread_ = std::thread([this] { run(); });
+    }
+
+    ~Server()
+    {
+        ::close(stop_[1]);
+        thread_.join();
+        ::close(stop_[0]);
+        ::close(listener_);
+        for (const auto& [fd, text] : heard_)
+            ::close(fd);
+    }
+
+    std::string url(const std::string& path = "/hook") const
+    {
+        return "http://127.0.0.1:" + std::to_string(port_) + path;
+    }
+
+    std::vector<Request> requests() const { return look(requests_); }
+    int connections() const { return look(connections_); }
+    int hung_up() const { return look(hung_up_); } // by the other side
+    std::size_t streamed() const { return look(streamed_); }
+
+    static constexpr std::size_t longest_stream = 32 << 20;
+
+private:
+    template <typename Value>
+    Value look(const Value& value) const
+    {
+        const std::lock_guard lock(mutex_);
+        return value;
+    }
+
+    void run()
+    {
+        for (;;) {
+            std::vector<pollfd> fds = {{stop_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+            for (const auto& [fd, text] : heard_)
+                fds.push_back({fd, POLLIN, 0});
+            poll(fds.data(), fds.size(), -1);
+            if (fds[0].revents != 0)
+                return;
+            for (std::size_t i = 2; i < fds.size(); ++i)
+                if (fds[i].revents != 0)
+                    hear(fds[i].fd);
+            if (fds[1].revents != 0)
+                welcome();
+        }
+    }
+
+    void welcome()
+    {
+        const int fd = accept(listener_, nullptr, nullptr);
+        const timeval patience = {2, 0};
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        heard_[fd] = "";
+        const std::lock_guard lock(mutex_);
+        ++connections_;
+    }
+
+    void hang_up(int fd)
+    {
+        heard_.erase(fd);
+        ::close(fd);
+    }
+
+    void hear(int fd)
+    {
+        char buffer[65536];
+        const ssize_t size = recv(fd, buffer, sizeof(buffer), 0);
+        if (size <= 0) {
+            hang_up(fd);
+            const std::lock_guard lock(mutex_);
+            ++hung_up_;
+            return;
+        }
+        std::string& text = heard_[fd];
+        text.append(buffer, static_cast<std::size_t>(size));
+        const auto request = parse(text);
+        if (!request)
+            return;
+        text.clear();
+        {
+            const std::lock_guard lock(mutex_);
+            requests_.push_back(*request);
+        }
+        waiting_.emplace_back(fd, *request);
+        while (waiting_.size() >= gather_ || (answering_ && !waiting_.empty())) {
+            answering_ = true;
+            answer(waiting_.back().first, handler_(waiting_.back().second));
+            waiting_.pop_back();
+        }
+        answering_ = false;
+    }
+
+    static std::optional<Request> parse(const std::string& text)
+    {
+        const auto end = text.find("\r\n\r\n");
+        if (end == std::string::npos)
+            return std::nullopt;
+        Request request;
+        auto from = text.find("\r\n");
+        request.line = text.substr(0, from);
+        while (from < end) {
+            from += 2;
+            const auto colon = text.find(": ", from);
+            const std::string name = lower(text.substr(from, colon - from));
+            from = text.find("\r\n", from);
+            request.headers[name] = text.substr(colon + 2, from - colon - 2);
+        }
+        request.body = text.substr(end + 4);
+        const auto length = request.headers.find("content-length"); // a CONNECT has none
+        if (length != request.headers.end() && request.body.size() < std::stoul(length->second))
+            return std::nullopt;
+        return request;
+    }
+
+    void answer(int fd, const Reply& reply)
+    {
+        (void)send(fd, reply.bytes.data(), reply.bytes.size(), MSG_NOSIGNAL);
+        if (reply.then == Reply::keep)
+            return;
+        const std::string& chunk = reply.streamed;
+        std::size_t sent = 0;
+        while (reply.then == Reply::stream && sent < longest_stream &&
+               send(fd, chunk.data(), chunk.size(), MSG_NOSIGNAL) > 0)
+            sent += chunk.size();
+        {
+            const std::lock_guard lock(mutex_);
+            streamed_ += sent;
+        }
+        hang_up(fd);
+    }
+
+    Handler handler_;
+    std::size_t gather_;
+    int listener_ = -1;
+    int stop_[2] = {-1, -1};
+    int port_ = 0;
+    std::map<int, std::string> heard_; // what each connection has said of its next request
+    std::vector<std::pair<int, Request>> waiting_;
+    bool answering_ = false;
+
+    mutable std::mutex mutex_;
+    std::vector<Request> requests_;
+    int connections_ = 0;
+    int hung_up_ = 0;
+    std::size_t streamed_ = 0;
+    std::thread thread_;
+};
+
+inline Server::Handler always(Reply reply)
+{
+    return [reply = std::move(reply)](const Request&) { return reply; };
+}
+
+// The first event gets no answer.
+inline Reply hangs_on_first(const Request& request)
+{
+    return request.body == make_event(1).payload ? silence : status(200);
+}
+
+inline HttpConfig config_for(const Server& server)
+{
+    HttpConfig config;
+    config.url = server.url();
+    return config;
+}
+
+// A sink with all that one needs to see what it does.
+class Sender {
+public:
+    explicit Sender(HttpConfig config, const std::string& secrets = "",
+                    Surroundings surroundings = {"/test", AllowedHosts(""), false})
+        : sink(std::move(config), Secrets::parse(secrets), std::move(surroundings))
+    {}
+
+    void send(ParcelId parcel, std::vector<Event> events)
+    {
+        kept_.push_back(std::move(events));
+        std::vector<const Event*> pointers;
+        for (const Event& event : kept_.back())
+            pointers.push_back(&event);
+        sink.send(parcel, pointers, 0);
+    }
+
+    // Works every few milliseconds, or only when the sink says that there is something to do.
+    std::vector<Outcome> wait_for(std::size_t count, bool only_when_told = false)
+    {
+        const TimePoint end = Clock::now() + 1500ms;
+        std::vector<Outcome> outcomes;
+        while (outcomes.size() < count && Clock::now() < end) {
+            TimePoint next = std::min(end, sink.next_work().value_or(end));
+            if (!only_when_told)
+                next = std::min(next, Clock::now() + 5ms);
+            const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
+            pollfd fd = {sink.descriptor(), POLLIN, 0};
+            const bool is_readable = poll(&fd, 1, std::max(0, static_cast<int>(left.count()))) > 0;
+            if (is_readable || !only_when_told || sink.next_work().value_or(end) <= Clock::now())
+                sink.work(outcomes);
+        }
+        EXPECT_EQ(outcomes.size(), count);
+        outcomes.resize(count);
+        return outcomes;
+    }
+
+    Outcome try_one(std::int64_t id = 1, bool only_when_told = false)
+    {
+        send(static_cast<ParcelId>(id), {make_event(id)});
+        sink.start();
+        const Outcome outcome = wait_for(1, only_when_told).front();
+        EXPECT_EQ(outcome.parcel, static_cast<ParcelId>(id));
+        return outcome;
+    }
+
+    HttpSink sink;
+
+private:
+    std::vector<std::vector<Event>> kept_;
+};
+
+// What one request meets that is answered like this.
+inline Outcome outcome_of(Reply reply, int timeout_ms = 30'000)
+{
+    const Server server(always(std::move(reply)));
+    HttpConfig config = config_for(server);
+    config.timeout_ms = timeout_ms;
+    return Sender(config).try_one();
+}
+
+template <typename Condition>
+void wait_until(Condition condition)
+{
+    const TimePoint end = Clock::now() + 1500ms;
+    while (!condition() && Clock::now() < end)
+        std::this_thread::sleep_for(1ms);
+    EXPECT_TRUE(condition());
+}
+
+} // namespace outbox::sink::test_http
