@@ -49,6 +49,15 @@ std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
         std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings));
 }
 
+// A path that was resolved is in the message about its file.
+Error redacted(const Error& error, const Secrets& secrets)
+{
+    std::string parts[] = {error.what(), error.detail(), error.hint()};
+    for (std::string& part : parts)
+        secrets.redact(part);
+    return {error.sqlstate(), parts[0], parts[1], parts[2]};
+}
+
 } // namespace
 
 void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
@@ -65,11 +74,15 @@ std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
                                 const std::function<Secrets()>& load_secrets,
                                 const Surroundings& surroundings)
 {
-    Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
-    if (kind == "http")
-        return make_http(Config::parse(config), std::move(secrets), surroundings);
-    if (kind == "kafka")
-        return make_kafka(Config::parse(config), std::move(secrets), surroundings);
+    const Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
+    try {
+        if (kind == "http")
+            return make_http(Config::parse(config), secrets, surroundings);
+        if (kind == "kafka")
+            return make_kafka(Config::parse(config), secrets, surroundings);
+    } catch (const Error& error) {
+        throw redacted(error, secrets);
+    }
     refuse_kind(kind);
 }
 

@@ -1,6 +1,7 @@
 #include "sink/secrets.hpp"
 
 #include "core/error.hpp"
+#include "sink/disguise.hpp"
 #include "sink/file.hpp"
 
 #include <algorithm>
@@ -17,7 +18,6 @@ namespace {
 
 constexpr std::string_view opening = "${secret:";
 constexpr std::size_t max_name_bytes = 63;
-constexpr std::size_t min_redacted_bytes = 4;
 
 bool is_name(std::string_view name)
 {
@@ -161,12 +161,8 @@ void Secrets::redact(std::string& text) const
 {
     // Marked first, replaced then: where two values overlap, nothing of either stays.
     std::vector<bool> secret(text.size());
-    for (const auto& [name, value] : values_) {
-        if (value.size() < min_redacted_bytes)
-            continue;
-        for (auto at = text.find(value); at != std::string::npos; at = text.find(value, at + 1))
-            std::fill_n(secret.begin() + static_cast<std::ptrdiff_t>(at), value.size(), true);
-    }
+    for (const auto& [name, value] : values_)
+        mark_secret(text, value, secret);
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (!secret[i])

@@ -111,6 +111,19 @@ TEST(Factory, ASigningSecretMustBeOne)
     EXPECT_EQ(text.find("hunter2"), std::string::npos);
 }
 
+TEST(Factory, WhatIsWrongIsSaidWithoutSecrets)
+{
+    const auto load = [] { return Secrets::parse("p = hunter2/key.pem\n"); };
+    for (const char* key : {"ca_file", "client_cert"}) {
+        const std::string config =
+            R"({"url": "https://example.org", ")" + std::string(key) + R"(": "/${secret:p}"})";
+        const auto [sqlstate, text] = error_of([&] { make_sink("http", config, load, {}); });
+        EXPECT_EQ(sqlstate, "F0000");
+        EXPECT_NE(text.find("could not use " + std::string(key) + " \"/***\""), std::string::npos)
+            << text;
+    }
+}
+
 TEST(Factory, TheHostMustBeAllowed)
 {
     for (const char* hosts : {"", "*", "hooks.example.org", "*.example.org:443"}) {

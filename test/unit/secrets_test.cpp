@@ -1,7 +1,9 @@
 #include "sink/secrets.hpp"
 
 #include "core/error.hpp"
+#include "sink/encoding.hpp"
 
+#include <algorithm>
 #include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
@@ -138,6 +140,53 @@ TEST(Secrets, AreRedactedFromText)
     std::string text = "pass";
     Secrets::parse("").redact(text);
     EXPECT_EQ(text, "pass");
+}
+
+TEST(Secrets, AreRedactedInDisguise)
+{
+    const Secrets secrets = Secrets::parse("a = Pa/ss&w\"rd\nb = %25x\\y\nc = abc\n");
+    const auto redacted = [&](std::string text) {
+        secrets.redact(text);
+        return text;
+    };
+    EXPECT_EQ(redacted("PA/SS&W\"RD"), "***");
+    EXPECT_EQ(redacted(R"("Pa\/ss&w\"rd")"), R"("***")");
+    EXPECT_EQ(redacted(R"("Pa\u002fss\u0026w\u0022rd")"), R"("***")");
+    EXPECT_EQ(redacted("x=Pa%2Fss%26w%22rd&y"), "x=***&y");
+    EXPECT_EQ(redacted("x=%50%61%2f%73%73%26%77%22%72%64&y"), "x=***&y");
+    EXPECT_EQ(redacted("<b>Pa&#x2F;ss&amp;w&quot;rd</b>"), "<b>***</b>");
+    EXPECT_EQ(redacted(R"(%25x\y %2525x\y)"), "*** ***");   // escapes of its own
+    EXPECT_EQ(redacted("Pa/ss, Pa%2"), "Pa/ss, Pa%2");      // no secret, and too short
+    EXPECT_EQ(redacted("ends in Pa/s"), "ends in ***");     // cut
+    EXPECT_EQ(redacted("ends in Pa%2Fs%7"), "ends in ***"); // within an escape
+    EXPECT_EQ(redacted("ABC %61bc"), "ABC %61bc");          // too short to be worth it
+}
+
+TEST(Secrets, AreRedactedFromBase64)
+{
+    const Secrets secrets = Secrets::parse("a = ??~>>password~~\nb = short\n");
+    for (const std::string before : {"", "1", "12", "123", "user:"})
+        for (const std::string after : {"", "4", "45", "456"}) {
+            const std::string whole = before + "??~>>password~~" + after;
+            std::string text =
+                "Basic " +
+                base64({reinterpret_cast<const unsigned char*>(whole.data()), whole.size()});
+            std::string url = text;
+            std::ranges::replace(url, '+', '-');
+            std::ranges::replace(url, '/', '_');
+            for (std::string* one : {&text, &url}) {
+                secrets.redact(*one);
+                // What is left are bits of the characters around it.
+                EXPECT_NE(one->find("***"), std::string::npos) << *one;
+                EXPECT_LE(one->size(), std::string_view("Basic ***").size() + 4 +
+                                           (before.size() + after.size()) * 2)
+                    << *one;
+                EXPECT_EQ(one->find("cGFzc3dv"), std::string::npos) << *one;
+            }
+        }
+    std::string text = "c2hvcnQ="; // of what is short, base64 could be anything
+    secrets.redact(text);
+    EXPECT_EQ(text, "c2hvcnQ=");
 }
 
 class SecretsFile : public testing::Test {
