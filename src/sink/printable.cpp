@@ -35,9 +35,12 @@ bool is_control(std::string_view character)
     const auto first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1)
         return first < 0x20 || first == 0x7F;
-    // U+0080 to U+009F, and the separators of lines and paragraphs.
+    // U+0080 to U+009F, the separators of lines and paragraphs, and what turns text around.
     return (first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0) ||
-           character == "\xE2\x80\xA8" || character == "\xE2\x80\xA9";
+           character == "\xD8\x9C" ||
+           (character >= "\xE2\x80\x8E" && character <= "\xE2\x80\x8F") ||
+           (character >= "\xE2\x80\xA8" && character <= "\xE2\x80\xAE") ||
+           (character >= "\xE2\x81\xA6" && character <= "\xE2\x81\xA9");
 }
 
 } // namespace

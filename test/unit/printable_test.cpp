@@ -25,7 +25,7 @@ TEST(Printable, IsOneLine)
     EXPECT_EQ(to_printable("a\xC2\x85"
                            "b"),
               "a b");
-    EXPECT_EQ(to_printable("\xE2\x80\xA7\xE2\x80\xAA"), "\xE2\x80\xA7\xE2\x80\xAA");
+    EXPECT_EQ(to_printable("\xE2\x80\xA7\xE2\x80\xAF."), "\xE2\x80\xA7\xE2\x80\xAF.");
 }
 
 TEST(Printable, HasNoControlCharacters)
@@ -38,6 +38,14 @@ TEST(Printable, HasNoControlCharacters)
                            "b\xC2\x9F"
                            "c"),
               "a b c");
+}
+
+// What makes a reader see the rest of a line in another order.
+TEST(Printable, TurnsNothingAround)
+{
+    EXPECT_EQ(to_printable("a\u061C\u200E\u200F\u202A\u202E\u2066\u2069z"), "a       z");
+    for (const char* text : {"\u061B", "\u061D", "\u200D", "\u2010", "\u2065", "\u206A", "\u2FFF"})
+        EXPECT_EQ(to_printable(text), text);
 }
 
 TEST(Printable, EveryByteThatIsNoTextIsAQuestionMark)
