@@ -17,7 +17,7 @@ namespace outbox::sink {
 
 namespace {
 
-// What is read of an answer, and what is kept of it for people to read.
+// What is read of an answer, and as much of its headers; and what is kept of it for people to read.
 constexpr std::size_t max_answer = 64 * 1024;
 constexpr std::size_t kept_answer = 512;
 
@@ -128,12 +128,15 @@ void HttpSink::set_up(Transfer& transfer)
     set(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
     set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
     set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
+    set(easy, CURLOPT_HEADERFUNCTION, on_header);
+    set(easy, CURLOPT_HEADERDATA, &transfer);
     set(easy, CURLOPT_WRITEFUNCTION, on_answer);
     set(easy, CURLOPT_WRITEDATA, &transfer);
     set(easy, CURLOPT_ERRORBUFFER, transfer.error);
     set(easy, CURLOPT_PRIVATE, &transfer);
     // An empty proxy: the server's environment has no say.
     set(easy, CURLOPT_PROXY, config_.proxy.c_str());
+    set(easy, CURLOPT_NOPROXY, "");
     set_unless_empty(easy, CURLOPT_CAINFO_BLOB, ca_);
     set_unless_empty(easy, CURLOPT_SSLCERT_BLOB, client_cert_);
     set_unless_empty(easy, CURLOPT_SSLKEY_BLOB, client_key_);
@@ -194,7 +197,7 @@ std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* co
     transfer->parcel = parcel;
     transfer->body = std::move(rendered.body);
     transfer->answer.clear();
-    transfer->answered = 0;
+    transfer->answered = transfer->announced = 0;
     transfer->answer_cut = transfer->denied = false;
     transfer->error[0] = '\0';
     transfer->headers = std::move(rendered.headers);
@@ -265,6 +268,14 @@ int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
     else
         timer = Clock::now() + std::chrono::milliseconds(milliseconds);
     return 0;
+}
+
+// libcurl keeps them all, and has a limit for headers, but none for trailers.
+std::size_t HttpSink::on_header(char*, std::size_t size, std::size_t count, void* user)
+{
+    auto& transfer = *static_cast<Transfer*>(user);
+    transfer.announced += size * count;
+    return transfer.announced > max_answer ? 0 : size * count;
 }
 
 std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count, void* user)

@@ -41,6 +41,7 @@ private:
         std::vector<curl_slist> header_list; // as libcurl wants to see them
         std::string answer;                  // the beginning of it
         std::size_t answered = 0;            // bytes
+        std::size_t announced = 0;           // bytes of its headers and trailers
         bool answer_cut = false;
         bool denied = false; // the address is one that must not be connected to
         char error[CURL_ERROR_SIZE] = {};
@@ -70,6 +71,7 @@ private:
 
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);
+    static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
     static std::size_t on_answer(char* data, std::size_t size, std::size_t count, void* transfer);
     static int on_close(void* self, curl_socket_t socket);
     static curl_socket_t on_open(void* transfer, curlsocktype purpose, curl_sockaddr* address);

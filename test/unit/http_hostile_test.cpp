@@ -1,0 +1,244 @@
+// Receivers, proxies and addresses that mean harm.
+#include "http_stage.hpp"
+
+#include <malloc.h>
+#include <netdb.h>
+
+#include <cstdlib>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test_http;
+
+// ---- answers that are meant to fill the memory, or to take all the time
+
+// Nothing but these comes, again and again.
+Outcome outcome_of_flood(const std::string& head, const std::string& streamed)
+{
+    const Server server(always({head, Reply::stream, streamed}));
+    HttpConfig config = config_for(server);
+    config.timeout_ms = 500;
+    const auto before = mallinfo2();
+    Sender sender(config);
+    const Outcome outcome = sender.try_one();
+    const auto after = mallinfo2();
+    const auto kept = static_cast<std::ptrdiff_t>(after.uordblks + after.hblkhd) -
+                      static_cast<std::ptrdiff_t>(before.uordblks + before.hblkhd);
+    EXPECT_LT(kept, 2 << 20) << streamed.substr(0, 40);
+    EXPECT_LT(outcome.reason.size(), 600u);
+    return outcome;
+}
+
+// As many as a server would send in a second, at once.
+std::string many(const std::string& one)
+{
+    std::string text;
+    while (text.size() < 65536)
+        text += one;
+    return text;
+}
+
+TEST(HttpSink, AnswersThatNeverComeToTheirEndAreTrouble)
+{
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    EXPECT_EQ(outcome_of_flood(ok, many("X-More: of the same\r\n")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood(ok + "X-Long: ", many("x")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood("HTTP/1.1 200 ", many("OK ")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 100 Continue\r\n\r\n")).verdict,
+              Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")).verdict,
+              Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood("", many("what is this?")).verdict, Verdict::trouble);
+    const std::string chunked = ok + "Transfer-Encoding: chunked\r\n\r\n";
+    EXPECT_EQ(outcome_of_flood(chunked + "1;x=", many("x")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood(chunked + "0\r\n", many("X-Trailer: x\r\n")).verdict,
+              Verdict::trouble);
+}
+
+TEST(HttpSink, WhatIsSaidIsEnoughWhereTheBodyNeverEnds)
+{
+    const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    EXPECT_EQ(outcome_of_flood(chunked, many("4\r\nbody\r\n")).verdict, Verdict::delivered);
+}
+
+// Whatever it would become, it is not inflated: it was not asked for.
+TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
+{
+    for (const char* encoding : {"gzip", "deflate", "br", "zstd", "gzip, gzip, gzip"}) {
+        const Outcome outcome = outcome_of(
+            status(422, "not compressed at all", "Content-Encoding: "s + encoding + "\r\n"));
+        EXPECT_EQ(outcome.reason, "HTTP 422: not compressed at all") << encoding;
+    }
+    const Server server(always(status(200)));
+    (void)Sender(config_for(server)).try_one();
+    EXPECT_EQ(server.requests().at(0).header("accept-encoding"), "(absent)");
+}
+
+// ---- where requests go
+
+// Names that this machine knows by heart, beside those that libcurl itself knows.
+std::vector<std::string> names_of_this_machine()
+{
+    std::vector<std::string> names;
+    sethostent(1);
+    while (const hostent* entry = gethostent()) {
+        const auto* address = reinterpret_cast<const unsigned char*>(entry->h_addr_list[0]);
+        if (entry->h_addrtype == AF_INET && address[0] == 127)
+            names.emplace_back(entry->h_name);
+    }
+    endhostent();
+    return names;
+}
+
+TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
+{
+    const Server server(always(status(200)));
+    const std::string url = server.url("/");
+    const std::string port = url.substr(url.rfind(':'));
+    std::vector<std::string> hosts = {
+        "127.0.0.1",
+        "127.1",
+        "127.0.1",
+        "2130706433",
+        "0x7f000001",
+        "0x7F.1",
+        "0177.0.0.1",
+        "017700000001",
+        "0x7f.0x0.0.01",
+        "127.0.0.1.",
+        "0",
+        "0.0.0.0",
+        "localhost",
+        "LocalHost",
+        "localhost.",
+        "[::1]",
+        "[::]",
+        "[0::0001]",
+        "[::ffff:7f00:1]",
+        "[::ffff:127.0.0.1]",
+        "[::127.0.0.1]",
+        "127.255.255.1",
+        "169.254.169.254",
+        "[64:ff9b::7f00:1]",
+        "[fe80::1%25lo]",
+        "10.1.2.3",
+        "[::ffff:a00:1]",
+        "%31%32%37.0.0.1",
+        "192.168.1.1",
+        "172.31.0.1",
+        "[2002:7f00:1::1]",
+        "[fd00::1]",
+    };
+    std::ranges::copy(names_of_this_machine(), std::back_inserter(hosts));
+    for (const std::string& host : hosts) {
+        HttpConfig config;
+        config.url = "http://" + host + port;
+        Sender sender(config, "", {"/test", AllowedHosts(""), true});
+        const Outcome outcome = sender.try_one();
+        EXPECT_EQ(outcome.verdict, Verdict::trouble) << host;
+        // What libcurl does not take for a host is nobody's address.
+        const bool is_denied = outcome.reason.find("outbox.http_deny_private") != std::string::npos;
+        EXPECT_TRUE(is_denied || outcome.reason.find("resolve") != std::string::npos ||
+                    outcome.reason.find("URL") != std::string::npos)
+            << host << ": " << outcome.reason;
+    }
+    EXPECT_EQ(server.connections(), 0);
+}
+
+TEST(HttpSink, AProxyWithAPrivateAddressIsNotCalledEither)
+{
+    const Server server(always(status(200)));
+    for (const char* scheme : {"http", "socks4", "socks5", "socks5h"}) {
+        HttpConfig config;
+        config.url = "http://192.0.2.1/";
+        config.proxy = scheme + server.url("").substr(4);
+        Sender sender(config, "", {"/test", AllowedHosts(""), true});
+        EXPECT_NE(sender.try_one().reason.find("outbox.http_deny_private"), std::string::npos);
+    }
+    EXPECT_EQ(server.connections(), 0);
+}
+
+TEST(HttpSink, TheEnvironmentDoesNotTakeAProxyAway)
+{
+    const Server proxy(always(status(200)));
+    HttpConfig config;
+    config.url = "http://192.0.2.1/hook";
+    config.proxy = proxy.url("");
+    config.connect_timeout_ms = 500;
+    for (const char* name : {"no_proxy", "NO_PROXY"})
+        setenv(name, "*", 1);
+    EXPECT_EQ(Sender(config).try_one().verdict, Verdict::delivered);
+    for (const char* name : {"no_proxy", "NO_PROXY"})
+        unsetenv(name);
+    EXPECT_EQ(proxy.requests().at(0).line, "POST http://192.0.2.1/hook HTTP/1.1");
+}
+
+TEST(HttpSink, WhatIsForTheReceiverIsNotForTheProxy)
+{
+    const Server proxy(always(status(403, "no")));
+    HttpConfig config;
+    config.url = "https://192.0.2.1/hook";
+    config.proxy = proxy.url("");
+    config.headers = {{"Authorization", "Bearer s3cr3t"}, {"X-Tenant", "7"}};
+    EXPECT_EQ(Sender(config).try_one().verdict, Verdict::trouble);
+    const Request request = proxy.requests().at(0);
+    EXPECT_EQ(request.line, "CONNECT 192.0.2.1:443 HTTP/1.1");
+    for (const char* name : {"authorization", "x-tenant", "ce-id", "webhook-id"})
+        EXPECT_EQ(request.header(name), "(absent)");
+}
+
+TEST(HttpSink, CookiesAreNotKept)
+{
+    const Server server(always(status(200, "", "Set-Cookie: a=b\r\n")));
+    Sender sender(config_for(server));
+    (void)sender.try_one(1);
+    (void)sender.try_one(2);
+    EXPECT_EQ(server.requests().at(1).header("cookie"), "(absent)");
+}
+
+// ---- what comes back
+
+const std::string secret = "s3cr3t/t0ken+\"of\"&some=length";
+
+Outcome outcome_of_echo(const std::string& body)
+{
+    const Server server(always(status(422, body)));
+    return Sender(config_for(server), "token = " + secret + "\n").try_one();
+}
+
+TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackInOtherWords)
+{
+    const auto bytes = [](const std::string& text) {
+        return base64({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
+    };
+    for (const std::string& echo :
+         {R"({"Authorization": "Bearer s3cr3t\/t0ken+\"of\"&some=length"})"s,
+          R"({"Authorization": "Bearer s3cr3t/t0ken+\u0022of\u0022\u0026some=length"})"s,
+          "/hook?token=s3cr3t%2Ft0ken%2B%22of%22%26some%3Dlength HTTP/1.1"s,
+          "/hook?token=s3cr3t%2ft0ken%2b%22of%22%26some%3dlength HTTP/1.1"s,
+          "<p>Bearer s3cr3t/t0ken+&quot;of&quot;&amp;some=length</p>"s,
+          "<p>Bearer S3CR3T/T0KEN+&#34;OF&#34;&amp;SOME=LENGTH</p>"s,
+          "Basic " + bytes("u:" + secret), "Basic " + bytes("us:" + secret + "!"),
+          "Basic " + bytes("use:" + secret)}) {
+        const std::string said = outcome_of_echo(echo).reason;
+        EXPECT_NE(said.find("***"), std::string::npos) << said;
+        for (const char* part :
+             {"t0ken", "T0KEN", "some", "length", "dDBrZW4", "QwdGtlb", "0MGtlbi"})
+            EXPECT_EQ(said.find(part), std::string::npos) << said;
+    }
+}
+
+// Of a long answer the beginning is looked at, and what is left of it is shorter than it was.
+TEST(HttpSink, SecretsAreNotRepeatedAtTheEndOfWhatIsLookedAt)
+{
+    for (std::size_t before = 0; before < secret.size(); ++before) {
+        std::string body(before, '.');
+        while (body.size() < 10'000)
+            body += secret;
+        const std::string said = outcome_of_echo(body).reason;
+        ASSERT_EQ(said.find("s3cr"), std::string::npos) << said;
+    }
+}
+
+} // namespace
