@@ -97,14 +97,9 @@ public:
         throw std::logic_error("a payload cannot be frozen");
     }
 
-    std::optional<ArrayOfAdapters> getArrayOptional() const
-    {
-        return isArray() ? std::make_optional(ArrayOfAdapters(value_->array())) : std::nullopt;
-    }
-    std::optional<ObjectOfAdapters> getObjectOptional() const
-    {
-        return isObject() ? std::make_optional(ObjectOfAdapters(*value_)) : std::nullopt;
-    }
+    // Defined below: their results are made of adapters.
+    std::optional<ArrayOfAdapters> getArrayOptional() const;
+    std::optional<ObjectOfAdapters> getObjectOptional() const;
     bool getArraySize(std::size_t& result) const { return get(isArray(), result, value_->count); }
     bool getObjectSize(std::size_t& result) const { return get(isObject(), result, value_->count); }
     bool getBool(bool& result) const { return get(isBool(), result, value_->boolean); }
@@ -166,5 +161,15 @@ inline NamedAdapter Iterator<Member, NamedAdapter>::operator*() const
 }
 
 } // namespace detail
+
+inline std::optional<ArrayOfAdapters> Wrapped::getArrayOptional() const
+{
+    return isArray() ? std::make_optional(ArrayOfAdapters(value_->array())) : std::nullopt;
+}
+
+inline std::optional<ObjectOfAdapters> Wrapped::getObjectOptional() const
+{
+    return isObject() ? std::make_optional(ObjectOfAdapters(*value_)) : std::nullopt;
+}
 
 } // namespace outbox::json
