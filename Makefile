@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test soak bench report unit format check-format
+.PHONY: demo test model soak bench report unit format check-format
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -47,6 +47,10 @@ demo:
 
 test:
 	@test/run
+
+# Every order of events around the cursor: minutes.
+model:
+	@test/model/run
 
 # The tests with the counts that take hours.
 soak:
@@ -111,6 +115,21 @@ $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 	$(CXX) $(CXXFLAGS) -O1 -g0 -fPIC $(CPPFLAGS) -DOUTBOX_TEST_PAUSES -c -o $@ $<
 
 -include $(PAUSES_OBJS:.o=.d)
+
+# The cursor under every order of events (test/model/README.md): the very objects that the server loads, on a
+# server that is a model. What is wrapped can be exchanged for something wrong.
+MODEL_PARTS = $(patsubst %,src/%.o,log claim claim_new page read pg/moment core/cursor)
+MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
+MODEL_WRAPPED = _ZN6outbox2pg11take_momentEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
+
+build/model: $(MODEL_OBJS) $(MODEL_PARTS)
+	$(CXX) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^
+
+$(MODEL_OBJS): build/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(CXXFLAGS) $(CPPFLAGS) -c -o $@ $<
+
+-include $(MODEL_OBJS:.o=.d)
 
 CXX_FILES = $(shell find src test -name '*.cpp' -o -name '*.hpp')
 

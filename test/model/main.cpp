@@ -1,0 +1,181 @@
+// build/model [short]: explores every setting, plants every bug, and says what came of it in TAP.
+#include "words.hpp"
+
+#include <chrono>
+#include <cstdio>
+#include <span>
+#include <string_view>
+
+namespace outbox::model {
+
+namespace {
+
+constexpr Plan writer{.role = Plan::writer, .appends = 1};
+constexpr Plan twice{.role = Plan::writer, .appends = 2};
+constexpr Plan many{.role = Plan::writer, .appends = 1, .run_length = 2};
+constexpr Plan insert{.role = Plan::writer, .appends = 1, .inserts = true};
+constexpr Plan locker{.role = Plan::writer, .appends = 1, .locks_row = true};
+constexpr Plan locker_twice{.role = Plan::writer, .appends = 2, .locks_row = true};
+constexpr Plan claimer{.role = Plan::claimer};
+constexpr Plan busy_claimer{.role = Plan::claimer, .appends = 1};
+
+const Setting small_settings[] = {
+    {.name = "three writers, two claimers", .plans = {writer, writer, writer, claimer, claimer}},
+    {.name = "three writers, pages of two",
+     .plans = {writer, writer, writer, claimer, claimer},
+     .page = 2,
+     .asynchronous = true},
+    {.name = "three writers of one aggregate",
+     .plans = {locker, locker, locker, claimer, claimer},
+     .asynchronous = true},
+    {.name = "two writers of two events, two partitions",
+     .plans = {many, twice, claimer, claimer},
+     .partitions = 2},
+    {.name = "two INSERTs, pages of two",
+     .plans = {insert, insert, claimer, claimer},
+     .page = 2,
+     .asynchronous = true},
+    {.name = "a claimer with an event of its own",
+     .plans = {writer, busy_claimer, claimer},
+     .asynchronous = true,
+     .knows_consumer = false},
+};
+
+const Setting large_settings[] = {
+    {.name = "three writers, claimers that are new to the consumer",
+     .plans = {writer, writer, writer, claimer, claimer},
+     .asynchronous = true,
+     .knows_consumer = false},
+    {.name = "three writers, claimers that are new to the consumer, pages of two",
+     .plans = {writer, writer, writer, claimer, claimer},
+     .page = 2,
+     .asynchronous = true,
+     .knows_consumer = false},
+    {.name = "one event, two events, two at once",
+     .plans = {insert, twice, many, claimer, claimer},
+     .asynchronous = true},
+    {.name = "one event, two events, two at once, pages of two",
+     .plans = {insert, twice, many, claimer, claimer},
+     .page = 2,
+     .asynchronous = true},
+    {.name = "the same, two partitions",
+     .plans = {insert, twice, many, claimer, claimer},
+     .page = 2,
+     .partitions = 2},
+    {.name = "three writers of one aggregate, two of them with two events",
+     .plans = {locker, locker_twice, locker_twice, claimer, claimer},
+     .asynchronous = true},
+    {.name = "three writers of one aggregate, two of them with two events, pages of two",
+     .plans = {locker, locker_twice, locker_twice, claimer, claimer},
+     .page = 2,
+     .asynchronous = true},
+    {.name = "two writers, two claimers with events of their own",
+     .plans = {writer, writer, busy_claimer, busy_claimer}},
+};
+
+// With as little else as it takes to find it.
+struct Planted {
+    const char* name;
+    Promise broken;
+    Setting setting;
+};
+
+Planted planted(const char* name, Promise broken, Bug bug, const Setting& where)
+{
+    Planted planted{name, broken, where};
+    planted.setting.bug = bug;
+    planted.setting.asks_cursor = broken == Promise::cursor_right;
+    planted.setting.prepares = false;
+    planted.setting.claims_given_up = 0;
+    planted.setting.crash = where.asynchronous;
+    return planted;
+}
+
+std::vector<Planted> planted_bugs()
+{
+    const Setting plain{.plans = {writer, writer, claimer, claimer}, .page = 2};
+    const Setting two_events{.plans = {twice, writer, writer, claimer, claimer}};
+    Setting two_events_on_a_page = two_events;
+    two_events_on_a_page.page = 2;
+    const Setting aggregate{.plans = {locker, locker, locker, claimer, claimer}};
+    const Setting lazy{.plans = {writer, writer, claimer, claimer}, .asynchronous = true};
+    return {
+        planted("the running transactions are not extended to the next xid", Promise::nothing_lost,
+                Bug::list_not_extended, plain),
+        planted("the next xid is read before the sequence", Promise::nothing_lost,
+                Bug::next_xid_before_sequence, plain),
+        planted("the id is drawn before the xid", Promise::nothing_lost, Bug::id_before_xid, plain),
+        planted("cursor and log are read with a snapshot from before the lock",
+                Promise::nothing_repeated, Bug::old_snapshot, plain),
+        planted("the consumer's lock is given up before the commit", Promise::nothing_repeated,
+                Bug::lock_given_up, plain),
+        planted("stragglers are not merged by id", Promise::nothing_lost,
+                Bug::stragglers_not_merged, two_events),
+        planted("stragglers are not merged by id, on a page", Promise::batches_right,
+                Bug::stragglers_not_merged, two_events_on_a_page),
+        planted("stragglers come after the rest", Promise::in_order, Bug::stragglers_last,
+                aggregate),
+        planted("seq_P is one too high", Promise::nothing_lost, Bug::position_too_high, plain),
+        planted("seq_P is one too high, and the cursor is asked", Promise::cursor_right,
+                Bug::position_too_high, plain),
+        planted("seq_P is one too low", Promise::nothing_repeated, Bug::position_too_low, plain),
+        planted("rows are read whatever became of their transaction", Promise::committed_only,
+                Bug::any_row, plain),
+        planted("a claim's commit need not be flushed", Promise::durable_only,
+                Bug::commit_not_forced, lazy),
+    };
+}
+
+class Report {
+public:
+    explicit Report(std::size_t count) { std::printf("1..%zu\n", count); }
+
+    void add(const std::string& name, const Setting& setting, Promise expected)
+    {
+        const auto began = std::chrono::steady_clock::now();
+        const Outcome outcome = explore(setting);
+        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+        const bool is_right = outcome.broken == expected;
+        all_right_ = all_right_ && is_right;
+        states_ += outcome.states;
+        std::printf("%s %d - %s\n", is_right ? "ok" : "not ok", ++number_, name.c_str());
+        std::printf("# %s: %zu states, %zu steps, %d deep, %.1f s\n", name_of(outcome.broken),
+                    outcome.states, outcome.steps, outcome.depth, took.count());
+        for (const std::string& line : tell(setting, outcome.story))
+            std::printf("#     %s\n", line.c_str());
+        std::fflush(stdout);
+    }
+
+    int finish() const
+    {
+        std::printf("# %zu states in all\n", states_);
+        return all_right_ ? 0 : 1;
+    }
+
+private:
+    int number_ = 0;
+    std::size_t states_ = 0;
+    bool all_right_ = true;
+};
+
+int run(std::span<const Setting> settings)
+{
+    const std::vector<Planted> bugs = planted_bugs();
+    Report report(settings.size() + bugs.size());
+    for (const Setting& setting : settings)
+        report.add(std::string("as coded: ") + setting.name, setting, Promise::none);
+    for (const Planted& bug : bugs)
+        report.add(std::string("found: ") + bug.name, bug.setting, bug.broken);
+    return report.finish();
+}
+
+} // namespace
+
+} // namespace outbox::model
+
+int main(int count, char** arguments)
+{
+    using namespace outbox::model;
+    const bool is_short = count > 1 && std::string_view(arguments[1]) == "short";
+    return run(is_short ? std::span<const Setting>(small_settings) : large_settings);
+}

@@ -1,0 +1,348 @@
+// The parts of the product that are not linked here: as little of them as claims and appends need.
+#include "product.hpp"
+
+#include "archived.hpp"
+#include "claim_steps.hpp"
+#include "deal.hpp"
+#include "kept.hpp"
+#include "partitions.hpp"
+#include "pg/guard.hpp"
+#include "pg/key_lock.hpp"
+#include "pg/sequence.hpp"
+#include "pg/spi.hpp"
+#include "pg/wake.hpp"
+#include "planted.hpp"
+#include "retries.hpp"
+#include "server.hpp"
+
+#include <cstring>
+
+namespace outbox::model {
+
+namespace {
+
+constexpr int32 consumer_id = 1;
+constexpr int32 other_consumer_id = 2;
+
+// A text of the server's: its length in the first byte.
+Datum text(const char* characters)
+{
+    const std::size_t length = std::strlen(characters);
+    auto* result = static_cast<char*>(palloc(length + 1));
+    SET_VARSIZE_1B(result, length + 1);
+    std::memcpy(VARDATA_1B(result), characters, length);
+    return PointerGetDatum(result);
+}
+
+constexpr char consumer_name[] = "consumer";
+constexpr char other_consumer_name[] = "other";
+
+// A claim that is not part of the model: it asks nothing, and finds nothing.
+bool is_meeting = false;
+
+class NoCaller final : public MessageSink {
+    void put(const Message&, const Delivery&) override { std::abort(); }
+};
+
+} // namespace
+
+void enqueue(int count)
+{
+    Event events[max_messages] = {};
+    for (int i = 0; i < count; ++i)
+        events[i].event_type = text("event");
+    append_to_log(events, count);
+}
+
+void insert_row(Id id)
+{
+    write_row(U64FromFullTransactionId(GetTopFullTransactionId()), id, 1);
+}
+
+ClaimRequest claim_request(int page)
+{
+    return {text(consumer_name), page, 1, text("worker"), false};
+}
+
+void meet(bool our_consumer)
+{
+    static bool is_known = false;
+    if (our_consumer && is_known)
+        return;
+    is_known = our_consumer;
+    is_meeting = true;
+    NoCaller nobody;
+    claim({text(our_consumer ? consumer_name : other_consumer_name), 1, 1, text("worker"), false},
+          nobody);
+    is_meeting = false;
+}
+
+} // namespace outbox::model
+
+// What cannot be reached here.
+[[noreturn]] static void refuse(const char* what)
+{
+    std::fprintf(stderr, "%s is not part of the model\n", what);
+    std::abort();
+}
+
+namespace outbox {
+
+using namespace model;
+
+// ---- consumer, batch: the newest batch is the cursor
+
+ConsumerState read_consumer(Datum name)
+{
+    ConsumerState state = {};
+    state.consumer.partitions = 1;
+    const bool is_other = VARSIZE_ANY_EXHDR(DatumGetPointer(name)) != sizeof(consumer_name) - 1;
+    state.consumer.id = is_other ? other_consumer_id : consumer_id;
+    if (!is_meeting)
+        state.progress.cursor = cursors()[cursor_as_planned()].view();
+    return state;
+}
+
+bool Filter::takes(const Message&) const
+{
+    return true;
+}
+
+// Only which of two tokens is the greater one matters.
+int64 draw_tokens(int)
+{
+    (void)GetTopTransactionId();
+    Byte& token = playing.session().token;
+    if (token == 0) {
+        Byte greatest = playing.state->server.token;
+        for (const Session& session : playing.state->sessions)
+            greatest = std::max(greatest, session.token);
+        token = greatest + 1;
+    }
+    return token;
+}
+
+pg::Growing<Lease> open_leases(std::span<const int64>)
+{
+    return {};
+}
+
+bool may_read_on(const Consumer&, std::span<const Lease>)
+{
+    return !is_meeting;
+}
+
+void add_newest_batch(int32, const Batch& batch, const Holder*, const Progress& progress)
+{
+    Session& session = playing.session();
+    session.new_cursor = cursors().number_of(keep(progress.cursor));
+    Server& server = playing.state->server;
+    server.logged_next_xid =
+        std::max<Byte>(server.logged_next_xid, static_cast<Byte>(playing.own_xid + 1));
+    bool agree = count_ids(batch.ids) == playing.put;
+    for (int i = 0; i < playing.put; ++i)
+        agree = agree && contains(batch.ids, playing.put_ids[i]);
+    session.is_batch_wrong = !agree;
+}
+
+void add_cursor(int32, const Batch&, const Progress&)
+{
+    refuse("a cursor without a batch");
+}
+
+void add_batch(int32, const Batch&, const Holder*)
+{
+    refuse("a dealt batch");
+}
+
+Dealt read_and_deal(const Consumer&, std::span<const Lease>, int, Cursor&)
+{
+    refuse("dealing");
+}
+
+// ---- what was handed out before: nothing fails, and nobody's lease runs out
+
+bool Claim::enter(int32)
+{
+    return true;
+}
+
+const Lease* Claim::first_of(int32) const
+{
+    return nullptr;
+}
+
+ClaimOutcome Claim::take_over_expired()
+{
+    return {};
+}
+
+ClaimOutcome Claim::hand_out_retries()
+{
+    return {};
+}
+
+ClaimOutcome Claim::pick_up_dealt()
+{
+    return {};
+}
+
+ClaimOutcome Claim::deal_to_tenants()
+{
+    return {};
+}
+
+bool has_parked(int32, int32)
+{
+    return false;
+}
+
+bool must_wait(const Consumer&, int32, const Message&, int)
+{
+    return false;
+}
+
+const ConsumerState* KeptState::find() const
+{
+    refuse("the relay");
+}
+
+void KeptState::keep(const ConsumerState&)
+{
+    refuse("the relay");
+}
+
+// ---- the log
+
+Place open_place(PartitionedTable)
+{
+    return {};
+}
+
+void close_place(const Place&) {}
+
+bool DirectWay::is_open(const Place&)
+{
+    return true;
+}
+
+bool is_archived_above(Id)
+{
+    return false;
+}
+
+pg::Growing<Oid> archived_above(Id)
+{
+    return {};
+}
+
+EventParameters parameters_of(const Event&)
+{
+    refuse("appending by a statement");
+}
+
+stats::Facts facts_of(const Message&)
+{
+    refuse("counting");
+}
+
+namespace stats {
+
+bool is_on()
+{
+    return false;
+}
+
+TypePlace place_of(Datum)
+{
+    refuse("counting");
+}
+
+void count_enqueued(TypePlace, int)
+{
+    refuse("counting");
+}
+
+bool count_batch(int32, int64, TimestampTz)
+{
+    refuse("counting");
+}
+
+void remember_batch(int64, const Summary&)
+{
+    refuse("counting");
+}
+
+void Collector::add(const Facts&)
+{
+    refuse("counting");
+}
+
+Summary Collector::summary() const
+{
+    refuse("counting");
+}
+
+} // namespace stats
+
+namespace pg {
+
+// Both sequences are drawn from here; only the log's is one that anybody looks at.
+int64 draw(Oid, int count)
+{
+    playing.ids_wanted = count;
+    return ask(Question::id);
+}
+
+int64 last_value(Oid)
+{
+    return ask(Question::sequence);
+}
+
+bool lock_consumer(int32, int)
+{
+    return is_meeting || ask(Question::consumer_lock) != 0;
+}
+
+void unlock_consumer(int32)
+{
+    if (!is_meeting)
+        playing.session().holds_consumer = false;
+}
+
+void wake_at_commit() {}
+
+void bring_at_commit(const TypeSet&) {}
+
+uint64 Statement::execute(const Datum*, const char*)
+{
+    refuse("a statement");
+}
+
+namespace detail {
+
+Role become_owner()
+{
+    refuse("another role");
+}
+
+void become_self(const Role&)
+{
+    refuse("another role");
+}
+
+} // namespace detail
+
+void Report::capture() noexcept
+{
+    refuse("an exception");
+}
+
+void Report::raise() const
+{
+    refuse("an exception");
+}
+
+} // namespace pg
+
+} // namespace outbox
