@@ -23,8 +23,8 @@ public:
     // The text with every ${secret:name} replaced by its value. Values are not looked into.
     std::string resolve(std::string_view text) const;
 
-    // Replaces values by ***, also in disguise, in text that somebody else made and that is going to
-    // be shown. What overlaps is replaced as one. Values below four bytes stay.
+    // Replaces values by ***, also in disguise, in text that somebody else made and that is going
+    // to be shown. What overlaps is replaced as one. Values below four bytes stay.
     void redact(std::string& text) const;
 
 private:
