@@ -4,7 +4,12 @@
 #include "pg/catalog.hpp"
 #include "server.hpp"
 
+extern "C" {
+#include "catalog/partition.h"
+}
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 namespace outbox::model {
@@ -158,6 +163,17 @@ extern "C" {
 Relation table_open(Oid oid, LOCKMODE)
 {
     return relation_with(oid);
+}
+
+// For those who ask about one partition, which no claim does.
+Relation try_table_open(Oid, LOCKMODE)
+{
+    std::abort();
+}
+
+Oid get_partition_parent(Oid, bool)
+{
+    std::abort();
 }
 
 void table_close(Relation, LOCKMODE) {}
