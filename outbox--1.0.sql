@@ -82,8 +82,6 @@ $$;
 COMMENT ON FUNCTION outbox_schema_of(name)
 IS 'internal: the schema that an extension lives in';
 
--- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
--- done so, would have them called by the owner of the log.
 -- Sessions with an outbox.tenant_id are a tenant's. This is asked in C: while the library is not loaded,
 -- anybody could set a parameter of that name.
 CREATE FUNCTION outbox_shows_tenant(tenant_id bigint) RETURNS boolean
@@ -106,6 +104,20 @@ LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_refuse_tenants';
 COMMENT ON FUNCTION outbox_refuse_tenants(text)
 IS 'internal: an error in the session of a tenant';
 
+-- A table or view has a type of its name. Arrays come with their elements.
+CREATE FUNCTION outbox_shadows(schema oid, OUT name name, OUT owner oid) RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT t.typname, t.typowner FROM pg_type t
+     WHERE t.typnamespace = schema AND NOT (t.typtype = 'b' AND t.typelem <> 0)
+       AND (EXISTS (SELECT FROM pg_type o WHERE o.typname = t.typname AND o.typnamespace = 'pg_catalog'::regnamespace)
+            OR EXISTS (SELECT FROM pg_class o WHERE o.relname = t.typname AND o.relnamespace = 'pg_catalog'::regnamespace))
+$$;
+COMMENT ON FUNCTION outbox_shadows(oid)
+IS 'internal: types, tables and views of a schema that have the name of one in pg_catalog, and whose they are';
+
+-- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
+-- done so, would have them called by the owner of the log. So would those with a trigger on its configuration,
+-- and what is written there decides which indexes a partition gets.
 CREATE FUNCTION outbox_partman_intruders() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH partman AS (
@@ -120,6 +132,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT p.proowner FROM partman n JOIN pg_proc p ON p.pronamespace = n.oid
          UNION
         SELECT o.oprowner FROM partman n JOIN pg_operator o ON o.oprnamespace = n.oid
+         UNION
+        SELECT s.owner FROM partman n CROSS JOIN LATERAL @extschema@.outbox_shadows(n.oid) s
+         UNION
+        SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid, aclexplode(c.relacl) AS a
+         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'TRIGGER')
+         UNION
+        SELECT p.proowner FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
+          JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
+         WHERE c.relname = 'part_config'
+         UNION
+        SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
+          JOIN pg_attribute f ON f.attrelid = c.oid, aclexplode(f.attacl) AS a
+         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE')
     ), actual AS (
         SELECT CASE WHEN role = (SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner')
                     THEN (SELECT datdba FROM pg_database WHERE datname = current_database())
@@ -283,6 +308,8 @@ DECLARE
     start   CONSTANT timestamptz := date_trunc(split_part(words ->> partition_interval, ' ', 2),
                                                clock_timestamp());
     intruders CONSTANT text := @extschema@.outbox_partman_intruders();
+    -- pg_temp is in front of pg_catalog, too, and anybody's to fill.
+    shadow    CONSTANT name := (SELECT min(s.name) FROM @extschema@.outbox_shadows(pg_my_temp_schema()) s);
     wanted    int;
     ahead     int;
 BEGIN
@@ -291,7 +318,13 @@ BEGIN
             MESSAGE = format('pg_partman''s schema %I is open to %s', partman, intruders),
             DETAIL = 'Functions created there would run with the rights of the owner of the log.',
             HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
-                   ' CREATE on this one and drop what others have created in it.';
+                   ' CREATE on this one, and INSERT, UPDATE and TRIGGER on its part_config, and drop'
+                   ' what others have created in it.';
+    END IF;
+    IF shadow IS NOT NULL THEN
+        RAISE insufficient_privilege USING
+            MESSAGE = format('pg_partman would take the temporary %I for the server''s own', shadow),
+            HINT = 'Drop it, or have another session run outbox_setup().';
     END IF;
     IF first_time THEN
         -- A row without partitions is left over from a log that was dropped with its schema.
