@@ -190,10 +190,40 @@ $$;
 COMMENT ON FUNCTION outbox_title(regclass)
 IS 'internal: how messages name a table with partitions';
 
+-- Default privileges of the database give new objects to others.
+CREATE FUNCTION outbox_others(acl aclitem[], owner oid) RETURNS SETOF text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE quote_ident(r.rolname) END
+      FROM aclexplode(acl) a LEFT JOIN pg_roles r ON r.oid = a.grantee WHERE a.grantee <> owner
+$$;
+COMMENT ON FUNCTION outbox_others(aclitem[], oid)
+IS 'internal: who has a privilege besides the owner, as REVOKE names them';
+
+CREATE FUNCTION outbox_close(target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    other text;
+BEGIN
+    FOR other IN SELECT @extschema@.outbox_others(c.relacl, c.relowner) FROM pg_class c WHERE c.oid = target LOOP
+        EXECUTE format('REVOKE ALL ON TABLE %s FROM %s', target, other);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_close(regclass)
+IS 'internal: leaves a table or sequence to its owner alone';
+
+-- Row security without a policy: who is let into all tables of a schema still reads the log by its parent only.
+CREATE FUNCTION outbox_close_partition(partition regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_close(partition);
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', partition);
+END $$;
+COMMENT ON FUNCTION outbox_close_partition(regclass)
+IS 'internal: a partition is read by its parent, and otherwise by its owner alone';
+
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
 -- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
 -- time that a vacuum comes by. It should come by early, and take its time: producers write to the same WAL.
--- Row security without a policy: who is let into all tables of a schema still reads the log by its parent only.
 CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz,
                                         parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -206,7 +236,7 @@ BEGIN
     EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
                    ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
                    own, template, lower_bound, upper_bound);
-    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', own);
+    PERFORM @extschema@.outbox_close_partition(own::regclass);
 END $$;
 COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz, regclass)
 IS 'internal: a table that can be attached to log or archive without a look at its rows';
@@ -226,7 +256,7 @@ BEGIN
     END IF;
     EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 50,'
                    ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)', partition);
-    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', partition);
+    PERFORM @extschema@.outbox_close_partition(partition);
 END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
 IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
@@ -238,7 +268,7 @@ DECLARE
                                  WHERE p.is_default AND NOT c.relrowsecurity);
 BEGIN
     IF spare IS NOT NULL THEN
-        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', spare);
+        PERFORM @extschema@.outbox_close_partition(spare);
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_close_default(regclass)
@@ -4946,18 +4976,18 @@ BEGIN
     -- Nothing that others may have put into the extension's schema is to be found from here on.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     FOR member IN
-        SELECT d.classid, d.objid, c.relkind FROM pg_depend d
+        SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-          LEFT JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid
-         WHERE e.extname = 'outbox' AND d.deptype = 'e'
+          LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
     LOOP
-        IF member.classid = 'pg_proc'::regclass THEN
-            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', member.objid::regprocedure);
-        ELSIF member.relkind = 'S' THEN
-            EXECUTE format('REVOKE ALL ON SEQUENCE %s FROM PUBLIC', member.objid::regclass);
-        ELSIF member.relkind IN ('r', 'p', 'v') THEN
-            EXECUTE format('REVOKE ALL ON TABLE %s FROM PUBLIC', member.objid::regclass);
+        IF member.proowner IS NULL THEN
+            PERFORM @extschema@.outbox_close(member.objid::regclass);
+            CONTINUE;
         END IF;
+        FOR other IN SELECT @extschema@.outbox_others(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
+            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
+        END LOOP;
     END LOOP;
     PERFORM @extschema@.outbox_guard_partman();
     intruders := @extschema@.outbox_partman_intruders();
