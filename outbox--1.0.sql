@@ -1732,13 +1732,15 @@ IS 'internal: the last id that was drawn';
 
 -- A view is read with the search_path of whoever creates it: not with one that has the extension's
 -- schema in it, where others may have put operators.
+--
+-- A barrier, or a function in somebody's WHERE would be asked first, and would see rows of other tenants.
 DO $do$
 DECLARE
     path CONSTANT text := pg_catalog.current_setting('search_path');
 BEGIN
 PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 
-CREATE VIEW @extschema@.consumer_offsets AS
+CREATE VIEW @extschema@.consumer_offsets WITH (security_barrier) AS
 SELECT c.name AS consumer_name,
        CASE WHEN c.partitions = 1 THEN '' ELSE p::text END AS partition_key,
        least(@extschema@.outbox_known_upto(b.newest), waiting.first_id - 1, open.first_id - 1) AS last_processed_id,
@@ -1761,7 +1763,7 @@ SELECT c.name AS consumer_name,
                       WHERE l.consumer_id = c.consumer_id AND l.partition = p) done
  WHERE @extschema@.outbox_shows_tenant(c.tenant_id);
 
-CREATE VIEW @extschema@.outbox_deliveries AS
+CREATE VIEW @extschema@.outbox_deliveries WITH (security_barrier) AS
 SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
        m.event_type, m.occurred_at,
        CASE WHEN d.id IS NOT NULL THEN 'DEAD_LETTER'
@@ -1900,7 +1902,9 @@ BEGIN
     RETURN QUERY SELECT m.id, m.tracking_id, m.event_type, m.event_version::integer, m.occurred_at,
                         d.consumer_name, d.status, d.attempts, d.since, d.last_error
                    FROM @extschema@.outbox_messages m
-                   LEFT JOIN @extschema@.outbox_deliveries d ON d.id = m.id AND d.occurred_at = m.occurred_at
+                   -- OFFSET: for one message after the other, or the view would be asked about all of them.
+                   LEFT JOIN LATERAL (SELECT * FROM @extschema@.outbox_deliveries x
+                                       WHERE x.id = m.id AND x.occurred_at = m.occurred_at OFFSET 0) d ON true
                   WHERE m.aggregate_type = outbox_history.aggregate_type
                     AND m.aggregate_id = outbox_history.aggregate_id
                     AND @extschema@.outbox_shows_tenant(m.tenant_id)

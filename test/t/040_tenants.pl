@@ -80,6 +80,15 @@ is(as('one', "SELECT outbox_cancel('$later{two}')"), 'f', 'nor be cancelled');
 is(as('one', "SELECT count(*), count(*) FILTER (WHERE tracking_id IN ('$tracking{two}', '$dedup{two}')) FROM outbox_history('Order', '1')"), '4|0', 'the history of an aggregate is the tenant\'s own');
 is(as('one', 'SELECT DISTINCT consumer_name FROM consumer_offsets'), 'c1', 'consumer_offsets');
 is(as('one', 'SELECT DISTINCT tenant_id FROM outbox_deliveries'), '1', 'outbox_deliveries');
+# A function that costs nothing is asked before others, and may tell what it was asked about.
+my $tell = q{CREATE FUNCTION pg_temp.tell(text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS 'BEGIN RAISE WARNING ''saw %'', $1; RETURN false; END'};
+for my $view ([ 'outbox_deliveries', 'tenant_id::text' ], [ 'consumer_offsets', 'consumer_name' ], map { [ $_, 'tenant_id::text' ] } qw(outbox_messages outbox_scheduled))
+{
+	my ($table, $column) = @$view;
+	my (undef, undef, $told) = $node->psql('postgres', "$tell; SELECT count(*) FROM $table WHERE pg_temp.tell($column)", extra_params => [ '-U', 'one' ]);
+	my %saw = map { $_ => 1 } $told =~ /saw (\S+)/g;
+	is(join(' ', sort keys %saw), $table eq 'consumer_offsets' ? 'c1' : '1', "$table: a function in the caller's WHERE sees no row of another tenant");
+}
 is(as('one', 'SELECT consumer FROM outbox_stats'), 'c1', 'outbox_stats');
 is(as('one', 'SELECT consumer FROM outbox_stats_latency'), 'c1', 'outbox_stats_latency');
 is(as('two', 'SELECT * FROM outbox_stats_dead_letters'), '', 'outbox_stats_dead_letters');
