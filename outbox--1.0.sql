@@ -2208,7 +2208,7 @@ IS 'internal: removes dedup keys that have expired, from so many blocks; returns
 CREATE FUNCTION outbox_prune_inbox(max_blocks integer) RETURNS integer
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT @extschema@.outbox_sweep('@extschema@.outbox_inbox',
-               format('accepted_at <= %L', clock_timestamp() - @extschema@.outbox_setting('outbox.inbox_retention')), max_blocks)
+               'accepted_at <= clock_timestamp() - @extschema@.outbox_setting(''outbox.inbox_retention'')', max_blocks)
 $$;
 COMMENT ON FUNCTION outbox_prune_inbox(integer)
 IS 'internal: removes entries of the inbox that are old, from so many blocks; returns how many';
