@@ -149,12 +149,15 @@ struct ColdFile {
     std::string name, table, day;
 };
 
-// Files that outbox.archive_command has not taken yet.
+// Files that outbox.archive_command has not taken yet. Names that we have given mean nothing to a
+// shell.
 std::vector<ColdFile> files_to_store()
 {
     static constinit pg::Statement find{
         "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
-        " FROM @schema@.outbox_cold_files WHERE stored_at IS NULL ORDER BY upper_bound"};
+        " FROM @schema@.outbox_cold_files"
+        " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
+        " ORDER BY upper_bound"};
     constexpr int most = 32;
     struct {
         char name[MAXPGPATH], table[NAMEDATALEN], day[16];
