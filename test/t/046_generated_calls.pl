@@ -62,7 +62,7 @@ sub prepare
 sub promises
 {
 	my ($database) = @_;
-	is($happened{'functions that were called'}, $happened{functions}, "$database: every function is called, $happened{calls} calls in all");
+	cmp_ok($happened{'functions that were called'}, '>', 0.5 * $happened{functions}, "$database: $happened{calls} calls of $happened{'functions that were called'} functions");
 	cmp_ok($happened{$_}, '>', $happened{calls} / 10, "$database: many are $_") for 'accepted', 'refused';
 	is($happened{$_} // 0, 0, "$database: no $_")
 	  for 'internal errors', 'unclear errors', 'errors that are no text', 'calls that took too long', 'sessions that are gone', 'sessions that are not as they were',
@@ -98,11 +98,32 @@ sub sound
 prepare('postgres');
 make_calls('postgres', '--calls', $calls, '--rounds', $soak ? 20 : 4, '--most', $soak ? 100_000 : 150);
 promises('postgres');
+is($happened{'functions that were called'}, $happened{functions}, 'every function is called');
 cmp_ok($happened{watched}, '>', $calls / 50, "$happened{watched} calls that failed or were rolled back were watched");
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and changed nothing');
 cmp_ok($happened{'kB of contexts'}, '<', 256, "$happened{repeated} calls leave no memory contexts behind ($happened{'kB of contexts'} kB)");
 cmp_ok($happened{'kB of memory'}, '<', 2048, "and no memory ($happened{'kB of memory'} kB)");
 sound('postgres');
 
+# Any bytes are text here.
+$node->safe_psql('postgres', q{CREATE DATABASE bytes TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'});
+prepare('bytes');
+make_calls('bytes', '--calls', $calls / 4);
+promises('bytes');
+is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'bytes: what failed or was rolled back has changed nothing');
+sound('bytes');
+
+# The relay meets what the calls have left, and what they do.
+$node->append_conf('postgresql.conf', "outbox.relay = on\noutbox.maintenance_interval = '1s'\n");
+$node->reload;
+ok(wait_until(sub { relay_pid($node) && relay_pid($node, 'bytes') }), 'workers come');
+my @workers = map { relay_pid($node, $_) } 'postgres', 'bytes';
+make_calls('postgres', '--calls', $calls / 4, '--watch', 0);
+promises('postgres');
+is("@{[ map { relay_pid($node, $_) } 'postgres', 'bytes' ]}", "@workers", 'workers stay');
+
+is($node->safe_psql('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server was never restarted');
+my $log = slurp_file($node->logfile);
+is(join("\n", $log =~ /^.*(?:XX000:|PANIC:|TRAP:|leaked|terminated by signal).*$/mg), '', 'nor has it anything to say about itself');
 $node->stop;
 done_testing();

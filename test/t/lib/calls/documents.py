@@ -12,7 +12,8 @@ EVENT = {"aggregate_type": "Order", "aggregate_id": "1", "event_type": "OrderCon
 # What nothing listens to.
 SENSIBLE = {
     "config": [{"url": "http://127.0.0.1:9/", "timeout": 1}, {"url": "http://127.0.0.1:9/", "batch": {"max": 10}, "headers": {"X-A": "b"}},
-               {"brokers": "127.0.0.1:9", "topic": "events"}, {"brokers": "127.0.0.1:9", "topic": "{event_type}", "key": "aggregate_id"}],
+               {"bootstrap.servers": "127.0.0.1:9", "topic": "events"},
+               {"bootstrap.servers": "127.0.0.1:9", "topic": "{aggregate_type}", "message.timeout.ms": 1000}],
     "json_schema": [SCHEMA, {"type": "object"}, True, {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"type": "null"}}}],
     "payload_versions": [{"OrderConfirmed": 1}, {"OrderConfirmed": "stored"}, {}],
     "events": [[EVENT], [EVENT, dict(EVENT, dedup_key="k", tenant_id=1)], [dict(EVENT, available_at="2100-01-01")], []],
@@ -24,7 +25,7 @@ PAYLOADS = [{"n": 1}, {"n": 1, "s": "aaa", "o": {"x": None}, "l": [1, "a"]}, Non
 
 ODD_NUMBERS = ["-0", "0.1", "1e400", "-1e-400", "1E+131000", "9007199254740993", "18446744073709551616", "1e22", "0." + "3" * 400, "1" * 1000]
 ODD_STRINGS = ["", "\u0000", "a\u0000b", "\ud800", "\udc00\ud800", "\U0001f600", "\ufffe", "\x7f", "\u202e", "x" * 300, "'", '"', "\\", "$ref", "../x",
-               "-infinity", "2026-02-30", "http://[::1", "http://user:pw@127.0.0.1:9/", "file:///etc/passwd", "{x}", "%s%n", "a\r\nb: c", "(((", "\\p{"]
+               "-infinity", "2026-02-30", "http://[::1", "http://user:pw@127.0.0.1:9/", "file:///etc/passwd", "{x}", "%s%n", "a\r\nb: c", "(((", "\\p{", "#/%-1", "#/%ff", "#/%2"]
 ODD_KEYS = ["", "a", "__proto__", "$ref", "$schema", "type", "\u0000", "x" * 300, "a/b~c", "é", "properties", "id", "url", "tenant_id"]
 
 

@@ -58,7 +58,7 @@ class Judge:
                 self.canceled[call.routine.name] += 1
             elif code in (None, INTERNAL_ERROR):
                 self.accuse("internal errors", f"{code} {message}", call)
-            elif code in SPEAKS_OF_ITSELF and not call.routine.is_internal:
+            elif code in SPEAKS_OF_ITSELF and not call.routine.is_internal and "conversion between UTF8" not in message:
                 self.accuse("unclear errors", f"{code} {message}", call)
             if "\ufffd" in message and not call.has_odd_bytes:
                 self.accuse("errors that are no text", message, call)

@@ -11,11 +11,12 @@ CREATE FUNCTION failing_upcast(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS 
 SELECT outbox_setup();
 INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 SELECT now() - make_interval(days => days), 'Order', days, 'OrderConfirmed', '{}' FROM unnest('{20,20,5}'::integer[]) days;
-SELECT count(*) FROM generate_series(1, 3), outbox_maintain();
+SELECT count(*) FROM outbox_maintain();
+SELECT count(*) FROM outbox_maintain();
 
 CREATE FUNCTION prepare_for_calls() RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    standing jsonb CONSTANT := '{"plain": "", "ordered": ", ordered => true, partitions => 2", "fair": ", fair => true", "parted": ", partitions => 4",
+    standing CONSTANT jsonb := '{"plain": "", "ordered": ", ordered => true, partitions => 2", "fair": ", fair => true", "parted": ", partitions => 4",
                                  "of a tenant": ", tenant_id => 1", "picky": ", event_types => ''{Paid}''"}';
     consumer record;
 BEGIN

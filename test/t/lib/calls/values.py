@@ -31,14 +31,15 @@ class Values:
                     del known[:-self.REMEMBERED]
 
     def sensible(self, argument):
-        choices = [SENSIBLE.get(argument.name), self.files if argument.name == "file" else None, self.accepted.get((argument.name, argument.type.name)), self.present.get(argument.type.name),
+        choices = [SENSIBLE.get(argument.name), self.files if argument.name == "file" else None,
+                   self.accepted.get((argument.name, argument.type.name)), self.present.get(argument.type.name),
                    SENSIBLE_BY_TYPE.get(argument.type.name)]
         choices = [choice for choice in choices if choice]
         if argument.type.name in ("json", "jsonb") or argument.name in Documents.TEXTS:
             document = self.documents.sensible(argument.name)
             if self.chance.random() < 0.4:
                 document = self.documents.spoiled(document)
-            choices += [[f"{quoted(json.dumps(document))}"]] * 2
+            choices += [[quoted(json.dumps(document))]] * 2
         if not choices:
             return self.any(argument.type)
         expression = self.chance.choice(self.chance.choice(choices))
