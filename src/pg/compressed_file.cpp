@@ -15,7 +15,7 @@ namespace outbox::pg {
 
 struct CompressedWriter {
     const char* path;
-    const char* temporary;
+    const char* temporary; // nullptr: finished
     int file;
     ZSTD_CCtx* context;
     char* out;
@@ -48,7 +48,13 @@ void free_decompressor(void* context)
     (void)ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context));
 }
 
-// Frees what belongs to the library together with the current memory.
+void remove_unfinished(void* writer)
+{
+    if (const char* temporary = static_cast<CompressedWriter*>(writer)->temporary)
+        (void)unlink(temporary);
+}
+
+// Whatever comes, before the current memory is freed: what belongs to the library, or to nobody.
 void free_with_memory(void (*function)(void*), void* argument)
 {
     auto* callback = static_cast<MemoryContextCallback*>(palloc0(sizeof(MemoryContextCallback)));
@@ -148,6 +154,7 @@ CompressedWriter* create_compressed(const char* path)
     writer->file = OpenTransientFile(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
     if (writer->file < 0)
         fail("create", writer->temporary);
+    free_with_memory(remove_unfinished, writer);
     return writer;
 }
 
@@ -163,6 +170,7 @@ int64 finish_compressed(CompressedWriter* writer)
         fail("close", writer->temporary);
     // Makes the file durable, then its name.
     (void)durable_rename(writer->temporary, writer->path, ERROR);
+    writer->temporary = nullptr;
     return writer->written;
 }
 

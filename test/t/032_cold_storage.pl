@@ -158,6 +158,12 @@ is(Encode::encode_utf8("$lines[0]{aggregate_id} $lines[0]{event_type} ") . scala
 is(sql("SELECT outbox_restore_partition('$file')"), partition($node, 50), 'outbox_restore_partition() brings it back');
 is(sql($whole), $before, 'as it was');
 is(place($node, 50), 'archive', 'into the archive');
+rename "$cold/$file", "$dir/aside" or die $!;
+mkdir "$cold/$file" or die $!;
+like(refusal($node, "SELECT outbox_export_partition('" . partition($node, 50) . "')"), qr/ERROR:  \w+: could not .* file/, 'an export that fails');
+ok(!-e "$cold/$file.tmp", 'leaves nothing behind');
+rmdir "$cold/$file" or die $!;
+rename "$dir/aside", "$cold/$file" or die $!;
 is(sql("SELECT count(*) FROM outbox_consume('reads', 100)"), 0, 'who has passed it gets nothing of it');
 sql("SELECT outbox_seek('reads', age.noon(50))");
 is(sql("SELECT count(*) FROM outbox_claim('reads', 100)"), 7, 'until it seeks');
