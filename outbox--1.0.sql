@@ -2518,7 +2518,7 @@ CREATE FUNCTION outbox_restore_partition(file text) RETURNS regclass
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
 DECLARE
-    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]+)\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
+    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]{1,46})\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
                                                 '\.[0-9]+\.ndjson\.zst$');
     own   CONSTANT text := quote_ident(@extschema@.outbox_schema_of('outbox')) || '.' || quote_ident(parts[1]);
     first_id bigint;
@@ -2548,10 +2548,14 @@ BEGIN
     LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE;
     PERFORM @extschema@.outbox_create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz);
     -- JSON null is a payload, and the function would make it NULL.
-    EXECUTE format('INSERT INTO %1$s SELECT r.xid, r.id, r.occurred_at, r.tenant_id, r.tracking_id, r.event_version, r.aggregate_type,'
-                   ' r.aggregate_id, r.event_type, coalesce(r.payload, ''null''), coalesce(r.metadata, ''null''), r.trace_id, r.run_length'
-                   ' FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
-                   own, '@extschema@.outbox_read_cold_file($1)') USING file;
+    BEGIN
+        EXECUTE format('INSERT INTO %1$s SELECT r.xid, r.id, r.occurred_at, r.tenant_id, r.tracking_id, r.event_version, r.aggregate_type,'
+                       ' r.aggregate_id, r.event_type, coalesce(r.payload, ''null''), coalesce(r.metadata, ''null''), r.trace_id, r.run_length'
+                       ' FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
+                       own, '@extschema@.outbox_read_cold_file($1)') USING file;
+    EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation THEN
+        RAISE data_corrupted USING MESSAGE = 'the file has something else than events in it', DETAIL = SQLERRM;
+    END;
     EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;
     IF last_id IS NULL THEN
         RAISE data_corrupted USING MESSAGE = 'the file has no events';

@@ -14,6 +14,7 @@ extern "C" {
 #include <unistd.h>
 
 #include <cctype>
+#include <climits>
 #include <cstring>
 
 namespace outbox {
@@ -33,7 +34,8 @@ const char* cold_path(const char* file)
 // A file of cold storage, as somebody named it.
 const char* checked_path(const char* file)
 {
-    if (*file == '\0' || std::strchr(file, '/') != nullptr || *file == '.')
+    if (*file == '\0' || std::strchr(file, '/') != nullptr || *file == '.' ||
+        std::strlen(file) > NAME_MAX)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("file must be the name of a file in outbox.cold_storage_dir"),
                         errhint("outbox_cold_files has them.")));
@@ -220,6 +222,8 @@ OUTBOX_SQL_FUNCTION(outbox_read_cold_file)
         pg::CompressedReader* reader =
             pg::open_compressed(checked_path(text_to_cstring(PG_GETARG_TEXT_PP(0))));
         while (const char* line = pg::read_compressed_line(reader)) {
+            // Anybody can have written it.
+            (void)pg_verifymbstr(line, static_cast<int>(std::strlen(line)), false);
             Datum value = CStringGetTextDatum(line);
             bool null = false;
             tuplestore_putvalues(result->setResult, result->setDesc, &value, &null);

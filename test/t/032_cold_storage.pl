@@ -4,6 +4,7 @@ use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/lib";
 use Encode ();
+use IPC::Run ();
 use JSON::PP;
 use OutboxAge;
 use OutboxReceiver;
@@ -187,6 +188,7 @@ sub refuses
 refuses('NULL is no file', 'NULL', '22004: file must not be NULL');
 refuses("no file: $_", "\$\$$_\$\$", '22023: file must be the name of an exported partition.*HINT')
   for '', '.', '..', '../x', "../$file", "$cold/$file", "x/$file", ".$file", "$file.tmp", "$file\n", 'x.outbox_messages.20260101T000000Z-20260102T000000Z.1.ndjson.zst';
+refuses('no file: a table that cannot be', "replace('$file', 'messages_p', 'messages_p' || repeat('1', 300))", '22023: file must be the name of an exported partition');
 refuses('no file: a time that is none', "replace('$file', to_char(age.noon(50), 'MMDD') || 'T', '9999T')", '22008: date/time field value out of range');
 # The number at the end says nothing of what is in it.
 my ($missing, $broken, $renamed) = map { $file =~ s/\.1\.ndjson/.$_.ndjson/r } 7 .. 9;
@@ -205,6 +207,13 @@ $damaged->('a file without its end', substr($bytes, 0, -5), 'XX001: file .* is d
 $damaged->('half a file', substr($bytes, 0, length($bytes) / 2), 'XX001: file .* is damaged');
 $damaged->('an empty file', '', 'XX001: file .* is damaged');
 $damaged->('something else', 'hello' x 100, 'XX001: file .* is damaged');
+# A file as it should be, but for what is in it.
+for (['lines that are no JSON', "hello\n"], ['no events', "{}\n"], ['bytes that are no text', "{\"id\": \"\xFF\"}\n"], ['an event twice', `zstd -dc "$cold/$file"` x 2])
+{
+	my ($what, $content) = @$_;
+	IPC::Run::run([ 'zstd', '-qc' ], '<', \$content, '>', \my $compressed) or die;
+	$damaged->("a file with $what", $compressed, 'XX001: the file has something else than events in it.*DETAIL');
+}
 my ($this_day, $next_day) = map { sql("SELECT to_char(age.noon($_), 'YYYYMMDD')") } 49, 48;
 $renamed =~ s/\d{8}T000000Z-\d{8}T/${this_day}T000000Z-${next_day}T/;
 append_to_file("$cold/$renamed", $bytes);
