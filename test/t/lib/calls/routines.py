@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 MEMBERS = """
-SELECT p.oid, p.oid::regprocedure::text, p.proname, p.prokind = 'p', p.proretset,
+SELECT p.oid, p.oid::regprocedure::text, p.proname, p.prokind = 'p', p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype),
        coalesce(obj_description(p.oid, 'pg_proc'), '') LIKE 'internal:%', p.pronargs - p.pronargdefaults,
        ARRAY(SELECT coalesce(n.name, '') FROM unnest(coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs::integer])),
                                                      p.proargnames) WITH ORDINALITY n (mode, name, place)
@@ -42,7 +42,7 @@ class Routine:
     signature: str
     name: str
     is_procedure: bool
-    returns_set: bool
+    is_trigger: bool
     is_internal: bool
     arguments: list
 
@@ -62,7 +62,7 @@ def read_types(session):
 
 def discover(session):
     type_of = read_types(session)
-    return [Routine(signature, name, is_procedure, returns_set, is_internal,
+    return [Routine(signature, name, is_procedure, is_trigger, is_internal,
                     [Argument(argument, type_of(type), place >= required)
                      for place, (argument, type) in enumerate(zip(names, types))])
-            for _, signature, name, is_procedure, returns_set, is_internal, required, names, types in session.rows(MEMBERS)]
+            for _, signature, name, is_procedure, is_trigger, is_internal, required, names, types in session.rows(MEMBERS)]
