@@ -1,0 +1,162 @@
+# The server is killed at random moments under full load. After each recovery, and in the end, what clients know – from a ledger that
+# they keep outside of it – is what the database, the receiver and Kafka have.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use IO::Handle;
+use IPC::Open2;
+use JSON::PP;
+use OutboxAge qw(settings);
+use OutboxKafka;
+use OutboxKill;
+use OutboxReceiver;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+need_kafka();
+
+my $minutes = $ENV{OUTBOX_TORTURE_MINUTES};
+my $long = $minutes || $ENV{OUTBOX_SOAK};
+my $kills = $ENV{OUTBOX_SOAK} ? 200 : 4;
+my $patience = $long ? 600 : 60;
+
+# Whom it hits. The short form has one of each that differs.
+my %victims = (
+	relay => qr/outbox relay/, maintenance => qr/outbox maintenance/, launcher => qr/outbox launcher/,
+	backend => qr/\[local\]/, 'WAL writer' => qr/walwriter/, checkpointer => qr/checkpointer/);
+my @first = ('server', 'maintenance', 'server', 'relay');
+
+my $dir = PostgreSQL::Test::Utils::tempdir('torture');
+mkdir "$dir/cold" or die $!;
+my $kafka = OutboxKafka->start('broker');
+$kafka->topic('torture', 6);
+my $receiver = OutboxReceiver->start('receiver');
+# Asynchronous commits stay in memory as long as they can. Whatever can be done soon is.
+my $node = start_node('main', conf => qq{
+	wal_writer_delay = '10s'
+	wal_writer_flush_after = '1GB'
+	max_wal_size = '64MB'
+	restart_after_crash = on
+	deadlock_timeout = '100ms'
+	max_connections = 60
+	log_statement = none
+	log_min_duration_statement = -1
+	outbox.lease = '2s'
+	outbox.backoff_base = '50ms'
+	outbox.backoff_max = '200ms'
+	outbox.relay_interval = '500ms'
+	outbox.maintenance_interval = '1s'
+	outbox.archive_retention = '100d'
+	outbox.delivery_retention = '2s'
+	outbox.cold_storage_dir = '$dir/cold'
+});
+
+sub sql
+{
+	return $node->safe_psql('postgres', @_);
+}
+
+sql('SELECT outbox_setup();' . slurp_file("$FindBin::RealBin/lib/torture/tables.sql"));
+sql(q{SELECT outbox_create_consumer('plain', fair => true), outbox_create_consumer('parted', partitions => 4),
+	outbox_create_consumer('ordered', ordered => true, partitions => 4), outbox_create_consumer('books')});
+create_sink($node, 'hook', { url => $receiver->url('/hook'), timeout => seconds(5) });
+create_kafka_sink($node, $kafka, 'stream', { topic => 'torture', timeout => seconds(5) });
+$receiver->control({ status => 400, probability => 0.01 }, { status => 503, probability => 0.005 }, { do => 'reset', probability => 0.005 });
+
+# Its input ends when this process does.
+sub start_python
+{
+	my (@arguments) = @_;
+	local $ENV{PGHOST} = $node->host;
+	local $ENV{PGPORT} = $node->port;
+	local $ENV{PGDATABASE} = 'postgres';
+	my $python = {};
+	# Debian's, whose modules are Debian's packages.
+	$python->{pid} = open2($python->{out}, $python->{in}, '/usr/bin/python3', "$FindBin::RealBin/lib/torture", @arguments);
+	return $python;
+}
+
+sub order
+{
+	my ($python, $order) = @_;
+	$python->{in}->printflush("$order\n");
+}
+
+sub answer
+{
+	my ($python) = @_;
+	return decode_json(readline($python->{out}) // '{"unexpected": ["no answer"], "wrong": {"no answer": [1]}}');
+}
+
+sub finish
+{
+	my ($python) = @_;
+	close $python->{in};
+	waitpid $python->{pid}, 0;
+}
+
+sub has_wronged
+{
+	my ($verdict) = @_;
+	return map { "$_: @{ $verdict->{wrong}{$_} }" } grep { $verdict->{wrong}{$_}[0] } sort keys %{ $verdict->{wrong} };
+}
+
+append_to_file("$dir/ledger", '');
+my $load = start_python('load', $dir, '--consumers', 'plain,parted,ordered', '--patience', $patience);
+my $clients = answer($load)->{clients};
+my $judge = start_python('judge', $dir, '--record', $receiver->{record});
+
+sub ask_judge
+{
+	order($judge, @_);
+	return answer($judge);
+}
+
+my (%killed, @wrong, $rounds);
+my ($started, $recovering) = (time, 0);
+for ($rounds = 0; !@wrong && ($minutes ? time < $started + 60 * $minutes : $rounds < $kills); ++$rounds)
+{
+	# Now and then nobody commits synchronously, and nothing but what is published forces the WAL out.
+	order($load, $rounds % 4 == 2 ? 'asynchronous' : 'mixed');
+	sleep 0.3 + rand($long ? 2.5 : 1.5);
+	my $victim = $first[$rounds] // (rand() < 0.6 ? 'server' : (sort keys %victims)[ rand keys %victims ]);
+	if ($victim eq 'server')
+	{
+		kill_server($node);
+		my $before = time;
+		$node->start;
+		$recovering += time - $before;
+	}
+	else
+	{
+		kill_process($node, $victims{$victim}) or $victim = 'nobody';
+	}
+	++$killed{$victim};
+	@wrong = has_wronged(ask_judge('recovered'));
+}
+is("@wrong", '', "after each of $rounds recoveries everything is as the ledger says");
+
+$receiver->control();
+order($load, 'finish');
+my $report = answer($load);
+is(encode_json($report->{unexpected}), '[]', 'clients had no other errors than lost connections and leases');
+finish($load);
+
+# Nothing moves while everything is counted.
+settings($node, maintenance_interval => '1h');
+ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance is at rest');
+my $kafka_file = $kafka->kcat('torture', '-f', "%k\t%s\t%h\n");
+my $last = ask_judge("over $kafka_file");
+is($last->{wrong}{$_}[0], 0, $_) or diag(join "\n", @{ $last->{wrong}{$_} }) for sort keys %{ $last->{wrong} };
+finish($judge);
+
+command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postgres', '-h', $node->host, '-p', $node->port, '-t', 'public.*' ], 'tables and indexes agree');
+
+my %counts = (%{ $report->{counts} }, %{ $last->{counts} });
+note(join ', ', map { "$killed{$_} $_" } sort keys %killed);
+note(join ', ', map { "$counts{$_} $_" } sort keys %counts);
+$node->stop;
+done_testing();

@@ -1,0 +1,83 @@
+# Ends processes of a server with SIGKILL: all at once, or one.
+package OutboxKill;
+
+use strict;
+use warnings;
+use Exporter 'import';
+use OutboxReceiver qw(wait_until);
+use PostgreSQL::Test::Utils ();
+use Time::HiRes qw(sleep);
+
+our @EXPORT = qw(kill_server kill_process recover log_is_as_killed);
+
+# State, parent, and what it calls itself; nothing if it is gone.
+sub process
+{
+	my ($pid) = @_;
+	open my $file, '<', "/proc/$pid/stat" or return;
+	my ($state, $parent) = (<$file> // '') =~ /\) (\S) (\d+) / or return;
+	open $file, '<', "/proc/$pid/cmdline" or return;
+	return { state => $state, parent => $parent, title => <$file> // '' };
+}
+
+sub postmaster
+{
+	my ($node) = @_;
+	return (split /\n/, PostgreSQL::Test::Utils::slurp_file($node->data_dir . '/postmaster.pid'))[0];
+}
+
+# The processes of a server, apart from the postmaster: pid => title.
+sub children
+{
+	my ($node) = @_;
+	my $postmaster = postmaster($node);
+	my %children;
+	for my $pid (map { m{(\d+)$} } glob '/proc/[0-9]*')
+	{
+		my $process = process($pid);
+		$children{$pid} = $process->{title} if $process && $process->{parent} == $postmaster && $process->{state} ne 'Z';
+	}
+	return %children;
+}
+
+# As when the power goes: nobody can react to another one's end.
+sub kill_server
+{
+	my ($node) = @_;
+	my $postmaster = postmaster($node);
+	kill 'STOP', $postmaster;
+	wait_until(sub { process($postmaster)->{state} eq 'T' }) or die 'the postmaster does not stop';
+	my %children = children($node);
+	kill 'KILL', keys %children;
+	$node->kill9;
+	# Also their parents, who are others now, have noticed: a server does not start while the pid of the last one is taken.
+	wait_until(sub { !grep { -e "/proc/$_" } $postmaster, keys %children }, 60) or die 'they do not die';
+}
+
+# One whose title matches; waits for it to come, if it comes and goes. The postmaster then restarts them all.
+sub kill_process
+{
+	my ($node, $title) = @_;
+	my $ready = times_ready($node);
+	for (1 .. 2000)
+	{
+		my %children = children($node);
+		my @chosen = grep { $children{$_} =~ $title } keys %children;
+		my $chosen = $chosen[ rand @chosen ];
+		if ($chosen && kill 'KILL', $chosen)
+		{
+			wait_until(sub { times_ready($node) > $ready }, 60) or die 'the server does not come back';
+			return 1;
+		}
+		sleep 0.001;
+	}
+	return 0;
+}
+
+sub times_ready
+{
+	my ($node) = @_;
+	return scalar(my @times = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /database system is ready to accept connections/g);
+}
+
+1;

@@ -1,0 +1,166 @@
+"""What the ledger says, and what is wrong by the ledger alone."""
+
+import json
+
+from ledger import Tail
+
+PROMISES = {
+    "phantom": "nothing that was rolled back, or never committed, is in the log or was seen by anybody",
+    "lost": "what was committed synchronously is there",
+    "torn": "a transaction happened with all its events and changes, or with none",
+    "taken back": "what anybody has seen is there: no crash took it back",
+    "identity": "ids, tracking ids and tokens are never used twice",
+    "undelivered": "every event was settled by every consumer and sink, or is a dead letter",
+    "again": "what was acked was not handed out again",
+    "shared": "no message was in two live leases of a consumer",
+    "disorder": "consumers and sinks that keep order saw each aggregate in the order of its commits",
+    "twice": "what is done in the consumer's transaction, or behind the inbox, was done once",
+    "key": "a dedup key was enqueued once, and an idempotency key executed once",
+    "audit": "the audit log has what was committed, and its chain is whole",
+    "cancelled": "what was cancelled never came",
+}
+
+
+class Account:
+    """An attempt, as far as its client knows."""
+
+    __slots__ = ("name", "durable", "alone", "events", "more", "state", "ended_at")
+
+    def __init__(self, line):
+        self.name = line["attempt"]
+        self.durable = line["durable"]
+        self.alone = "alone" in line
+        self.events = line["events"]
+        self.more = {what: line[what] for what in ("audit", "cancels", "answers", "settles") if what in line}
+        self.state = "tried"
+        self.ended_at = None
+
+    def must_be(self):
+        return self.durable and self.state == "done"
+
+
+class Handling:
+    """A message in the hands of a consumer, the last time."""
+
+    __slots__ = ("token", "since", "returned", "acks", "dead")
+
+    def __init__(self, token, since, before):
+        self.token = token
+        self.since = since
+        self.returned = False
+        self.acks = before.acks if before else []  # attempts, of this time and earlier ones
+        self.dead = before.dead if before else False
+
+
+class Accounts:
+    def __init__(self, path):
+        self.tail = Tail(path)
+        self.wrong = {promise: [] for promise in PROMISES}
+        self.counts = {"attempts": 0, "claimed": 0, "claimed again": 0}
+        self.attempts = {}
+        self.attempt_of = {}   # event -> account
+        self.never = set()
+        self.identity = {}     # event -> id (None: not known), tracking id
+        self.seen = {}         # event -> by whom first
+        self.handled = {}      # consumer -> event -> Handling
+        self.until = {}        # token -> when its lease is over
+        self.told = {}         # idempotency key -> event
+        self.suspects = []     # consumer, event, the one before it: right if that is a dead letter
+        self.fresh = []        # accounts and sights since they were last asked for
+
+    def blame(self, promise, what):
+        self.wrong[promise].append(what)
+
+    def read_on(self):
+        for text in self.tail.lines():
+            line = json.loads(text)
+            getattr(self, f"take_{line['kind']}")(line)
+
+    def take_try(self, line):
+        account = self.attempts[line["attempt"]] = Account(line)
+        self.counts["attempts"] += 1
+        for event in account.events:
+            self.attempt_of[event["event"]] = account
+        for consumer, token, how, events in account.more.get("settles", ()):
+            for event in events:
+                self.settle(self.handled[consumer][event], account, token, how)
+
+    def settle(self, handling, account, token, how):
+        if how == "ack":
+            handling.acks = [*handling.acks, account]
+        elif how == "dead":
+            handling.dead = True
+        if handling.token == token:
+            handling.returned = True
+
+    def take_done(self, line):
+        self.end(line, "done")
+
+    def take_undone(self, line):
+        self.end(line, "undone")
+
+    def take_lost(self, line):
+        self.end(line, "lost")
+
+    def end(self, line, state):
+        account = self.attempts[line["attempt"]]
+        account.state = state
+        account.ended_at = line["position"]
+        if account.must_be():
+            self.fresh.append(account)
+
+    def take_never(self, line):
+        self.never.update(line["events"])
+
+    def take_told(self, line):
+        before = self.told.setdefault(line["key"], line["event"])
+        if before != line["event"]:
+            self.blame("key", f"{line['key']} answered {before}, then {line['event']}")
+
+    def take_beat(self, line):
+        self.until[line["token"]] = line["until"]
+
+    def take_claim(self, line):
+        consumer, token = line["consumer"], line["token"]
+        if token in self.until:
+            self.blame("identity", f"token {token} was given out twice")
+        self.until[token] = line["until"]
+        handled = self.handled.setdefault(consumer, {})
+        self.counts["claimed"] += len(line["rows"])
+        in_hand = set()
+        for id, tracking_id, event, after in line["rows"]:
+            self.see(consumer, event, tracking_id, id)
+            before = handled.get(event)
+            if before:
+                self.counts["claimed again"] += 1
+                self.check_again(consumer, event, before, line)
+            if line["ordered"] and after and after not in in_hand:
+                self.check_order(consumer, event, after, handled.get(after))
+            in_hand.add(event)
+            handled[event] = Handling(token, line["since"], before)
+
+    def check_again(self, consumer, event, before, line):
+        acked = next((ack for ack in before.acks if ack.must_be() and ack.ended_at < line["since"]), None)
+        if acked:
+            self.blame("again", f"{consumer}: {event} by token {line['token']}, after {acked.name} had acked it")
+        left = self.until[before.token] - line["at"]
+        if not before.returned and left > 0:
+            self.blame("shared", f"{consumer}: {event} by token {line['token']}, {left:.3f} s before token {before.token} expired")
+
+    def check_order(self, consumer, event, after, handling):
+        if handling and (handling.dead or any(ack.state != "undone" for ack in handling.acks)):
+            return
+        self.suspects.append((consumer, event, after))
+
+    def see(self, by, event, tracking_id, id=None):
+        """Somebody has got it."""
+        if event in self.never or event not in self.attempt_of or self.attempt_of[event].state == "undone":
+            self.blame("phantom", f"{by} got {event}")
+        known_id, known_tracking_id = self.identity.setdefault(event, (id, tracking_id))
+        if known_tracking_id != tracking_id or (None not in (id, known_id) and known_id != id):
+            self.blame("identity", f"{by} got {event} as {id} {tracking_id}, it was {known_id} {known_tracking_id}")
+        elif known_id is None and id is not None:
+            self.identity[event] = (id, tracking_id)
+        if event not in self.seen:
+            self.seen[event] = by
+            self.fresh.append(event)

@@ -1,0 +1,77 @@
+"""What the database has."""
+
+import io
+import json
+
+# What must not be, each with the promise that it breaks.
+VIOLATIONS = [
+    ("shared", """
+        WITH open AS (
+            SELECT l.consumer_id, l.token, coalesce(l.remaining, b.ids) AS ids
+              FROM outbox_leases l JOIN outbox_batches b USING (consumer_id, token)
+             WHERE l.acked_at IS NULL AND l.superseded_by IS NULL)
+        SELECT format('consumer %s: tokens %s and %s', a.consumer_id, a.token, b.token)
+          FROM open a JOIN open b ON a.consumer_id = b.consumer_id AND a.token < b.token AND a.ids && b.ids"""),
+    ("torn", """
+        SELECT format('%s has version %s and %s events', a.id, a.version, count(m))
+          FROM aggregates a LEFT JOIN outbox_messages m ON m.aggregate_type = 'Order' AND m.aggregate_id = a.id
+         GROUP BY a.id HAVING a.version <> count(m)"""),
+    ("twice", "SELECT format('consumed %s', event) FROM consumed GROUP BY event HAVING count(*) > 1"),
+    ("twice", "SELECT format('handled %s', event) FROM handled GROUP BY event HAVING count(*) > 1"),
+    ("key", "SELECT format('executed %s', key) FROM effects GROUP BY key HAVING count(*) > 1"),
+    ("key", """SELECT format('enqueued %s', aggregate_id) FROM outbox_messages WHERE aggregate_type = 'Keyed'
+                GROUP BY aggregate_id HAVING count(*) > 1"""),
+]
+
+EVENTS = "SELECT id, tracking_id, payload->>'event' FROM {}"
+
+
+class Truth:
+    def __init__(self, session):
+        self.session = session
+
+    def close(self):
+        self.session.connection.close()
+
+    def copy(self, query):
+        """Rows of texts without tabs and line ends."""
+        out = io.StringIO()
+        self.session.cursor.copy_expert(f"COPY ({query}) TO STDOUT", out)
+        return [line.split("\t") for line in out.getvalue().splitlines()]
+
+    def column(self, query, *values):
+        return [row[0] for row in self.session.rows(query, *values)]
+
+    def last_id(self):
+        return self.session.value("SELECT outbox_last_id()")
+
+    def events_above(self, id):
+        log = EVENTS.format("outbox_messages") + f" WHERE id > {id}"
+        return {event for _, _, event in self.copy(f"{log} UNION ALL SELECT 0, tracking_id, payload->>'event' FROM outbox_scheduled")}
+
+    def find(self, events):
+        return set(self.column(
+            "SELECT payload->>'event' FROM (SELECT payload FROM outbox_messages UNION ALL SELECT payload FROM outbox_scheduled) m"
+            " WHERE payload->>'event' = ANY (%s)", list(events)))
+
+    def violations(self):
+        return [(promise, what) for promise, query in VIOLATIONS for what in self.column(query)]
+
+    def verify_audit(self, known):
+        """The hashes of all months, and what is wrong with those that are known."""
+        months = self.session.rows("SELECT month, ok, last_hash, problem FROM audit_verify(known => %s::jsonb)", json.dumps(known))
+        return ({month: hash for month, _, hash, _ in months if hash},
+                [f"{month}: {problem}" for month, ok, _, problem in months if not ok])
+
+    def dead_letters(self):
+        dead = {}
+        for consumer, event in self.session.rows("SELECT c.name, d.payload->>'event' FROM outbox_messages_dlq d JOIN outbox_consumers c USING (consumer_id)"):
+            dead.setdefault(consumer, set()).add(event)
+        return dead
+
+    def log_and_archive(self):
+        return self.copy(f"{EVENTS.format('outbox_messages')} UNION ALL {EVENTS.format('outbox_messages_archive')}")
+
+    def cold_storage(self):
+        return self.copy("SELECT j->>'id', j->>'tracking_id', j->'payload'->>'event'"
+                         " FROM outbox_cold_files f, outbox_read_cold_file(f.file) line, CAST(line AS jsonb) j")
