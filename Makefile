@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format
+.PHONY: demo test model soak bench report unit format check-format matrix
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -51,6 +51,10 @@ test:
 # Every order of events around the cursor: minutes.
 model:
 	@test/model/run
+
+# On every server that is supported, or on those that SERVERS names: in chroots of the Debians that have them.
+matrix:
+	@SERVERS="$(SERVERS)" test/matrix
 
 # The tests with the counts that take hours.
 soak:
