@@ -289,12 +289,14 @@ void hear_news()
         }
 }
 
+constinit pg::NamedWait launcher_wait{"OutboxLauncher"};
+
 void wait_until(TimestampTz time)
 {
     const TimestampTz now = GetCurrentTimestamp();
     const int64 left = Min(time == DT_NOEND ? idle_pause : Max(time - now, 0), idle_pause);
     (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-                    static_cast<long>(left / 1000 + 1), PG_WAIT_EXTENSION);
+                    static_cast<long>(left / 1000 + 1), launcher_wait.number());
     ResetLatch(MyLatch);
     CHECK_FOR_INTERRUPTS();
     if (ConfigReloadPending) {

@@ -77,11 +77,13 @@ void take_step(const char* step, Lines& lines)
     }
 }
 
+constinit pg::NamedWait maintenance_wait{"OutboxMaintenance"};
+
 void pause(long milliseconds)
 {
     pg::call([&] {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
-                        PG_WAIT_EXTENSION);
+                        maintenance_wait.number());
         ResetLatch(MyLatch);
     });
 }

@@ -102,7 +102,7 @@ private:
     bool is_asked_ = false; // to test a sink
     std::unique_ptr<SinkTest> test_;
     WaitEventSet* wait_set_ = nullptr;
-    uint32 wait_event_ = 0;
+    pg::NamedWait wait_{"OutboxRelay"};
 };
 
 void Relay::run()
@@ -373,8 +373,6 @@ void Relay::make_wait_set()
             AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, route->descriptor(), nullptr, nullptr);
         if (test_)
             AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, test_->descriptor(), nullptr, nullptr);
-        if (wait_event_ == 0)
-            wait_event_ = pg::wait_event_named("OutboxRelay");
     });
 }
 
@@ -392,7 +390,7 @@ void Relay::wait()
     const long timeout = std::clamp<long>(left.count(), 0, settings::relay_interval);
     pg::call([&] {
         WaitEvent event;
-        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_event_);
+        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_.number());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);

@@ -109,6 +109,8 @@ int32 find_sink(Datum name)
     return consumer;
 }
 
+constinit pg::NamedWait test_wait{"OutboxTestSink"};
+
 void wait_for_answer(Question& answer)
 {
     constexpr int patience = 650; // tenths of a second: longer than most time-outs
@@ -119,7 +121,7 @@ void wait_for_answer(Question& answer)
         }
         pg::call_relay({}, pg::task_test);
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-                        PG_WAIT_EXTENSION);
+                        test_wait.number());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
     }

@@ -42,12 +42,14 @@ int start(const std::string& command, pid_t& child)
     return error;
 }
 
+constinit NamedWait command_wait{"OutboxCommand"};
+
 void wait_a_moment()
 {
     constexpr long moment = 50;
     call([&] {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, moment,
-                        PG_WAIT_EXTENSION);
+                        command_wait.number());
         ResetLatch(MyLatch);
         // Commands in other databases wait for everybody to hear of them.
         if (ProcSignalBarrierPending)

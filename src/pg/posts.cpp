@@ -16,6 +16,8 @@ namespace outbox::pg {
 
 namespace {
 
+constinit NamedWait hold_wait{"OutboxStepAside"};
+
 struct Post {
     pg_atomic_uint32 database; // InvalidOid: free. Only the launcher changes this
     pg_atomic_uint32 pid;      // of the worker; 0: nobody
@@ -338,7 +340,7 @@ void hold_workers(Oid database)
     take_hold(database);
     for (int i = 0; i < patience && send_away(database); ++i) {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10,
-                        PG_WAIT_EXTENSION);
+                        hold_wait.number());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
     }

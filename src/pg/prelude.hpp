@@ -145,15 +145,25 @@ inline WaitEventSet* create_wait_event_set(int count)
 #endif
 }
 
-// The name that pg_stat_activity shows for a wait, where the server lets us choose one.
-inline uint32 wait_event_named([[maybe_unused]] const char* name)
-{
+// A wait of ours. pg_stat_activity shows its name where the server lets us choose one.
+class NamedWait {
+public:
+    constexpr explicit NamedWait(const char* name) : name_(name) {}
+
+    // Asks the server the first time.
+    uint32 number()
+    {
 #if PG_VERSION_NUM >= 170000
-    return WaitEventExtensionNew(name);
-#else
-    return PG_WAIT_EXTENSION;
+        if (number_ == PG_WAIT_EXTENSION)
+            number_ = WaitEventExtensionNew(name_);
 #endif
-}
+        return number_;
+    }
+
+private:
+    [[maybe_unused]] const char* name_;
+    uint32 number_ = PG_WAIT_EXTENSION;
+};
 
 inline bool owns_database(Oid database)
 {

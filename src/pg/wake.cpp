@@ -12,6 +12,8 @@ namespace outbox::pg {
 
 namespace {
 
+constinit NamedWait news_wait{"OutboxWait"};
+
 // One place for several databases: who wakes for nothing looks, and sleeps again.
 constexpr uint32 places = 64;
 
@@ -108,11 +110,11 @@ void prepare_to_wait()
 void wait_for_wake(long milliseconds)
 {
     if (shared != nullptr) {
-        (void)ConditionVariableTimedSleep(our_place(), milliseconds, PG_WAIT_EXTENSION);
+        (void)ConditionVariableTimedSleep(our_place(), milliseconds, news_wait.number());
         return;
     }
     (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
-                    PG_WAIT_EXTENSION);
+                    news_wait.number());
     ResetLatch(MyLatch);
     CHECK_FOR_INTERRUPTS();
 }
