@@ -3,7 +3,7 @@
 
 EXTENSION = outbox
 MODULE_big = outbox
-DATA = outbox--1.0.sql
+DATA = $(wildcard outbox--*.sql)
 DOCS = README.md
 SCRIPTS = bin/outbox_top
 PGFILEDESC = "outbox - transactional outbox"

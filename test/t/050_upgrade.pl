@@ -1,0 +1,159 @@
+# ALTER EXTENSION outbox UPDATE leads to what CREATE EXTENSION makes, for every script that does it. Those of a version that is made up
+# here show that this would be noticed otherwise, and that an update disturbs nobody.
+use strict;
+use warnings;
+use File::Copy ();
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use OutboxReceiver;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(time sleep);
+
+# A copy of what is installed, to put scripts into.
+my $stage = PostgreSQL::Test::Utils::tempdir('stage');
+my $conf = staged();
+my ($installed) = $conf =~ m{'(/[^']*?)/usr/lib/};
+system_or_bail('cp', '-r', "$installed/.", $stage);
+my ($scripts) = glob "$stage/usr/share/postgresql/*/extension";
+append_to_file("$stage.conf", $conf =~ s/\Q$installed\E/$stage/gr);
+
+my $node = start_node('main', no_extension => 1, stage => "$stage.conf", conf => "outbox.relay_interval = '1h'\noutbox.backoff_base = '100ms'\noutbox.backoff_max = '500ms'\nautovacuum = off\nmax_worker_processes = 16\n");
+my $facts = slurp_file("$FindBin::RealBin/lib/extension_facts.sql");
+my ($default) = slurp_file("$scripts/outbox.control") =~ /^default_version = '(.+)'/m;
+
+# A database with a version of the extension.
+sub database
+{
+	my ($name, $version) = @_;
+	$node->safe_psql('postgres', "CREATE DATABASE $name");
+	$node->safe_psql($name, "SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$version' CASCADE");
+}
+
+sub fresh
+{
+	my ($version) = @_;
+	database('fresh', $version);
+	my $known = $node->safe_psql('fresh', $facts);
+	$node->safe_psql('postgres', 'DROP DATABASE fresh');
+	return $known;
+}
+
+# What an update leads to, and takes back again.
+sub updated
+{
+	my ($database, $version) = @_;
+	return $node->safe_psql($database, "BEGIN; ALTER EXTENSION outbox UPDATE TO '$version'; $facts; ROLLBACK");
+}
+
+sub difference
+{
+	my ($fresh, $updated) = @_;
+	my %fresh = map { $_ => 1 } split /\n/, $fresh;
+	my %updated = map { $_ => 1 } split /\n/, $updated;
+	return join "\n", map { substr $_, 0, 300 }
+	  ((map { "missing after the update: $_" } grep { !$updated{$_} } sort keys %fresh),
+		(map { "only after the update: $_" } grep { !$fresh{$_} } sort keys %updated));
+}
+
+# Released versions have a script of their own, and a way to the newest.
+sub without_way
+{
+	return $node->safe_psql('postgres', "SELECT string_agg(source, ' ' ORDER BY source) FROM pg_extension_update_paths('outbox')
+		WHERE target = '$default' AND path IS NULL");
+}
+
+is(without_way(), '', "every version can be updated to $default");
+for my $script (glob "$scripts/outbox--*--*.sql")
+{
+	my ($from, $to) = $script =~ /outbox--(.+)--(.+)\.sql$/;
+	ok(-e "$scripts/outbox--$_.sql", "version $_ can still be created") for $from, $to;
+	my $name = "from_$from" =~ s/\W/_/gr;
+	database($name, $from) unless $node->safe_psql('postgres', "SELECT 1 FROM pg_database WHERE datname = '$name'");
+	is(difference(fresh($to), updated($name, $to)), '', "an update from $from to $to leads to what a new $to is");
+}
+
+# The next version: each line is something that a script may forget.
+my @next = split /\n/, <<'SQL';
+CREATE FUNCTION outbox_probe() RETURNS integer LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS 'SELECT 1';
+COMMENT ON FUNCTION outbox_probe() IS 'probes';
+REVOKE ALL ON FUNCTION outbox_probe() FROM PUBLIC;
+ALTER FUNCTION outbox_new_tracking_id() COST 2;
+CREATE OR REPLACE VIEW outbox_stats_held AS SELECT * FROM outbox_collect_held() WHERE true;
+ALTER TABLE outbox_consumers ADD COLUMN probing text DEFAULT 'none';
+COMMENT ON COLUMN outbox_consumers.probing IS 'a probe';
+ALTER TABLE outbox_consumers ALTER COLUMN probing SET DEFAULT 'nothing';
+ALTER TABLE outbox_consumers ADD CONSTRAINT probed CHECK (probing <> '');
+CREATE INDEX outbox_consumers_probe ON outbox_consumers (probing);
+CREATE TABLE outbox_probes (id integer PRIMARY KEY, tenant_id bigint NOT NULL);
+REVOKE ALL ON outbox_probes FROM PUBLIC;
+INSERT INTO outbox_probes VALUES (1, 0);
+ALTER TABLE outbox_probes SET (fillfactor = 90);
+ALTER TABLE outbox_probes ENABLE ROW LEVEL SECURITY;
+CREATE POLICY probe ON outbox_probes USING (tenant_id = 0);
+COMMENT ON POLICY probe ON outbox_probes IS 'only these';
+CREATE TRIGGER probe BEFORE UPDATE ON outbox_probes FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
+SELECT pg_catalog.pg_extension_config_dump('outbox_probes', '');
+ALTER SEQUENCE outbox_consumers_id_seq START 7;
+ALTER EVENT TRIGGER outbox_before_drop ENABLE ALWAYS;
+SQL
+# What others build on is left out together with them.
+my $bases = qr/^(?:CREATE FUNCTION (outbox_probe)\b|ALTER TABLE outbox_consumers ADD COLUMN (probing)|CREATE TABLE (outbox_probes)|CREATE (POLICY probe))/;
+
+sub without
+{
+	my ($line) = @_;
+	my ($basis) = grep { defined } $line =~ $bases;
+	return grep { defined $basis ? !/\b$basis\b/ : $_ ne $line } @next;
+}
+
+sub write_version
+{
+	my ($version, @delta) = @_;
+	File::Copy::copy("$scripts/outbox--$default.sql", "$scripts/outbox--$version.sql") or die $!;
+	append_to_file("$scripts/outbox--$version.sql", join("\n", @next) . "\n");
+	append_to_file("$scripts/outbox--$default--$version.sql", join("\n", @delta) . "\n");
+}
+
+write_version('next', @next);
+write_version("next$_", without($next[$_])) for 0 .. $#next;
+like(without_way(), qr/^next next0 /, 'a version without a way back to the newest would be named');
+database('shop', $default);
+my $next = fresh('next');
+is(difference($next, updated('shop', 'next')), '', 'an update that does all that it has to leads to what a new extension is');
+for my $line (0 .. $#next)
+{
+	isnt(difference($next, updated('shop', "next$line")), '', "noticed, if forgotten: $next[$line]");
+}
+
+# While events are on their way, in sessions that have been there before.
+my $receiver = OutboxReceiver->start('receiver');
+create_sink($node, 'sink', { url => $receiver->url, timeout => seconds(60) }, undef, 'shop');
+my $session = $node->background_psql('shop');
+$session->query_safe(enqueue('before'));
+$node->safe_psql('shop', q{SELECT outbox_create_consumer('worker')});
+$session->query_safe(q{SELECT count(*) FROM outbox_claim('worker')});
+$receiver->wait_for(1) or die 'nothing is delivered';
+my $pid = relay_pid($node, 'shop');
+$receiver->control({ do => 'hang' });
+$session->query_safe(enqueue('flying'));
+$receiver->wait_for(2) or die 'nothing is on its way';
+my $position = -s $node->logfile;
+cmp_ok(elapsed(sub { $node->safe_psql('shop', "ALTER EXTENSION outbox UPDATE TO 'next'") }), '<', 2, 'an update does not wait for a request that is on its way');
+create_sink($node, 'later', { url => $receiver->url('/later') }, undef, 'shop');
+$session->query_safe(enqueue('after'));
+$receiver->control();
+$receiver->drop_connections;
+my $arrived = sub { join ' ', sort map { $_->{path} . header($_, 'ce-partitionkey') } grep { $_->{answer} eq '200' } $receiver->records };
+ok(wait_until(sub { $arrived->() eq '/after /before /flying /laterafter' }), 'events arrive from before the update, from then and from after it')
+  or diag($arrived->());
+unlike(substr(slurp_file($node->logfile), $position), qr/ERROR|FATAL|cannot be read/, 'nobody stumbles');
+is(relay_pid($node, 'shop'), $pid, 'the relay has carried on');
+is($session->query_safe(q{SELECT string_agg(aggregate_id, ', ' ORDER BY id) FROM outbox_consume('worker', 10)}), 'flying, after', 'and so does a session with a consumer');
+is($node->safe_psql('shop', q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), 'next', 'that is the new version');
+is($node->safe_psql('shop', q{SELECT component, detail FROM outbox_status() WHERE NOT ok}), '', 'which has nothing to complain about');
+$session->quit;
+
+$node->stop;
+done_testing();
