@@ -18,7 +18,7 @@ ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-ex
 
 WERROR ?= -Werror
 PG_CPPFLAGS = -I$(srcdir)/src
-PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP
+PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP $(COPT)
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
@@ -85,14 +85,14 @@ UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
 SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized
 
 build/unit: $(UNIT_OBJS)
-	$(CXX) -o $@ $^ $(UNIT_LIBRARIES)
+	$(CXX) $(COPT) -o $@ $^ $(UNIT_LIBRARIES)
 
 build/unit-sanitized: $(UNIT_SANITIZED_OBJS)
 	$(CXX) $(SANITIZERS) -o $@ $^ $(UNIT_LIBRARIES)
 
 $(UNIT_TESTS): build/plain/%.o: %.cpp
 	@mkdir -p $(@D)
-	$(CXX) $(UNIT_FLAGS) -O0 -c -o $@ $<
+	$(CXX) $(UNIT_FLAGS) $(COPT) -O0 -c -o $@ $<
 
 $(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
 	@mkdir -p $(@D)
@@ -112,7 +112,7 @@ PAUSING = $(patsubst %.cpp,%.o,$(shell grep -ls 'pg/pause.hpp' $(OBJS:.o=.cpp)))
 PAUSES_OBJS = $(PAUSING:%=build/pauses/%)
 
 build/pauses/outbox.so: $(PAUSES_OBJS) $(filter-out $(PAUSING),$(OBJS))
-	$(CXX) -shared -o $@ $^ $(SHLIB_LINK)
+	$(CXX) -shared $(COPT) -o $@ $^ $(SHLIB_LINK)
 
 $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 	@mkdir -p $(@D)
