@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix
+.PHONY: demo test model soak bench report unit format check-format matrix deb
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -68,6 +68,10 @@ bench:
 report:
 	@scripts/install-dependencies python3 python3-matplotlib
 	@/usr/bin/python3 bench/plot.py
+
+# Debian's package for a server, built and tested in chroots.
+deb:
+	@PG_MAJOR=$(PG_MAJOR) scripts/deb
 
 # C++ tests that need no server, plain and under sanitizers.
 unit: build/unit build/unit-sanitized
