@@ -1,6 +1,6 @@
 -- outbox 1.0. In the order of the flow: log, partitions, archive, dedup, schedule, enqueue, consumers,
 -- batches, retries, dead letters, sinks, inbox, idempotency keys, views, maintenance, status, audit log,
--- privileges.
+-- guard, privileges.
 --
 -- Tables whose rows come and go are vacuumed early, and never truncated: that would lock them.
 \echo Use "CREATE EXTENSION outbox CASCADE" to load this file. \quit
@@ -4849,6 +4849,73 @@ BEGIN
 END $do$;
 
 ----------------------------------------------------------------------------------------------------
+-- The functions here call each other by name, with the rights of the owner. Whoever can create something in
+-- their schema could create what such a call fits better: a function with other arguments, or a type, to which a
+-- call with one argument is a cast. Whoever can rename the schema could put another in its place. And a trigger
+-- runs with the rights of whoever writes to the table.
+----------------------------------------------------------------------------------------------------
+
+-- As whoever gives the command, and so with nothing but the catalogs, which all can read.
+CREATE FUNCTION outbox_guard() RETURNS event_trigger
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    outbox  CONSTANT pg_extension := (SELECT e FROM pg_extension e WHERE e.extname = 'outbox');
+    partman CONSTANT pg_extension := (SELECT e FROM pg_extension e WHERE e.extname = 'pg_partman');
+    wrong   text;
+BEGIN
+    IF tg_tag = 'ALTER SCHEMA' AND to_regnamespace('@extschema@') IS DISTINCT FROM outbox.extnamespace THEN
+        RAISE feature_not_supported USING
+            MESSAGE = 'the schema of extension "outbox" cannot be renamed',
+            DETAIL = 'Its functions know it by this name.';
+    ELSIF tg_tag = 'CREATE TRIGGER' THEN
+        SELECT r.oid::regclass INTO wrong
+          FROM pg_event_trigger_ddl_commands() c JOIN pg_trigger t ON t.oid = c.objid JOIN pg_class r ON r.oid = t.tgrelid
+         WHERE c.classid = 'pg_trigger'::regclass AND NOT pg_has_role(r.relowner, 'USAGE')
+           AND (r.relname = 'part_config' AND r.relnamespace = partman.extnamespace
+                OR EXISTS (SELECT FROM pg_depend d
+                            WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid
+                              AND d.objid IN (SELECT r.oid UNION SELECT relid FROM pg_partition_ancestors(r.oid))));
+        IF FOUND THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = format('triggers on %s are its owner''s alone', wrong),
+                DETAIL = 'They run with the rights of the owner of the log.';
+        END IF;
+    END IF;
+
+    SELECT x.name INTO wrong
+      FROM (SELECT DISTINCT p.proname AS name FROM pg_depend d JOIN pg_proc p ON p.oid = d.objid
+             WHERE d.classid = 'pg_proc'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid) own
+     CROSS JOIN LATERAL (
+            SELECT 'function ' || p.oid::regprocedure FROM pg_proc p
+             WHERE p.proname = own.name AND p.pronamespace = outbox.extnamespace
+               AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_proc'::regclass AND d.objid = p.oid
+                                  AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid)
+             UNION ALL
+            SELECT 'type ' || t.oid::regtype FROM pg_type t
+             WHERE t.typname = own.name AND t.typnamespace = outbox.extnamespace AND t.typrelid = 0) x (name)
+     LIMIT 1;
+    IF FOUND THEN
+        RAISE reserved_name USING
+            MESSAGE = format('%s has the name of a function of extension "outbox"', wrong),
+            DETAIL = 'It could be called in its place.',
+            HINT = 'Give it another name, or another schema.';
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_guard()
+IS 'internal: refuses what could be called in place of a function of the extension, and triggers of others';
+
+CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
+    WHEN TAG IN ('CREATE FUNCTION', 'CREATE PROCEDURE', 'CREATE AGGREGATE', 'CREATE TYPE', 'CREATE DOMAIN', 'CREATE EXTENSION',
+                 'CREATE TRIGGER', 'ALTER FUNCTION', 'ALTER PROCEDURE', 'ALTER ROUTINE', 'ALTER AGGREGATE', 'ALTER TYPE',
+                 'ALTER DOMAIN', 'ALTER EXTENSION', 'ALTER SCHEMA')
+    EXECUTE FUNCTION outbox_guard();
+COMMENT ON EVENT TRIGGER outbox_guard
+IS 'nothing is called in place of a function of the extension';
+
+-- It is asked for the first time: what was there before?
+ALTER FUNCTION outbox_guard() CALLED ON NULL INPUT;
+
+----------------------------------------------------------------------------------------------------
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
@@ -4978,6 +5045,7 @@ IS 'takes back what outbox_grant() gave';
 DO $$
 DECLARE
     member    record;
+    other     text;
     path      CONSTANT text := pg_catalog.current_setting('search_path');
     intruders text;
 BEGIN

@@ -193,7 +193,9 @@ OUTBOX_SQL_FUNCTION(outbox_before_drop)
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("outbox_before_drop() is an event trigger function")));
         const auto* event = reinterpret_cast<EventTriggerData*>(fcinfo->context);
-        if (outbox::drops_outbox(event->parsetree))
+        // Nobody has asked yet whether this session may drop it.
+        if (outbox::drops_outbox(event->parsetree) &&
+            outbox::pg::owns_extension(get_extension_oid("outbox", false)))
             outbox::forget_partitions();
         PG_RETURN_NULL();
     });

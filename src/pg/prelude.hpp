@@ -174,6 +174,15 @@ inline bool owns_database(Oid database)
 #endif
 }
 
+inline bool owns_extension(Oid extension)
+{
+#if PG_VERSION_NUM >= 160000
+    return object_ownercheck(ExtensionRelationId, extension, GetUserId());
+#else
+    return pg_extension_ownercheck(extension, GetUserId());
+#endif
+}
+
 inline bool may_execute(Oid function, Oid role)
 {
 #if PG_VERSION_NUM >= 160000

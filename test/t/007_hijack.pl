@@ -1,4 +1,5 @@
-# A role that may create functions where the extension or pg_partman lives does not become superuser.
+# Nobody becomes superuser by what is created where the extension or pg_partman looks for something: in their schemas, in
+# pg_temp, as a trigger, by default privileges, or in front of the search_path.
 use strict;
 use warnings;
 use lib 't/lib';
@@ -58,6 +59,80 @@ $node->safe_psql('theirs', q{
 	DROP EXTENSION outbox; DROP EXTENSION pg_partman;
 	CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox;});
 like($node->safe_psql('theirs', enqueue('1')), qr/^[0-9a-f-]{36}$/, 'with pg_partman in a schema of its own all is well');
+
+
+sub as_app
+{
+	my ($database, $sql, $role) = @_;
+	my (undef, $out, $error) = $node->psql($database, $sql, extra_params => [ '-U', $role // 'app' ]);
+	return $error || $out;
+}
+
+# Beside the extension's functions, which call each other by name: what fits a call better than they do, whether by its arguments or
+# because a call with one argument is a cast.
+my $seize = q{LANGUAGE plpgsql AS 'BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE app SUPERUSER; END IF; RETURN NULL; END'};
+is(as_app('theirs', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize; CREATE FUNCTION mine.outbox_partitions() RETURNS int $seize;
+	CREATE FUNCTION public.harmless(text) RETURNS text $seize; CREATE FUNCTION mine.fires() RETURNS trigger $seize"), '', 'the owner of a schema creates what he likes');
+like(as_app('theirs', $_), qr/has the name of a function of extension "outbox"/, "but not: $_" =~ s/ RETURNS.*//r)
+  for "CREATE FUNCTION public.outbox_partitions() RETURNS int $seize", "CREATE FUNCTION public.outbox_html_number(bigint) RETURNS text $seize",
+  'CREATE DOMAIN public.outbox_refuse_tenants AS text CHECK (mine.grab(VALUE))', 'CREATE TYPE public.x AS RANGE (SUBTYPE = int, MULTIRANGE_TYPE_NAME = outbox_html)',
+  "CREATE PROCEDURE public.outbox_setup(int) LANGUAGE sql AS 'SELECT 1'", 'CREATE AGGREGATE public.outbox_others(int) (SFUNC = int4pl, STYPE = int)',
+  'ALTER FUNCTION public.harmless(text) RENAME TO outbox_keep_partitions', 'ALTER FUNCTION mine.outbox_partitions() SET SCHEMA public';
+like(as_app('theirs', 'ALTER SCHEMA public RENAME TO old'), qr/the schema of extension "outbox" cannot be renamed/, 'nor puts another schema in its place');
+like(as_app('theirs', 'DROP EXTENSION outbox'), qr/must be owner of extension outbox/, 'nor drops it');
+$node->safe_psql('theirs', q{CREATE FUNCTION partman.tells() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''somebody is at it''; END';
+	CREATE TRIGGER tells BEFORE DELETE ON partman.part_config FOR EACH ROW EXECUTE FUNCTION partman.tells()});
+like(as_app('theirs', 'DROP EXTENSION outbox'), qr/must be owner of extension outbox/, 'and until that is known, nothing is done for it');
+$node->safe_psql('theirs', 'DROP FUNCTION partman.tells() CASCADE');
+
+# Triggers run with the rights of whoever writes to a table.
+$node->safe_psql('theirs', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO app; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER ON partman.part_config TO app');
+my $partition = $node->safe_psql('theirs', 'SET search_path = pg_catalog; SELECT partition FROM public.outbox_partitions() WHERE is_default');
+like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON $_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/triggers on $_ are its owner's alone/, "no trigger on $_")
+  for 'public.outbox_consumers', 'public.outbox_messages', $partition, 'partman.part_config';
+is(as_app('theirs', 'CREATE TABLE mine.own (); CREATE TRIGGER t BEFORE INSERT ON mine.own FOR EACH ROW EXECUTE FUNCTION mine.fires()'), '', 'others are as ever');
+$node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app; REVOKE TRIGGER ON partman.part_config FROM app');
+for my $right ('INSERT', 'UPDATE', 'TRIGGER', 'UPDATE (template_table)')
+{
+	$node->safe_psql('theirs', "GRANT $right ON partman.part_config TO app");
+	($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
+	like($error, qr/pg_partman's schema partman is open to app/, "with $right on its configuration, pg_partman does what others want");
+	$node->safe_psql('theirs', "REVOKE $right ON partman.part_config FROM app");
+}
+$node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
+is($is_super->(), 'f', 'and nobody became superuser by all that');
+
+# What was there before the extension.
+$node->safe_psql('postgres', 'CREATE DATABASE early OWNER app');
+is(as_app('early', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize; CREATE DOMAIN public.outbox_refuse_tenants AS text CHECK (mine.grab(VALUE))"), '', 'somebody comes early');
+$node->safe_psql('early', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman');
+($status, $out, $error) = $node->psql('early', 'CREATE EXTENSION outbox');
+like($error, qr/type public.outbox_refuse_tenants has the name of a function of extension "outbox"/, 'then the extension does not come');
+as_app('early', 'DROP DOMAIN outbox_refuse_tenants; CREATE TABLE partman_only_looks_like_it (); CREATE TYPE public.pg_class AS ENUM ()');
+
+# Default privileges give nothing of it to anybody, partitions included.
+$node->safe_psql('early', 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO app; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO app;
+	ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO app; CREATE EXTENSION outbox; SELECT outbox_setup(); SELECT audit_record(\'a\', \'b\', \'c\', \'d\')');
+is($node->safe_psql('early', q{SELECT count(*) > 20, string_agg(c.relname, ' ') FILTER (WHERE EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner))
+	FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S') AND c.relname ~ '^(outbox|audit|idempotency|consumer)'}), 't|', 'default privileges open no table');
+is($node->safe_psql('early', q{SELECT string_agg(p.proname, ' ') FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
+	WHERE p.pronamespace = 'public'::regnamespace AND a.grantee <> p.proowner}), '', 'and no function');
+
+# pg_partman looks into pg_temp before it looks into pg_catalog, and it makes partitions for whoever enqueues first.
+$node->safe_psql('postgres', 'CREATE DATABASE fresh');
+$node->safe_psql('fresh', q{CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox; SELECT outbox_grant('app', 'producer'); SELECT outbox_grant('app', 'audit')});
+my $grab = "CREATE FUNCTION pg_temp.grab(text) RETURNS boolean $seize;";
+for my $trap ('CREATE DOMAIN pg_temp.text AS text CHECK (pg_temp.grab(VALUE))', 'CREATE DOMAIN pg_temp.timestamptz AS timestamptz',
+	q{CREATE TEMP VIEW pg_class AS SELECT * FROM pg_catalog.pg_class WHERE pg_temp.grab('')})
+{
+	my ($name) = $trap =~ /(text|timestamptz|pg_class) AS/;
+	like(as_app('fresh', "$grab $trap; " . enqueue('1')), qr/pg_partman would take the temporary $name for the server's own/, "a producer's temporary $name is not taken for the server's");
+	like(as_app('fresh', "$grab $trap; SELECT audit_record('a', 'b', 'c', 'd')"), qr/pg_partman would take the temporary $name/, 'nor for the audit log');
+}
+is($is_super->(), 'f', 'nobody became superuser by a first enqueue');
+like(as_app('fresh', 'CREATE TEMP TABLE harmless (); ' . enqueue('1')), qr/^[0-9a-f-]{36}$/, 'what has no such name is no harm');
+like(as_app('fresh', "$grab CREATE DOMAIN pg_temp.text AS text CHECK (pg_temp.grab(VALUE)); " . enqueue('2')), qr/^[0-9a-f-]{36}$/, 'and where partitions are, nobody asks pg_partman');
+is($is_super->(), 'f', 'nobody is superuser in the end');
 
 $node->stop;
 done_testing();
