@@ -69,8 +69,12 @@ const Setting large_settings[] = {
      .plans = {locker, locker_twice, locker_twice, claimer, claimer},
      .page = 2,
      .asynchronous = true},
-    {.name = "two writers, two claimers with events of their own",
-     .plans = {writer, writer, busy_claimer, busy_claimer}},
+    {.name = "two writers, a claimer with an event of its own",
+     .plans = {writer, writer, busy_claimer, claimer},
+     .asynchronous = true},
+    {.name = "one event, two events, two at once, claimers that are new to the consumer",
+     .plans = {insert, twice, many, claimer, claimer},
+     .knows_consumer = false},
 };
 
 // With as little else as it takes to find it.

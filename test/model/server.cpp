@@ -87,6 +87,10 @@ int errmsg(const char* text, ...)
     std::fprintf(stderr, "the product raises an error: %s\n", text);
     return 0;
 }
+int errmsg_internal(const char* text, ...)
+{
+    return errmsg(text);
+}
 int errhint(const char*, ...)
 {
     return 0;
