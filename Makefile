@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -59,6 +59,10 @@ matrix:
 # The tests with the counts that take hours.
 soak:
 	@OUTBOX_SOAK=1 test/run
+
+# The server is killed again and again under full load, for so many minutes.
+torture:
+	@MINUTES=$(MINUTES) test/torture
 
 # All measures, or those whose name contains ONLY.
 bench:

@@ -6,9 +6,10 @@ use warnings;
 use Exporter 'import';
 use OutboxReceiver qw(wait_until);
 use PostgreSQL::Test::Utils ();
+use Test::More;
 use Time::HiRes qw(sleep);
 
-our @EXPORT = qw(kill_server kill_process recover log_is_as_killed);
+our @EXPORT = qw(kill_server kill_process log_has_only);
 
 # State, parent, and what it calls itself; nothing if it is gone.
 sub process
@@ -78,6 +79,18 @@ sub times_ready
 {
 	my ($node) = @_;
 	return scalar(my @times = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /database system is ready to accept connections/g);
+}
+
+# Of what a server's log must not have there is only what was done to it, at least so often. Then the log is put aside: whoever looks at
+# all logs in the end (test/run) would take that for a crash.
+sub log_has_only
+{
+	my ($node, $expected, $times, $promise) = @_;
+	my @bad = grep { /leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|terminated by signal/ }
+	  split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile);
+	my @strange = grep { !/$expected/ } @bad;
+	ok(!@strange && @bad >= $times, $promise) or return diag("@bad" ? join "\n", @strange : 'nothing');
+	rename $node->logfile, $node->logfile . '.seen' or die $!;
 }
 
 1;

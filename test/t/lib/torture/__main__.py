@@ -109,7 +109,7 @@ def main():
     parser.add_argument("role", choices=["load", "judge"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--consumers", type=lambda names: names.split(","), default=[])
-    parser.add_argument("--rest", type=float, default=0.03, help="longest pause of a writer between transactions")
+    parser.add_argument("--rest", type=float, default=0.06, help="longest pause of a writer between transactions")
     parser.add_argument("--patience", type=float, default=60, help="seconds until everything must be settled")
     parser.add_argument("--record", help="what came to the receiver")
     options = parser.parse_args()

@@ -63,7 +63,7 @@ class Claimer(Consumer):
         rows = self.session.rows(
             "SELECT lock_token, id, aggregate_id, locked_until, tracking_id, payload->>'event', payload->>'after',"
             " extract(epoch FROM locked_until)::float FROM outbox_claim(%s, %s, make_interval(secs => %s))",
-            self.consumer, self.chance.choice([1, 10, 40, 100]), LEASE)
+            self.consumer, self.chance.choice([1, 20, 100, 300]), LEASE)
         if rows and self.goes_wrong(0.03):
             self.session.rows("ROLLBACK")
             self.load.tally.count("claims rolled back")

@@ -1,0 +1,199 @@
+# When the disk is full, or a process gets no more memory: a clear error, nothing half done, and all goes on when there is room again.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use OutboxAge qw(set_up_age old_event);
+use OutboxKill qw(log_has_only);
+use OutboxReceiver;
+use OutboxScarcity;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use Time::HiRes qw(sleep);
+
+my $disk = need_small_disk();
+my $receiver = OutboxReceiver->start('receiver', body_limit => 300);
+mkdir "$disk/$_" or die "$disk/$_: $!" for 'tables', 'cold';
+my $node = start_node('main', conf => qq{
+	outbox.lease = '2s'
+	outbox.backoff_base = '50ms'
+	outbox.backoff_max = '200ms'
+	outbox.maintenance_interval = '1s'
+	outbox.archive_retention = '100d'
+	outbox.cold_storage_dir = '$disk/cold'
+	log_statement = none
+	log_min_duration_statement = -1
+	autovacuum = off
+});
+my $started = sql_in('postgres', 'SELECT pg_postmaster_start_time()');
+
+sub sql_in
+{
+	my ($database, @rest) = @_;
+	return $node->safe_psql($database, @rest);
+}
+
+# What a statement prints, and its SQLSTATE and message; empty if it is not refused.
+sub try_in
+{
+	my ($database, $statement) = @_;
+	my (undef, $out, $error) = $node->psql($database, "\\set VERBOSITY verbose\n$statement");
+	return ($out, $error =~ /ERROR:  (\w{5}: .*)/ ? $1 : $error);
+}
+
+sub wait_for_all
+{
+	my ($promise, @ids) = @_;
+	my @missing;
+	wait_until(sub { my %came = map { $_ => 1 } $receiver->accepted_ids; !(@missing = grep { !$came{$_} } @ids) }, 30);
+	is(scalar @missing, 0, "$promise: all of " . @ids . ' arrive');
+}
+
+# What came of each kind of statement: what => outcome => how often.
+my %outcomes;
+
+sub all_are
+{
+	my ($wanted, $promise) = @_;
+	is_deeply({ map { $_ => join ', ', sort keys %{ $outcomes{$_} } } keys %outcomes }, { map { $_ => $wanted } keys %outcomes }, $promise)
+	  or diag(explain(\%outcomes));
+	%outcomes = ();
+}
+
+# The disk of a database is full. Something can be claimed, exported and sent.
+sql_in('postgres', "CREATE TABLESPACE small LOCATION '$disk/tables'");
+sql_in('postgres', 'CREATE DATABASE shop TABLESPACE small');
+sql_in('shop', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE');
+sql_in('shop', q{SELECT outbox_setup(), outbox_create_consumer('worker'), audit_record('a', 'begin', 'Test', '1')});
+set_up_age($node, 'shop');
+create_sink($node, 'sink', { url => $receiver->url('/sink') }, undef, 'shop');
+sql_in('shop', old_event(120) . old_event(121));
+sql_in('shop', enqueue('before') x 150);
+my @committed = split /\n/, sql_in('shop', 'SELECT tracking_id FROM outbox_messages');
+fill($disk, 200_000);
+
+# Each until it is refused, and once more.
+my $text = q{(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 40) WHERE i > 0)};
+my %writes = (
+	enqueue => "SELECT outbox_enqueue('Order', i, 'Full', to_jsonb($text)) FROM generate_series(1, 20) i",
+	enqueue_many => "SELECT unnest(outbox_enqueue_many((SELECT jsonb_agg(jsonb_build_object('aggregate_type', 'Order', 'aggregate_id', i, 'event_type', 'Many', 'payload', $text)) FROM generate_series(1, 20) i)))",
+	schedule => "SELECT outbox_enqueue('Order', i, 'Later', to_jsonb($text), available_at => clock_timestamp() + interval '1 s') FROM generate_series(1, 20) i",
+	audit => "WITH recorded AS MATERIALIZED (SELECT audit_record('a', 'b', 'Test', i::text, after => to_jsonb($text)) FROM generate_series(1, 20) i) SELECT count(*) FROM recorded HAVING count(*) < 0",
+	idempotency => "WITH finished AS MATERIALIZED (SELECT idempotency_finish('s', 'k' || i, (idempotency_begin('s', 'k' || i, '{}'::jsonb)).token, 200, to_jsonb($text)) FROM generate_series(nextval('keys'), currval('keys') + 19) i) SELECT count(*) FROM finished HAVING count(*) < 0",
+	claim => q{SELECT count(*) FROM outbox_claim('worker', 1) HAVING count(*) < 0;} x 60);
+sql_in('shop', 'CREATE SEQUENCE keys INCREMENT 20');
+for my $what (qw(enqueue enqueue_many schedule audit idempotency claim))
+{
+	for (1 .. 40)
+	{
+		my ($out, $error) = try_in('shop', $writes{$what});
+		push @committed, grep { length } split /\n/, $out unless $error;
+		next unless $error;
+		my $no_space = $error =~ /^53100: could not extend file .*: No space left on device$/;
+		last if ++$outcomes{$what}{ $no_space ? 'no space' : $error } == 2;
+	}
+	$outcomes{$what} //= { 'never refused' => 1 };
+}
+all_are('no space', 'on a full disk all that writes is refused: 53100, No space left on device');
+sleep 1.2;
+is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
+is(sql_in('shop', 'SELECT count(*), count(DISTINCT tracking_id) FROM (SELECT tracking_id FROM outbox_messages UNION ALL SELECT tracking_id FROM outbox_messages_archive UNION ALL SELECT tracking_id FROM outbox_scheduled) m'),
+	join('|', (scalar @committed) x 2), 'there is what was committed, and nothing else: ' . @committed . ' events');
+is(sql_in('shop', 'SELECT count(*) % 20, count(*) FILTER (WHERE status_code IS NULL) FROM idempotency_keys'), '0|0', 'no key is half used');
+is(sql_in('shop', 'SELECT count(*) FROM outbox_cold_files'), 0, 'nothing is exported to where there is no room');
+is_deeply([ grep { !/^\.+$/ } slurp_dir("$disk/cold") ], [], 'not even half of it');
+make_room($disk);
+wait_for_all('when there is room again', @committed);
+my %claimed;
+wait_until(sub { $claimed{$_}++ for split /\n/, sql_in('shop', q{SELECT tracking_id FROM outbox_consume('worker', 1000)}); keys %claimed >= @committed }, 20);
+is_deeply([ sort keys %claimed ], [ sort @committed ], 'the worker gets all of them, and nothing else');
+ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_cold_files f, outbox_read_cold_file(f.file)') == 2 }, 20), 'what was to be exported is, whole');
+is(sql_in('shop', 'SELECT count(*) FROM audit_verify() WHERE NOT ok'), 0, 'and so is the audit log');
+
+# A backend that gets no more memory, sooner or later in what it does.
+sql_in('postgres', 'SELECT outbox_setup()');
+sql_in('postgres', q{SELECT outbox_create_consumer('c'), outbox_create_consumer('d');
+	SELECT outbox_register_event('Checked', 1, json_schema => '{"type": "object", "properties": {"list": {"type": "array", "uniqueItems": true, "items": {"type": "object", "required": ["n"]}}}}', owner_module => 'test');
+	CREATE TABLE large AS SELECT jsonb_build_object('list', jsonb_agg(jsonb_build_object('n', i, 'text', md5(i::text)))) AS payload FROM generate_series(1, 10000) i;
+	CREATE FUNCTION deep(n int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN CASE WHEN n = 0 THEN 0 ELSE deep(n - 1) END; END';
+	SELECT count(outbox_enqueue('Order', 'before', 'Large', payload)) FROM large, generate_series(1, 20);
+	SELECT count(outbox_enqueue('Order', i, 'Small', '{}')) FROM generate_series(1, 20000) i;});
+my %statements = (
+	enqueue => q{SELECT outbox_enqueue('Order', 'MARK', 'Large', payload::text) FROM large},
+	enqueue_many => q{SELECT cardinality(outbox_enqueue_many((SELECT jsonb_agg(jsonb_build_object('aggregate_type', 'Order', 'aggregate_id', 'MARK', 'event_type', 'Many', 'payload', repeat('x', 500))) FROM generate_series(1, 2000))))},
+	'a check against a schema' => q{SET LOCAL outbox.catalog_mode = 'enforce'; SELECT outbox_enqueue('Order', 'MARK', 'Checked', payload) FROM large},
+	'a hash' => q{SELECT idempotency_begin('s', 'MARK', payload) FROM large},
+	'a claim' => q{SELECT sum(length(payload::text)) FROM outbox_claim('c', 20)},
+	'an ack' => q{SELECT outbox_ack(max(lock_token), array_agg(id)) FROM outbox_claim('d', 20020)});
+my @steps = map { $_ * 1024 } 0, 512, 3072, 12288, 262144;
+my $marks = 0;
+for my $what (sort keys %statements)
+{
+	for my $more (@steps)
+	{
+		my $mark = 'm' . ++$marks;
+		my $statement = $statements{$what} =~ s/MARK/$mark/r;
+		# What it needs in any case it has: the library, the caches, a stack.
+		my (undef, $out, $error) = $node->psql('postgres', qq{
+			SELECT deep(100), count(*) FROM outbox_claim('c', 1) \\gset warm_
+			SELECT pg_backend_pid() AS pid, outbox_enqueue('Order', 'warm', 'Warm', '{}') \\gset
+			\\setenv BACKEND :pid
+			\\! prlimit --pid \$BACKEND --as=\$((\$(awk '/^VmSize/ { print \$2 }' /proc/\$BACKEND/status) * 1024 + $more)):
+			\\set VERBOSITY verbose
+			BEGIN; $statement; COMMIT;
+			\\! prlimit --pid \$BACKEND --as=unlimited:
+			SELECT 'it is ' || pg_backend_pid() = 'it is ' || :pid, count(*) FROM outbox_messages WHERE aggregate_id = '$mark'}, on_error_stop => 0);
+		my ($same, $written) = $out =~ /^(t|f)\|(\d+)$/m;
+		my $refused = $error =~ /ERROR:  (\w{5}: .*)/ ? $1 : $error;
+		my $outcome = !$same ? "the session is gone: $error" : !$refused ? 'done' : $refused !~ /^53200: / ? $refused : $written ? 'half done' : 'out of memory';
+		++$outcomes{$what}{$outcome};
+	}
+}
+all_are('done, out of memory', 'a backend that gets no more memory says so (53200), has changed nothing, and goes on');
+is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
+
+# The relay gets no more.
+create_sink($node, 'sink', { url => $receiver->url('/memory') }, undef, 'postgres');
+my @sent;
+for my $more (map { $_ * 1024 } 0, 1024, 6144)
+{
+	ok(wait_until(sub { relay_pid($node) }, 20), 'there is a relay');
+	my $pid = relay_pid($node);
+	limit_memory($pid, $more);
+	push @sent, split /\n/, sql_in('postgres', q{SELECT outbox_enqueue('Order', i % 3, 'Large', payload) FROM large, generate_series(1, 20) i});
+	sleep 0.5;
+	unlimit_memory($pid) if -e "/proc/$pid";
+}
+wait_for_all('a relay that got no memory for a while', @sent);
+like(slurp_file($node->logfile), qr/WARNING:  outbox: sink "sink": (?:out of memory|std::bad_alloc)/, 'it said so');
+is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
+unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|reinitializing/, 'and never had to restart its processes');
+$node->stop;
+
+# There is no room for the WAL. No server survives that; what it has said is there when it comes back.
+my $writer = start_node('wal', init => { extra => [ '--waldir', "$disk/wal", '--wal-segsize', 1 ] },
+	conf => "min_wal_size = '2MB'\nmax_wal_size = '4MB'\noutbox.relay_interval = '500ms'\nlog_statement = none\nlog_min_duration_statement = -1\n");
+# The slot keeps it from using old files again.
+$writer->safe_psql('postgres', q{SELECT outbox_setup(), pg_create_physical_replication_slot('keep', true)});
+create_sink($writer, 'sink', { url => $receiver->url('/wal') });
+fill($disk, 0);
+my ($status, @acked) = (0);
+for (1 .. 60)
+{
+	($status, my $out, my $error) = $writer->psql('postgres', q{SELECT outbox_enqueue('Order', i, 'Logged', to_jsonb(repeat(md5(i::text), 20))) FROM generate_series(1, 200) i});
+	last if $status;
+	push @acked, split /\n/, $out;
+}
+isnt($status, 0, 'without room for the WAL the server goes down, after ' . @acked . ' events');
+$writer->stop('immediate', fail_ok => 1);
+make_room($disk);
+$writer->start;
+my %there = map { $_ => 1 } split /\n/, $writer->safe_psql('postgres', 'SELECT tracking_id FROM outbox_messages');
+is(scalar(grep { !$there{$_} } @acked), 0, 'when there is room again all of them are there');
+is((keys %there) % 200, 0, 'and nothing by half');
+wait_for_all('and', keys %there);
+$writer->stop;
+log_has_only($writer, qr/PANIC:  could not write to file "pg_wal|terminated by signal 6/, 1, 'the server log says why it went down, and nothing else');
+
+done_testing();
