@@ -2,6 +2,12 @@
 // Everything below src/pg and the stage files include this first; src/core and src/sink never do.
 #pragma once
 
+// A server without translations has macros in place of gettext() and its kin. The headers of C++
+// declare these functions: they come first.
+#if __has_include(<libintl.h>)
+#include <libintl.h>
+#endif
+
 extern "C" {
 #include "postgres.h"
 
