@@ -3,13 +3,10 @@
 
 #include "archived.hpp"
 #include "claim_steps.hpp"
-#include "deal.hpp"
 #include "kept.hpp"
 #include "partitions.hpp"
-#include "pg/guard.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/sequence.hpp"
-#include "pg/spi.hpp"
 #include "pg/wake.hpp"
 #include "planted.hpp"
 #include "retries.hpp"
@@ -79,13 +76,6 @@ void meet(bool our_consumer)
 
 } // namespace outbox::model
 
-// What cannot be reached here.
-[[noreturn]] static void refuse(const char* what)
-{
-    std::fprintf(stderr, "%s is not part of the model\n", what);
-    std::abort();
-}
-
 namespace outbox {
 
 using namespace model;
@@ -145,21 +135,6 @@ void add_newest_batch(int32, const Batch& batch, const Holder*, const Progress& 
     session.is_batch_wrong = !agree;
 }
 
-void add_cursor(int32, const Batch&, const Progress&)
-{
-    refuse("a cursor without a batch");
-}
-
-void add_batch(int32, const Batch&, const Holder*)
-{
-    refuse("a dealt batch");
-}
-
-Dealt read_and_deal(const Consumer&, std::span<const Lease>, int, Cursor&)
-{
-    refuse("dealing");
-}
-
 // ---- what was handed out before: nothing fails, and nobody's lease runs out
 
 bool Claim::enter(int32)
@@ -202,16 +177,6 @@ bool must_wait(const Consumer&, int32, const Message&, int)
     return false;
 }
 
-const ConsumerState* KeptState::find() const
-{
-    refuse("the relay");
-}
-
-void KeptState::keep(const ConsumerState&)
-{
-    refuse("the relay");
-}
-
 // ---- the log
 
 Place open_place(PartitionedTable)
@@ -236,51 +201,11 @@ pg::Growing<Oid> archived_above(Id)
     return {};
 }
 
-EventParameters parameters_of(const Event&)
-{
-    refuse("appending by a statement");
-}
-
-stats::Facts facts_of(const Message&)
-{
-    refuse("counting");
-}
-
 namespace stats {
 
 bool is_on()
 {
     return false;
-}
-
-TypePlace place_of(Datum)
-{
-    refuse("counting");
-}
-
-void count_enqueued(TypePlace, int)
-{
-    refuse("counting");
-}
-
-bool count_batch(int32, int64, TimestampTz)
-{
-    refuse("counting");
-}
-
-void remember_batch(int64, const Summary&)
-{
-    refuse("counting");
-}
-
-void Collector::add(const Facts&)
-{
-    refuse("counting");
-}
-
-Summary Collector::summary() const
-{
-    refuse("counting");
 }
 
 } // namespace stats
@@ -313,35 +238,6 @@ void unlock_consumer(int32)
 void wake_at_commit() {}
 
 void bring_at_commit(const TypeSet&) {}
-
-uint64 Statement::execute(const Datum*, const char*)
-{
-    refuse("a statement");
-}
-
-namespace detail {
-
-Role become_owner()
-{
-    refuse("another role");
-}
-
-void become_self(const Role&)
-{
-    refuse("another role");
-}
-
-} // namespace detail
-
-void Report::capture() noexcept
-{
-    refuse("an exception");
-}
-
-void Report::raise() const
-{
-    refuse("an exception");
-}
 
 } // namespace pg
 

@@ -84,12 +84,11 @@ int errcode(int)
 }
 int errmsg(const char* text, ...)
 {
-    std::fprintf(stderr, "the product raises an error: %s\n", text);
-    return 0;
+    return std::fprintf(stderr, "the product raises an error: %s\n", text);
 }
 int errmsg_internal(const char* text, ...)
 {
-    return errmsg(text);
+    return std::fprintf(stderr, "the product raises an error: %s\n", text);
 }
 int errhint(const char*, ...)
 {

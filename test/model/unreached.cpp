@@ -1,0 +1,119 @@
+// Functions that the linked parts of the product mention and, in the model, never call.
+#include "claim_steps.hpp"
+#include "deal.hpp"
+#include "pg/guard.hpp"
+#include "pg/spi.hpp"
+
+#include <cstdio>
+
+[[noreturn]] static void refuse(const char* what)
+{
+    std::fprintf(stderr, "%s is not part of the model\n", what);
+    std::abort();
+}
+
+namespace outbox {
+
+void add_cursor(int32, const Batch&, const Progress&)
+{
+    refuse("a cursor without a batch");
+}
+
+void add_batch(int32, const Batch&, const Holder*)
+{
+    refuse("a dealt batch");
+}
+
+Dealt read_and_deal(const Consumer&, std::span<const Lease>, int, Cursor&)
+{
+    refuse("dealing");
+}
+
+const ConsumerState* KeptState::find() const
+{
+    refuse("the relay");
+}
+
+void KeptState::keep(const ConsumerState&)
+{
+    refuse("the relay");
+}
+
+EventParameters parameters_of(const Event&)
+{
+    refuse("appending by a statement");
+}
+
+stats::Facts facts_of(const Message&)
+{
+    refuse("counting");
+}
+
+namespace stats {
+
+TypePlace place_of(Datum)
+{
+    refuse("counting");
+}
+
+void count_enqueued(TypePlace, int)
+{
+    refuse("counting");
+}
+
+bool count_batch(int32, int64, TimestampTz)
+{
+    refuse("counting");
+}
+
+void remember_batch(int64, const Summary&)
+{
+    refuse("counting");
+}
+
+void Collector::add(const Facts&)
+{
+    refuse("counting");
+}
+
+Summary Collector::summary() const
+{
+    refuse("counting");
+}
+
+} // namespace stats
+
+namespace pg {
+
+uint64 Statement::execute(const Datum*, const char*)
+{
+    refuse("a statement");
+}
+
+namespace detail {
+
+Role become_owner()
+{
+    refuse("another role");
+}
+
+void become_self(const Role&)
+{
+    refuse("another role");
+}
+
+} // namespace detail
+
+void Report::capture() noexcept
+{
+    refuse("an exception");
+}
+
+void Report::raise() const
+{
+    refuse("an exception");
+}
+
+} // namespace pg
+
+} // namespace outbox
