@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $soak = $ENV{OUTBOX_SOAK};
-my $calls = $ENV{OUTBOX_CALLS} || ($soak ? 100_000 : 2_000);
+my $calls = $ENV{OUTBOX_CALLS} || ($soak ? 100_000 : 1_600);
 my $seed = $ENV{OUTBOX_SEED} || ($soak ? time : 1);
 note("OUTBOX_SEED=$seed OUTBOX_CALLS=$calls make the same calls again");
 

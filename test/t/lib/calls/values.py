@@ -3,7 +3,7 @@
 import json
 
 from documents import Documents
-from oddities import BY_TYPE, LONG, SENSIBLE, SENSIBLE_BY_TYPE, TEXTS
+from oddities import BY_TYPE, HUGE_BY_TYPE, SENSIBLE, SENSIBLE_BY_TYPE, TEXTS
 
 
 def quoted(text):
@@ -49,6 +49,8 @@ class Values:
         """Something of the type, as odd as can be."""
         if self.chance.random() < 0.08:
             return f"NULL::{type.name}"
+        if type.name in HUGE_BY_TYPE and self.chance.random() < 0.02:
+            return f"({self.chance.choice(HUGE_BY_TYPE[type.name])})::{type.name}"
         if type.element:
             return self.array(type)
         if type.columns:
@@ -61,11 +63,9 @@ class Values:
 
     def text(self):
         kind = self.chance.random()
-        if kind < 0.03:
-            return self.chance.choice(LONG)
-        if kind < 0.15:
+        if kind < 0.12:
             return quoted("".join(self.character() for _ in range(self.chance.choice([1, 2, 5, 20, 63, 64, 255, 256]))))
-        if kind < 0.25:
+        if kind < 0.22:
             # Bytes that are no text. The cast is one that the test has made.
             return f"CAST(decode('{self.chance.choice(['ff', 'c3', '80', 'f09f98', 'eda080', '61ff62', 'c080'])}', 'hex') AS text)"
         return self.chance.choice(TEXTS)
