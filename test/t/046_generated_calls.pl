@@ -96,19 +96,19 @@ sub sound
 }
 
 prepare('postgres');
-make_calls('postgres', '--calls', $calls, '--rounds', $soak ? 20 : 5, '--most', $soak ? 100_000 : 100);
+make_calls('postgres', '--calls', $calls, '--rounds', $soak ? 20 : 6, $soak ? '--all' : ());
 promises('postgres');
 is($happened{'functions that were called'}, $happened{functions}, 'every function is called');
 cmp_ok($happened{watched}, '>', $calls / 50, "$happened{watched} calls that failed or were rolled back were watched");
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and changed nothing');
-cmp_ok($happened{'kB of contexts'}, '<', 128, "$happened{repeated} calls leave no memory contexts behind ($happened{'kB of contexts'} kB)");
+cmp_ok($happened{'kB of contexts'}, '<', 64, "$happened{repeated} calls leave no memory contexts behind ($happened{'kB of contexts'} kB)");
 cmp_ok($happened{'kB of memory'}, '<', 2048, "and no memory ($happened{'kB of memory'} kB)");
 sound('postgres');
 
 # Any bytes are text here.
 $node->safe_psql('postgres', q{CREATE DATABASE bytes TEMPLATE template0 ENCODING SQL_ASCII LC_COLLATE 'C' LC_CTYPE 'C'});
 prepare('bytes');
-make_calls('bytes', '--calls', $calls / 4);
+make_calls('bytes', '--calls', $calls / 4, '--bytes');
 promises('bytes');
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'bytes: what failed or was rolled back has changed nothing');
 sound('bytes');

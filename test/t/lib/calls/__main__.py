@@ -18,7 +18,8 @@ def main():
     parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
     parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
     parser.add_argument("--rounds", type=int, default=0, help="how often calls are repeated to see whether the session grows")
-    parser.add_argument("--most", type=int, default=100000, help="how many calls are in a round")
+    parser.add_argument("--all", action="store_true", help="repeat calls of all kinds, not one of each function")
+    parser.add_argument("--bytes", action="store_true", help="bytes that are no text may stay in tables")
     parser.add_argument("--examples", action="store_true", help="show one of each kind of error")
     options = parser.parse_args()
     caller = Caller(options)
@@ -30,7 +31,7 @@ def main():
     happened["functions that were called"] = len(caller.called)
     happened["canceled"] = sum(judge.canceled.values())
     if options.rounds:
-        contexts, memory, count = caller.corpus.growth(caller.connect("postgres"), options.most, options.rounds)
+        contexts, memory, count = caller.corpus.growth(caller.connect("postgres"), options.rounds, options.all)
         happened.update({"kB of contexts": contexts, "kB of memory": memory, "repeated": count})
     print(f"seed {options.seed}: " + ", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
     print("errors: " + ", ".join(f"{code} {count}x" for code, count in judge.codes.most_common()))

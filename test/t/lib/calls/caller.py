@@ -44,7 +44,7 @@ class Caller:
         self.boss = Session("boss", user="postgres")
         self.routines = discover(self.boss)
         self.digest = Digest(self.boss, options.files)
-        self.judge = Judge()
+        self.judge = Judge(options.bytes)
         self.corpus = Corpus()
         self.deck = []
         self.called = Counter()
@@ -89,13 +89,17 @@ class Caller:
         role = self.chance.choices(list(self.ROLES), self.ROLES.values())[0]
         if routine.is_internal and self.chance.random() < 0.7:
             role = "postgres"  # for others it is out of reach
-        states = [s for s in STATES if (role == "postgres" or not s.superuser_only) and (s.begin or not routine.is_internal)]
+        states = [s for s in STATES if role == "postgres" or not s.superuser_only]
         wildness = self.chance.choice([0, 0.1, 0.3, 1])
         arguments = [(a, self.values.any(a.type) if self.chance.random() < wildness else self.values.sensible(a))
                      for a in routine.arguments if not a.is_optional or self.chance.random() < 0.5]
+        call = Call(number, routine, role, self.chance.choice(states), arguments, self.statement(routine, arguments),
+                    self.chance.choice([COMMIT, COMMIT, ROLLBACK]))
         # An internal function does as it is told, and what it is told makes no sense.
-        ending = ROLLBACK if routine.is_internal else self.chance.choice([COMMIT, COMMIT, ROLLBACK])
-        return Call(number, routine, role, self.chance.choice(states), arguments, self.statement(routine, arguments), ending)
+        if routine.is_internal or (call.has_odd_bytes and not self.options.bytes):
+            call.ending = ROLLBACK
+            call.state = call.state if call.state.begin else STATES[1]
+        return call
 
     def statement(self, routine, arguments):
         given = ", ".join(f'"{argument.name}" => {value}' for argument, value in arguments)

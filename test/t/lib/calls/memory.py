@@ -9,8 +9,7 @@ KILOBYTES = """SELECT (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_con
 class Corpus:
     """One call of each kind: of a function that ended in some way."""
 
-    # The server makes plans for good when a statement comes for the sixth time.
-    WARM_UP = 7
+    WARM_UP = 2
 
     def __init__(self):
         self.statements = {}
@@ -21,9 +20,11 @@ class Corpus:
             ending = outcome.errors[0].pgcode if outcome.errors else "accepted"
             self.statements.setdefault((call.routine.signature, ending), call.statement)
 
-    def growth(self, session, most, rounds):
-        """Kilobytes of memory contexts and of memory, after so many rounds; and how many calls that were."""
-        statements = [self.statements[key] for key in sorted(self.statements)][:: -(-len(self.statements) // most)]
+    def growth(self, session, rounds, everything):
+        """Kilobytes of memory contexts and of memory, after so many rounds; and how many calls that were. Of each function one, or all."""
+        chosen = self.statements if everything else {signature: self.statements[signature, ending] for signature, ending in sorted(self.statements, reverse=True)}
+        statements = list(chosen.values())
+        session.rows("SET plan_cache_mode = force_generic_plan")  # otherwise some are made later than others
         for _ in range(self.WARM_UP):
             self.play(session, statements)
         before = session.rows(KILOBYTES)[0]
