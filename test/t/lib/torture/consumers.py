@@ -32,7 +32,15 @@ class Claimer(Consumer):
 
     def __init__(self, load, number, consumer):
         super().__init__(load, number, consumer)
+        # Claims are durable whatever the session says; acks of every second one are not.
+        self.durable = number % 2 == 0
         self.unsettled = None  # acked, perhaps: a batch and the ids
+
+    def turn(self):
+        if self.load.only_asynchronous:
+            time.sleep(0.02)
+        else:
+            self.act()
 
     def set_up(self):
         super().set_up()
