@@ -84,8 +84,10 @@ void put(CompressedWriter& writer, const char* bytes, Size size)
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0) {
-            if (errno == 0)
-                errno = ENOSPC;
+            // What could not be written must not fill the disk until the next attempt.
+            const int error = errno == 0 ? ENOSPC : errno;
+            (void)unlink(writer.temporary);
+            errno = error;
             fail("write", writer.temporary);
         }
         bytes += done;
