@@ -3,7 +3,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/lib";
-use OutboxAge qw(set_up_age old_event);
+use OutboxAge qw(set_up_age old_event settings);
 use OutboxKill qw(log_has_only);
 use OutboxReceiver;
 use OutboxScarcity;
@@ -20,7 +20,7 @@ my $node = start_node('main', conf => qq{
 	outbox.backoff_base = '50ms'
 	outbox.backoff_max = '200ms'
 	outbox.maintenance_interval = '1s'
-	outbox.archive_retention = '100d'
+	outbox.archive_retention = -1
 	outbox.cold_storage_dir = '$disk/cold'
 	log_statement = none
 	log_min_duration_statement = -1
@@ -61,7 +61,7 @@ sub all_are
 	%outcomes = ();
 }
 
-# The disk of a database is full. Something can be claimed, exported and sent.
+# The disk of a database is full. There is something to claim, to send and to export.
 sql_in('postgres', "CREATE TABLESPACE small LOCATION '$disk/tables'");
 sql_in('postgres', 'CREATE DATABASE shop TABLESPACE small');
 sql_in('shop', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE');
@@ -69,9 +69,11 @@ sql_in('shop', q{SELECT outbox_setup(), outbox_create_consumer('worker'), audit_
 set_up_age($node, 'shop');
 create_sink($node, 'sink', { url => $receiver->url('/sink') }, undef, 'shop');
 sql_in('shop', old_event(120) . old_event(121));
-sql_in('shop', enqueue('before') x 150);
-my @committed = split /\n/, sql_in('shop', 'SELECT tracking_id FROM outbox_messages');
+my @committed = split /\n/, sql_in('shop', q{SELECT tracking_id FROM outbox_consume('worker', 10)});
+ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_archived_partitions') == 2 }, 30), 'two days are in the archive');
+push @committed, split /\n/, sql_in('shop', enqueue('before') x 150);
 fill($disk, 200_000);
+settings($node, archive_retention => '100d');
 
 # Each until it is refused, and once more.
 my $text = q{(SELECT string_agg(md5(random()::text), '') FROM generate_series(1, 40) WHERE i > 0)};
@@ -96,7 +98,7 @@ for my $what (qw(enqueue enqueue_many schedule audit idempotency claim))
 	$outcomes{$what} //= { 'never refused' => 1 };
 }
 all_are('no space', 'on a full disk all that writes is refused: 53100, No space left on device');
-sleep 1.2;
+ok(wait_until(sub { slurp_file($node->logfile) =~ /WARNING:  outbox: maintenance, export: .*: No space left on device/ }, 20), 'maintenance says so');
 is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
 is(sql_in('shop', 'SELECT count(*), count(DISTINCT tracking_id) FROM (SELECT tracking_id FROM outbox_messages UNION ALL SELECT tracking_id FROM outbox_messages_archive UNION ALL SELECT tracking_id FROM outbox_scheduled) m'),
 	join('|', (scalar @committed) x 2), 'there is what was committed, and nothing else: ' . @committed . ' events');
@@ -105,7 +107,7 @@ is(sql_in('shop', 'SELECT count(*) FROM outbox_cold_files'), 0, 'nothing is expo
 is_deeply([ grep { !/^\.+$/ } slurp_dir("$disk/cold") ], [], 'not even half of it');
 make_room($disk);
 wait_for_all('when there is room again', @committed);
-my %claimed;
+my %claimed = map { $_ => 1 } @committed[ 0, 1 ];
 wait_until(sub { $claimed{$_}++ for split /\n/, sql_in('shop', q{SELECT tracking_id FROM outbox_consume('worker', 1000)}); keys %claimed >= @committed }, 20);
 is_deeply([ sort keys %claimed ], [ sort @committed ], 'the worker gets all of them, and nothing else');
 ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_cold_files f, outbox_read_cold_file(f.file)') == 2 }, 20), 'what was to be exported is, whole');
