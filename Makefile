@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -107,6 +107,39 @@ $(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
 	$(CXX) $(UNIT_FLAGS) -g1 -O1 $(SANITIZERS) -c -o $@ $<
 
 -include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
+
+# Every parser of what comes from outside, or only the one called ONLY: so many seconds each.
+fuzz:
+	@test/fuzz/run $(or $(SECONDS),600) $(ONLY)
+
+FUZZ_CXX = clang++
+# Without those that take long to compile: the sanitized unit tests have them.
+FUZZ_SANITIZERS = -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all \
+    -fno-sanitize=null,alignment,vptr,object-size
+FUZZ_FLAGS = $(UNIT_FLAGS) -g1 -O1 -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer-no-link,address
+FUZZ_TARGETS = $(patsubst test/%.cpp,build/%,$(wildcard test/fuzz/*.cpp))
+FUZZ_TARGET_OBJS = $(FUZZ_TARGETS:=.o)
+FUZZ_SOURCE_OBJS = $(patsubst %.cpp,build/fuzz/%.o,$(wildcard src/core/*.cpp src/sink/*.cpp))
+
+fuzz-targets: $(FUZZ_TARGETS)
+
+# A target takes only what it needs: the less there is to watch, the faster it runs.
+$(FUZZ_TARGETS): %: %.o build/fuzz/sources.a
+	$(FUZZ_CXX) $(FUZZ_SANITIZERS) -fsanitize=fuzzer -o $@ $^ -Wl,--as-needed -lcurl -lrdkafka -lcrypto
+
+build/fuzz/sources.a: $(FUZZ_SOURCE_OBJS)
+	rm -f $@
+	ar rcs $@ $^
+
+$(FUZZ_SOURCE_OBJS): build/fuzz/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(FUZZ_CXX) $(FUZZ_FLAGS) $(FUZZ_SANITIZERS) -c -o $@ $<
+
+$(FUZZ_TARGET_OBJS): build/fuzz/%.o: test/fuzz/%.cpp
+	@mkdir -p $(@D)
+	$(FUZZ_CXX) $(FUZZ_FLAGS) -c -o $@ $<
+
+-include $(FUZZ_TARGET_OBJS:.o=.d) $(FUZZ_SOURCE_OBJS:.o=.d)
 
 # Functions that drive what SQL cannot reach otherwise, in a library of their own.
 TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/json_text.cpp

@@ -6,6 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 #include <deque>
 #include <string>
 #include <vector>
@@ -14,9 +16,11 @@ namespace outbox::json {
 
 class Builder {
 public:
-    const Value& build(const std::string& text)
+    const Value& build(const std::string& text) { return take(nlohmann::json::parse(text)); }
+
+    const Value& take(const nlohmann::json& json)
     {
-        roots_.push_back(value_of(nlohmann::json::parse(text)));
+        roots_.push_back(value_of(json));
         return roots_.back();
     }
 
@@ -28,7 +32,7 @@ private:
         if (json.is_boolean()) {
             value.kind = Kind::boolean;
             value.boolean = json.get<bool>();
-        } else if (json.is_number_integer()) {
+        } else if (is_integer(json)) {
             value.kind = Kind::integer;
             value.integer = json.get<std::int64_t>();
         } else if (json.is_number()) {
@@ -58,6 +62,18 @@ private:
             value.count = members_.back().size();
         }
         return value;
+    }
+
+    // As with jsonb: if it is one and 64 bits hold it, however it was written.
+    static bool is_integer(const nlohmann::json& json)
+    {
+        constexpr double beyond = 9223372036854775808.0;
+        if (json.is_number_unsigned())
+            return json.get<std::uint64_t>() <= INT64_MAX;
+        if (!json.is_number_float())
+            return json.is_number_integer();
+        const auto number = json.get<double>();
+        return number == std::trunc(number) && number >= -beyond && number < beyond;
     }
 
     std::string_view keep(std::string text)

@@ -1,0 +1,140 @@
+// Cursors, against the same question asked of every transaction and every id.
+#include "core/cursor.hpp"
+
+#include "fuzz.hpp"
+
+namespace outbox::fuzz {
+
+constexpr Xid xids = 32;
+constexpr Id ids = 16;
+
+// Numbers below a limit; 0 when there are no more.
+class Numbers {
+public:
+    explicit Numbers(std::string_view bytes) : left_(bytes) {}
+
+    std::uint64_t next(std::uint64_t limit)
+    {
+        if (left_.empty())
+            return 0;
+        const auto number = static_cast<unsigned char>(left_[0]) % limit;
+        left_.remove_prefix(1);
+        return number;
+    }
+
+    Id next_id(Id limit) { return static_cast<Id>(next(static_cast<std::uint64_t>(limit))); }
+
+private:
+    std::string_view left_;
+};
+
+// Sorted, disjoint, and nothing above the position.
+std::vector<Running> read_running(Numbers& numbers, Id seq)
+{
+    std::vector<Running> running;
+    Xid from = 0;
+    for (std::uint64_t count = numbers.next(6); count > 0 && from < xids; --count) {
+        from += numbers.next(8);
+        const Xid upto = from + 1 + numbers.next(6);
+        running.push_back({from, upto, numbers.next_id(seq + 1)});
+        from = upto;
+    }
+    return running;
+}
+
+void check_form(std::span<const Running> running)
+{
+    for (std::size_t i = 0; i < running.size(); ++i) {
+        must(running[i].from < running[i].upto, "no range is empty");
+        must(i == 0 || running[i - 1].upto <= running[i].from, "ranges are sorted and disjoint");
+    }
+}
+
+bool is_among(std::span<const XidRange> ranges, Xid xid)
+{
+    return std::ranges::any_of(
+        ranges, [&](const XidRange& range) { return xid >= range.from && xid < range.upto; });
+}
+
+void check_find(const Position& position)
+{
+    for (Xid xid = 0; xid < 2 * xids; ++xid) {
+        const auto found = std::ranges::find_if(position.running, [&](const Running& range) {
+            return xid >= range.from && xid < range.upto;
+        });
+        must(position.find(xid) ==
+                 (found == position.running.end() ? nullptr : std::to_address(found)),
+             "a transaction is found where it is");
+    }
+}
+
+void check_note(Numbers& numbers, const Position& passed)
+{
+    std::vector<XidRange> ranges;
+    for (std::uint64_t count = numbers.next(6); count > 0; --count) {
+        const Xid from = numbers.next(xids);
+        ranges.push_back({from, from + numbers.next(8)});
+    }
+    const std::vector<XidRange> given = ranges;
+    std::vector<Running> out(ranges.size() + 2 * passed.running.size());
+    out.resize(note_running(ranges, passed, out.data()));
+    check_form(out);
+    const Position now{ids, out};
+    for (Xid xid = 0; xid < 2 * xids; ++xid) {
+        const Running* noted = now.find(xid);
+        must((noted != nullptr) == is_among(given, xid), "those who run are noted");
+        if (noted == nullptr)
+            continue;
+        const Running* before = passed.find(xid);
+        must(noted->above == (before == nullptr ? passed.seq : before->above),
+             "what is known of those who run is kept");
+    }
+}
+
+void check_ended(const Position& passed, const Position& target)
+{
+    std::vector<Running> out(passed.running.size() + target.running.size());
+    out.resize(find_ended(passed, target, out.data()));
+    check_form(out);
+    const Position ended{ids, out};
+    for (Xid xid = 0; xid < 2 * xids; ++xid) {
+        const Running* straggler = ended.find(xid);
+        const Running* before = passed.find(xid);
+        must((straggler != nullptr) == (before != nullptr && target.find(xid) == nullptr),
+             "stragglers are those who ran and have ended");
+        must(straggler == nullptr || straggler->above == before->above,
+             "what is known of stragglers is kept");
+    }
+}
+
+void check_bounds(const Cursor& cursor)
+{
+    for (Xid xid = 0; xid < 2 * xids; ++xid)
+        for (Id id = 1; id < 3 * ids; ++id) {
+            const bool has_passed = cursor.has_passed(xid, id);
+            must(has_passed || id > cursor.known_upto(), "nothing comes from below what is known");
+            must(!has_passed || id <= cursor.read_upto(), "nothing above has been read");
+        }
+}
+
+void try_one(std::string_view input)
+{
+    Numbers numbers(input);
+    Cursor cursor;
+    cursor.passed.seq = numbers.next_id(ids);
+    const std::vector<Running> passed = read_running(numbers, cursor.passed.seq);
+    cursor.passed.running = passed;
+    const Id seq = cursor.passed.seq + numbers.next_id(ids);
+    const std::vector<Running> running = read_running(numbers, seq);
+    const Position target{seq, running};
+
+    check_find(cursor.passed);
+    check_note(numbers, cursor.passed);
+    check_ended(cursor.passed, target);
+    check_bounds(cursor);
+    cursor.target = target;
+    cursor.last_id = numbers.next_id(seq + 1);
+    check_bounds(cursor);
+}
+
+} // namespace outbox::fuzz

@@ -1,0 +1,94 @@
+// Who may be talked to: the list of hosts, and private addresses.
+#include "sink/hosts.hpp"
+
+#include "core/number.hpp"
+#include "private_networks.hpp"
+#include "sink/encoding.hpp"
+
+namespace outbox::fuzz {
+
+// A host in one spelling: the bytes of an IPv6 address, or the name.
+std::string spell(std::string_view host)
+{
+    if (host.starts_with('[') && host.ends_with(']') && host.size() > 1)
+        host = host.substr(1, host.size() - 2);
+    in6_addr address;
+    const std::string text(host);
+    if (text.size() == std::strlen(text.c_str()) &&
+        inet_pton(AF_INET6, text.c_str(), &address) == 1)
+        return {reinterpret_cast<const char*>(&address), sizeof(address)};
+    return sink::lower(host.substr(0, host.size() - (host.ends_with('.') ? 1 : 0)));
+}
+
+// Of a list that was taken.
+bool allows(std::string_view list, std::string_view host, int port)
+{
+    bool is_empty = true;
+    while (!list.empty()) {
+        const std::string_view item = list.substr(0, list.find_first_of(", \t\r\n"));
+        list.remove_prefix(std::min(item.size() + 1, list.size()));
+        if (item.empty())
+            continue;
+        is_empty = false;
+        const auto colon = item.find(':', item.starts_with('[') ? item.find(']') : 0);
+        const std::string_view allowed = item.substr(0, colon);
+        if (colon != std::string_view::npos &&
+            parse_bigint(item.substr(colon + 1)).value_or(0) != port)
+            continue;
+        const std::string name = spell(host);
+        const std::string domain = allowed.starts_with("*.") ? "." + spell(allowed.substr(2)) : "";
+        if (allowed == "*" || name == spell(allowed) ||
+            (!domain.empty() && name.ends_with(domain) && name != domain))
+            return true;
+    }
+    return is_empty;
+}
+
+void check_list(std::string_view list, std::string_view host, int port)
+{
+    std::optional<sink::AllowedHosts> allowed;
+    if (const auto error = error_of([&] { allowed.emplace(list); })) {
+        must(std::string_view(error->sqlstate()) == "22023", "a bad list is a bad value");
+        return;
+    }
+    const bool verdict = allowed->allows(host, port);
+    must(verdict == allows(list, host, port), "the list allows what is in it");
+    std::string other(host);
+    for (char& c : other)
+        c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
+    must(allowed->allows(other, port) == verdict, "case does not matter");
+}
+
+void check_address(std::string_view text)
+{
+    std::vector<char> given;
+    sockaddr_in in4 = {};
+    sockaddr_in6 in6 = {};
+    const auto copy = [&](const auto& address) {
+        const auto* bytes = reinterpret_cast<const char*>(&address);
+        given.assign(bytes, bytes + sizeof(address));
+    };
+    if (inet_pton(AF_INET, std::string(text).c_str(), &in4.sin_addr) == 1) {
+        in4.sin_family = AF_INET;
+        copy(in4);
+    } else if (inet_pton(AF_INET6, std::string(text).c_str(), &in6.sin6_addr) == 1) {
+        in6.sin6_family = AF_INET6;
+        copy(in6);
+    } else {
+        given.assign(text.begin(), text.end());
+    }
+    const auto* address = reinterpret_cast<const sockaddr*>(given.data());
+    const auto size = static_cast<socklen_t>(given.size());
+    const std::string bytes = bytes_of(address, size);
+    must(sink::is_private_address(address, size) == (bytes.empty() || is_private(bytes)),
+         "an address is private if it is in a private network, or unknown");
+}
+
+void try_one(std::string_view input)
+{
+    const auto [list, host, port, address] = split<4>(input, '|');
+    check_list(list, host, static_cast<int>(parse_bigint(port).value_or(443) & 0xFFFF));
+    check_address(address);
+}
+
+} // namespace outbox::fuzz

@@ -1,0 +1,60 @@
+// Addresses that the world outside cannot reach, as lists of them are usually written.
+#pragma once
+
+#include "fuzz.hpp"
+
+#include <arpa/inet.h>
+#include <cstring>
+#include <netinet/in.h>
+
+namespace outbox::fuzz {
+
+// Does the address, of 4 or 16 bytes, begin like this one? `network` is address/bits.
+inline bool is_in(std::string_view address, const char* network)
+{
+    const auto [text, bits] = split<2>(network, '/');
+    char bytes[16];
+    const int family = address.size() == 4 ? AF_INET : AF_INET6;
+    if (inet_pton(family, std::string(text).c_str(), bytes) != 1)
+        return false; // one of the other family
+    for (int i = 0; i < std::stoi(std::string(bits)); ++i)
+        if (((address[static_cast<std::size_t>(i / 8)] ^ bytes[i / 8]) >> (7 - i % 8) & 1) != 0)
+            return false;
+    return true;
+}
+
+inline bool is_private(std::string_view address)
+{
+    constexpr const char* networks[] = {
+        "0.0.0.0/8",     "10.0.0.0/8",     "100.64.0.0/10",  "127.0.0.0/8",   "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24",   "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
+        "::/128",        "::1/128",        "fc00::/7",       "fe80::/10",     "fec0::/10",
+        "ff00::/8",      "64:ff9b:1::/48",
+    };
+    // IPv6 networks with an IPv4 address inside, and where it stands.
+    constexpr std::pair<const char*, std::size_t> wrappings[] = {
+        {"::/96", 12},        {"::ffff:0:0/96", 12}, {"::ffff:0:0:0/96", 12},
+        {"64:ff9b::/96", 12}, {"2002::/16", 2},
+    };
+    const auto contains = [&](const char* network) { return is_in(address, network); };
+    return std::ranges::any_of(networks, contains) ||
+           std::ranges::any_of(wrappings, [&](const auto& wrapping) {
+               return contains(wrapping.first) && is_private(address.substr(wrapping.second, 4));
+           });
+}
+
+// The bytes of an address; empty if it is of another family, or cut off.
+inline std::string bytes_of(const sockaddr* address, socklen_t size)
+{
+    const auto* bytes = reinterpret_cast<const char*>(address);
+    sa_family_t family = AF_UNSPEC;
+    if (size >= sizeof(family))
+        std::memcpy(&family, bytes, sizeof(family));
+    if (family == AF_INET && size >= sizeof(sockaddr_in))
+        return {bytes + offsetof(sockaddr_in, sin_addr), 4};
+    if (family == AF_INET6 && size >= sizeof(sockaddr_in6))
+        return {bytes + offsetof(sockaddr_in6, sin6_addr), 16};
+    return {};
+}
+
+} // namespace outbox::fuzz

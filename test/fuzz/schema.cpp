@@ -1,0 +1,140 @@
+// JSON Schemas: what is said about a value, against a second opinion.
+#include "core/schema.hpp"
+
+#include "../unit/json_builder.hpp"
+#include "json_mutator.hpp"
+#include "schema_oracle.hpp"
+
+namespace outbox::fuzz {
+
+using Json = nlohmann::json;
+
+std::span<const char* const> snippets()
+{
+    static constexpr const char* all[] = {
+        "null",
+        "true",
+        "false",
+        "0",
+        "1",
+        "-1",
+        "2.5",
+        "1.0",
+        "1e300",
+        "9223372036854775807",
+        "\"\"",
+        "\"a\"",
+        "\"äö\"",
+        "[]",
+        "{}",
+        "[1, 2]",
+        R"({"a": 1})",
+        R"({"b": "a"})",
+        R"({"a": {"b": []}})",
+        R"({"type": "integer"})",
+        R"({"type": "number"})",
+        R"({"type": ["string", "null"]})",
+        R"({"type": "object"})",
+        R"({"type": "array"})",
+        R"({"enum": [1, "a"]})",
+        R"({"const": {"a": [1.0]}})",
+        R"({"minimum": 1})",
+        R"({"maximum": 1})",
+        R"({"exclusiveMinimum": 1})",
+        R"({"exclusiveMaximum": 2.5})",
+        R"({"multipleOf": 0.5})",
+        R"({"minLength": 1})",
+        R"({"maxLength": 2})",
+        R"({"pattern": "a"})",
+        R"({"minItems": 1})",
+        R"({"maxItems": 1})",
+        R"({"uniqueItems": true})",
+        R"({"contains": {"const": 1}})",
+        R"({"items": {"type": "integer"}})",
+        R"({"items": [{"type": "null"}]})",
+        R"({"additionalItems": false})",
+        R"({"prefixItems": [{"const": 1}]})",
+        R"({"required": ["a"]})",
+        R"({"properties": {"a": {"type": "integer"}}})",
+        R"({"properties": {"b": false}})",
+        R"({"additionalProperties": false})",
+        R"({"additionalProperties": {"type": "string"}})",
+        R"({"propertyNames": {"maxLength": 1}})",
+        R"({"minProperties": 1})",
+        R"({"maxProperties": 1})",
+        R"({"dependencies": {"a": ["b"]}})",
+        R"({"dependentRequired": {"a": ["b"]}})",
+        R"({"dependentSchemas": {"a": {"required": ["b"]}}})",
+        R"({"allOf": [{"minimum": 0}]})",
+        R"({"anyOf": [{"type": "string"}, {"minimum": 0}]})",
+        R"({"oneOf": [{"type": "integer"}, {"minimum": 0}]})",
+        R"({"not": {"type": "null"}})",
+        R"({"if": {"type": "string"}, "then": {"minLength": 1}, "else": {"type": "array"}})",
+        R"({"$ref": "#"})",
+        R"({"$ref": "#/$defs/x"})",
+        R"({"$defs": {"x": {"type": "string"}}})",
+        R"({"definitions": {"x": {"items": {"$ref": "#"}}}})",
+        R"({"$ref": "#/definitions/x"})",
+        R"({"$schema": "http://json-schema.org/draft-07/schema#"})",
+        R"({"$schema": "https://json-schema.org/draft/2020-12/schema"})",
+    };
+    return all;
+}
+
+constexpr int max_pauses = 2000;
+int pauses;
+
+struct TooLong {};
+
+void pause()
+{
+    if (++pauses > max_pauses)
+        throw TooLong();
+}
+
+// Does it fit? Nothing if that would take too long.
+std::optional<bool> verdict(const schema::Compiled& compiled, const json::Value& value)
+{
+    pauses = 0;
+    try {
+        return !compiled.validate(value);
+    } catch (const TooLong&) {
+        return std::nullopt;
+    }
+}
+
+// The same with a keyword that says nothing, but keeps the quick look from knowing.
+std::optional<bool> long_verdict(Json schema, const json::Value& value)
+{
+    if (!schema.is_object() || schema.contains("minProperties"))
+        return std::nullopt;
+    schema["minProperties"] = 0;
+    return verdict(schema::Compiled(schema.dump(), {match, pause}), value);
+}
+
+void try_one(std::string_view input)
+{
+    const auto [text, payload] = split<2>(input, '\f');
+    const Json schema = Json::parse(text, nullptr, false);
+    const Json value = Json::parse(payload, nullptr, false);
+    std::optional<schema::Compiled> compiled;
+    const auto error = error_of([&, text = text] {
+        compiled.emplace(text, schema::Services{match, pause});
+    });
+    if (error) {
+        must(is_one_of(error->sqlstate(), {"22023", "54000"}), "a bad schema is a bad value");
+        return;
+    }
+    must(!schema.is_discarded(), "a schema is JSON");
+    if (value.is_discarded())
+        return;
+    json::Builder builder;
+    const json::Value& tree = builder.take(value);
+    const auto said = verdict(*compiled, tree);
+    if (!said)
+        return;
+    must(long_verdict(schema, tree).value_or(*said) == *said, "a quick look sees what is there");
+    must(SchemaOracle(schema).fits(value).value_or(*said) == *said, "two opinions are one");
+}
+
+} // namespace outbox::fuzz

@@ -1,0 +1,128 @@
+// Changes of JSON Schemas: what fitted the old one fits a compatible new one.
+#include "core/schema_change.hpp"
+
+#include "../unit/json_builder.hpp"
+#include "core/schema.hpp"
+#include "json_mutator.hpp"
+#include "schema_oracle.hpp"
+
+namespace outbox::fuzz {
+
+using Json = nlohmann::json;
+
+std::span<const char* const> snippets()
+{
+    static constexpr const char* all[] = {
+        "null",
+        "true",
+        "false",
+        "1",
+        "2.5",
+        "\"a\"",
+        "[]",
+        "{}",
+        "[1, 2]",
+        R"({"a": 1})",
+        R"({"b": "a"})",
+        R"({"type": "integer"})",
+        R"({"type": ["string", "null"]})",
+        R"({"type": "object"})",
+        R"({"enum": [1, "a"]})",
+        R"({"enum": [1, "a", null]})",
+        R"({"minimum": 1})",
+        R"({"maximum": 2})",
+        R"({"exclusiveMinimum": 0})",
+        R"({"multipleOf": 2})",
+        R"({"maxLength": 2})",
+        R"({"pattern": "a"})",
+        R"({"minItems": 1})",
+        R"({"uniqueItems": true})",
+        R"({"contains": {"const": 1}})",
+        R"({"items": {"type": "integer"}})",
+        R"({"items": [{"type": "null"}]})",
+        R"({"required": ["a"]})",
+        R"({"properties": {"a": {"type": "integer"}}})",
+        R"({"properties": {"b": {"minimum": 1}}})",
+        R"({"properties": {"new": {"type": "string"}}})",
+        R"({"additionalProperties": false})",
+        R"({"additionalProperties": {"type": "string"}})",
+        R"({"maxProperties": 1})",
+        R"({"allOf": [{"minimum": 0}]})",
+        R"({"anyOf": [{"type": "string"}, {"minimum": 0}]})",
+        R"({"not": {"type": "null"}})",
+        R"({"if": {"type": "string"}, "then": {"minLength": 1}})",
+        R"({"$ref": "#"})",
+        R"({"$ref": "#/$defs/x"})",
+        R"({"$defs": {"x": {"minimum": 1}}})",
+        R"({"$defs": {"x": {"properties": {"a": {"$ref": "#"}}}}})",
+        R"({"$ref": "#/$defs/y"})",
+        R"({"$defs": {"y": {"$ref": "#/$defs/x"}}})",
+    };
+    return all;
+}
+
+int pauses;
+
+struct TooLong {};
+
+void pause()
+{
+    if (++pauses > 2000)
+        throw TooLong();
+}
+
+bool fits(const std::string& schema, const Json& value)
+{
+    pauses = 0;
+    json::Builder builder;
+    const schema::Compiled compiled(schema, {match, pause});
+    return !compiled.validate(builder.take(value));
+}
+
+std::optional<schema::Form> form_of(std::string_view text)
+{
+    std::optional<schema::Form> form;
+    (void)error_of([&] { form = schema::normalise(text, match); });
+    return form;
+}
+
+// A property that is new may have a schema of its own: nobody had it before, it is supposed.
+void forget_new(Json& value, const std::string& old_schema)
+{
+    if (!value.is_structured())
+        return;
+    if (value.is_object())
+        for (auto member = value.begin(); member != value.end();)
+            member = old_schema.find(Json(member.key()).dump()) == std::string::npos
+                         ? value.erase(member)
+                         : std::next(member);
+    for (Json& part : value)
+        forget_new(part, old_schema);
+}
+
+void try_one(std::string_view input)
+{
+    const auto [before, after, payload] = split<3>(input, '\f');
+    for (const std::string_view text : {before, after, payload})
+        if (Json::parse(text, nullptr, false).is_discarded())
+            return;
+    const auto old_form = form_of(before);
+    const auto new_form = form_of(after);
+    if (!old_form || !new_form)
+        return;
+    must(!schema::breaking_change(*old_form, *old_form), "to change nothing breaks nothing");
+    const auto reason = schema::breaking_change(*old_form, *new_form);
+    must(!reason || !reason->empty(), "what breaks has a reason");
+    if (reason)
+        return;
+    Json value = Json::parse(payload);
+    forget_new(value, std::string(before));
+    try {
+        must(!fits(std::string(before), value) || fits(std::string(after), value),
+             "what fitted before fits after");
+    } catch (const TooLong&) {
+        return;
+    }
+}
+
+} // namespace outbox::fuzz

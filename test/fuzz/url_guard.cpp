@@ -1,0 +1,141 @@
+// Whom sinks connect to, whatever the url, the proxy and the name servers say. libcurl and the sink
+// are real; only the last step to the network ends here.
+#include "private_networks.hpp"
+
+#include "sink/encoding.hpp"
+#include "sink/factory.hpp"
+
+#include <cerrno>
+#include <dlfcn.h>
+#include <mutex>
+#include <netdb.h>
+#include <poll.h>
+
+namespace outbox::fuzz {
+
+// libcurl asks for names in a thread of its own.
+struct Network {
+    std::mutex mutex;
+    std::vector<std::string> answers; // of name servers
+    std::vector<std::pair<std::string, int>> asked;
+    std::vector<std::string> called; // addresses
+};
+
+Network network;
+
+// Of an address in one of the ways to write it; others are not known.
+addrinfo* find_number(const char* host, const char* port, const addrinfo* hints)
+{
+    static const auto look_up =
+        reinterpret_cast<decltype(&getaddrinfo)>(dlsym(RTLD_NEXT, "getaddrinfo"));
+    addrinfo wanted = *hints;
+    wanted.ai_flags |= AI_NUMERICHOST;
+    wanted.ai_flags &= ~AI_ADDRCONFIG;
+    addrinfo* found = nullptr;
+    return look_up(host, port, &wanted, &found) == 0 ? found : nullptr;
+}
+
+// What name servers say about it.
+addrinfo* find_name(const char* port, const addrinfo* hints)
+{
+    addrinfo* all = nullptr;
+    addrinfo** end = &all;
+    for (const std::string& answer : network.answers) {
+        *end = find_number(answer.c_str(), port, hints);
+        while (*end != nullptr)
+            end = &(*end)->ai_next;
+    }
+    return all;
+}
+
+} // namespace outbox::fuzz
+
+extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
+                           addrinfo** found)
+{
+    using namespace outbox::fuzz;
+    const std::lock_guard lock(network.mutex);
+    network.asked.emplace_back(host, std::atoi(port));
+    *found = find_number(host, port, hints);
+    if (*found == nullptr)
+        *found = find_name(port, hints);
+    return *found == nullptr ? EAI_NONAME : 0;
+}
+
+extern "C" int connect(int, const sockaddr* address, socklen_t size)
+{
+    using namespace outbox::fuzz;
+    const std::lock_guard lock(network.mutex);
+    network.called.push_back(bytes_of(address, size));
+    errno = ECONNREFUSED;
+    return -1;
+}
+
+namespace outbox::fuzz {
+
+std::string config_of(std::string_view url, std::string_view proxy)
+{
+    std::string config = R"({"timeout": 2, "url": )";
+    sink::append_json_string(config, url);
+    if (!proxy.empty()) {
+        config += R"(, "proxy": )";
+        sink::append_json_string(config, proxy);
+    }
+    return config + "}";
+}
+
+sink::Outcome send_one(sink::Sink& sink)
+{
+    sink::Event event;
+    event.tracking_id = "0192f000-0000-7000-8000-000000000001";
+    event.payload = "{}";
+    const sink::Event* const events[] = {&event};
+    std::vector<sink::Outcome> outcomes;
+    (void)sink.send(1, events);
+    sink.start();
+    const auto end = sink::Clock::now() + std::chrono::seconds(5);
+    while (outcomes.empty()) {
+        must(sink::Clock::now() < end, "a request comes to an end");
+        pollfd fd = {sink.descriptor(), POLLIN, 0};
+        (void)poll(&fd, 1, 1);
+        sink.work(outcomes);
+    }
+    return outcomes[0];
+}
+
+void try_one(std::string_view input)
+{
+    const auto [list, url, proxy, answers] = split<4>(input, '\n');
+    {
+        const std::lock_guard lock(network.mutex);
+        network.asked.clear();
+        network.called.clear();
+        network.answers.clear();
+        std::string_view left = answers;
+        while (!left.empty()) {
+            network.answers.emplace_back(left.substr(0, left.find('\n')));
+            left.remove_prefix(std::min(network.answers.back().size() + 1, left.size()));
+        }
+    }
+    std::optional<sink::AllowedHosts> allowed;
+    std::unique_ptr<sink::Sink> sink;
+    const auto error = error_of([&, list = list, url = url, proxy = proxy] {
+        allowed.emplace(list);
+        sink = sink::make_sink("http", config_of(as_text(url), as_text(proxy)),
+                               [] { return sink::Secrets::parse(""); }, {"/fuzz", *allowed, true});
+    });
+    if (error) {
+        must(is_one_of(error->sqlstate(), {"22023", "42501", "42704"}), "a refusal has a reason");
+        return;
+    }
+    must(send_one(*sink).verdict == sink::Verdict::trouble, "nobody was there");
+    sink.reset();
+
+    const std::lock_guard lock(network.mutex);
+    for (const std::string& address : network.called)
+        must(!address.empty() && !is_private(address), "nobody inside is called");
+    for (const auto& [host, port] : network.asked)
+        must(allowed->allows(host, port), "nobody is asked for who is not in the list");
+}
+
+} // namespace outbox::fuzz
