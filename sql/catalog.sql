@@ -33,6 +33,7 @@ SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"pattern": "(a"}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"pattern": "(a)\\1"}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"pattern": "a{1,256}"}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"maximum": 1e400}');
+SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"$ref": "#/%ff"}');
 \set VERBOSITY sqlstate
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', (repeat('{"items":', 1000) || '{}' || repeat('}', 1000))::jsonb);
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', jsonb_build_object('enum', jsonb_build_array(repeat('x', 1100000))));

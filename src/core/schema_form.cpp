@@ -73,6 +73,17 @@ std::string percent_decoded(std::string_view text)
     return result;
 }
 
+// What was percent-encoded may be any bytes.
+bool is_text(const std::string& bytes)
+{
+    try {
+        (void)Json(bytes).dump();
+        return true;
+    } catch (const Json::type_error&) {
+        return false;
+    }
+}
+
 // Where a subschema is applied, and how deep it lies.
 struct Place {
     std::string pointer;
@@ -152,7 +163,7 @@ private:
             invalid(where, "it refers to another document, and none is ever fetched",
                     "Copy what it refers to into $defs and use \"#/$defs/…\".");
         const std::string pointer = percent_decoded(std::string_view(uri).substr(1));
-        if (!json::parse_pointer(pointer))
+        if (!json::parse_pointer(pointer) || !is_text(pointer))
             invalid(where, "it must be # and a JSON pointer", "For example \"#/$defs/address\".");
         const auto known = std::ranges::find(targets_, pointer);
         const auto number = static_cast<int>(known - targets_.begin());
