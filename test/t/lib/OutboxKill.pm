@@ -65,7 +65,8 @@ sub kill_process
 		my %children = children($node);
 		my @chosen = grep { $children{$_} =~ $title } keys %children;
 		my $chosen = $chosen[ rand @chosen ];
-		if ($chosen && kill 'KILL', $chosen)
+		# One that was about to end has ended, and nobody minds.
+		if ($chosen && kill('KILL', $chosen) && wait_until(sub { slurp_log($node) =~ /\(PID $chosen\) was terminated by signal 9/ }, 3))
 		{
 			wait_until(sub { times_ready($node) > $ready }, 60) or die 'the server does not come back';
 			return 1;
@@ -75,10 +76,16 @@ sub kill_process
 	return 0;
 }
 
+sub slurp_log
+{
+	my ($node) = @_;
+	return PostgreSQL::Test::Utils::slurp_file($node->logfile);
+}
+
 sub times_ready
 {
 	my ($node) = @_;
-	return scalar(my @times = PostgreSQL::Test::Utils::slurp_file($node->logfile) =~ /database system is ready to accept connections/g);
+	return scalar(my @times = slurp_log($node) =~ /database system is ready to accept connections/g);
 }
 
 # Of what a server's log must not have there is only what was done to it, at least so often. Then the log is put aside: whoever looks at
@@ -87,7 +94,7 @@ sub log_has_only
 {
 	my ($node, $expected, $times, $promise) = @_;
 	my @bad = grep { /leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|terminated by signal/ }
-	  split /\n/, PostgreSQL::Test::Utils::slurp_file($node->logfile);
+	  split /\n/, slurp_log($node);
 	my @strange = grep { !/$expected/ } @bad;
 	ok(!@strange && @bad >= $times, $promise) or return diag("@bad" ? join "\n", @strange : 'nothing');
 	rename $node->logfile, $node->logfile . '.seen' or die $!;
