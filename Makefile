@@ -45,8 +45,9 @@ endif
 demo:
 	@demo/run
 
+# All, or those whose name matches ONLY (see test/README.md).
 test:
-	@test/run
+	@ONLY='$(ONLY)' test/run
 
 # Every order of events around the cursor: minutes.
 model:
@@ -54,7 +55,7 @@ model:
 
 # On every server that is supported, or on those that SERVERS names: in chroots of the Debians that have them.
 matrix:
-	@SERVERS="$(SERVERS)" test/matrix
+	@SERVERS="$(SERVERS)" ONLY='$(ONLY)' test/matrix
 
 # The tests with the counts that take hours.
 soak:
