@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -57,6 +57,10 @@ model:
 matrix:
 	@SERVERS="$(SERVERS)" ONLY='$(ONLY)' test/matrix
 
+# Under sanitizers: the tests with those for memory and undefined behaviour, the unit tests with that for threads.
+sanitize:
+	@ONLY='$(ONLY)' test/sanitize
+
 # The tests with the counts that take hours.
 soak:
 	@OUTBOX_SOAK=1 test/run
@@ -88,6 +92,7 @@ UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
 UNIT_TESTS = $(patsubst %.cpp,build/plain/%.o,$(wildcard test/unit/*.cpp))
 UNIT_OBJS = $(UNIT_TESTS) $(filter src/core/% src/sink/%,$(OBJS))
 UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
+UNIT_THREADS_OBJS = $(UNIT_SOURCES:%.cpp=build/threads/%.o)
 UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lrdkafka -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
 # GCC 12 takes what its sanitizers add to std::regex for uninitialized.
@@ -99,6 +104,9 @@ build/unit: $(UNIT_OBJS)
 build/unit-sanitized: $(UNIT_SANITIZED_OBJS)
 	$(CXX) $(SANITIZERS) -o $@ $^ $(UNIT_LIBRARIES)
 
+build/unit-threads: $(UNIT_THREADS_OBJS)
+	$(CXX) -fsanitize=thread -o $@ $^ $(UNIT_LIBRARIES)
+
 $(UNIT_TESTS): build/plain/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(UNIT_FLAGS) $(COPT) -O0 -c -o $@ $<
@@ -107,7 +115,11 @@ $(UNIT_SANITIZED_OBJS): build/sanitized/%.o: %.cpp
 	@mkdir -p $(@D)
 	$(CXX) $(UNIT_FLAGS) -g1 -O1 $(SANITIZERS) -c -o $@ $<
 
--include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d)
+$(UNIT_THREADS_OBJS): build/threads/%.o: %.cpp
+	@mkdir -p $(@D)
+	$(CXX) $(UNIT_FLAGS) -g1 -O1 -fsanitize=thread -c -o $@ $<
+
+-include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d) $(UNIT_THREADS_OBJS:.o=.d)
 
 # Every parser of what comes from outside, or only the one called ONLY: so many seconds each.
 fuzz:
