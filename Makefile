@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -60,6 +60,10 @@ matrix:
 # Under sanitizers: the tests with those for memory and undefined behaviour, the unit tests with that for threads.
 sanitize:
 	@ONLY='$(ONLY)' test/sanitize
+
+# Regression tests, or those that TESTS names, on a server under valgrind.
+valgrind:
+	@TESTS="$(TESTS)" test/valgrind
 
 # The tests with the counts that take hours.
 soak:
