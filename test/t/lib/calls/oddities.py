@@ -102,6 +102,7 @@ BY_TYPE = {
     "name": ["''", "'public'", "'PUBLIC'", "'admin'", "'nobody'", "'nowhere'", "'pg_monitor'", "'it''s \"odd\"'", "E'two\\nlines'", "repeat('x', 63)", "repeat('é', 40)",
              "'pg_partman'", "'outbox'", "'none'", "'current_user'"],
     "record": ["ROW()", "ROW(1)"],
+    "aclitem": ["'=r/postgres'", "'admin=arwdDxt*/postgres'", "makeaclitem(0, 4294967295, 'SELECT', true)"],
 }
 
 # Rarely: these take their time.
