@@ -9,7 +9,7 @@ KILOBYTES = """SELECT (SELECT sum(total_bytes) / 1024 FROM pg_backend_memory_con
 class Corpus:
     """One call of each kind: of a function that ended in some way."""
 
-    WARM_UP = 2
+    WARM_UP = 4  # what was freed is not used again at once, so memory grows for a while
 
     def __init__(self):
         self.statements = {}
