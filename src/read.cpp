@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
 }
 
 namespace outbox {
@@ -257,6 +258,14 @@ void open_partition(OpenLog& log, Oid partition)
     log.partitions.push({table_open(partition, AccessShareLock), LogPartition::unknown, {}});
 }
 
+// As the catalog has them at this moment. The relation cache must not be asked: an invalidation
+// that arrives while it describes the partitions is lost on it, and a partition that was attached
+// meanwhile stays unknown until something else changes.
+List* partitions_of(Relation log)
+{
+    return find_inheritance_children(RelationGetRelid(log), NoLock);
+}
+
 void close_partitions(OpenLog& log)
 {
     for (const LogPartition& partition : log.partitions)
@@ -268,12 +277,11 @@ void close_partitions(OpenLog& log)
 
 bool is_complete(const OpenLog& log)
 {
-    AcceptInvalidationMessages();
-    const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
-    if (description->nparts != static_cast<int>(log.hot))
+    List* partitions = partitions_of(log.log);
+    if (list_length(partitions) != static_cast<int>(log.hot))
         return false;
-    for (int i = 0; i < description->nparts; ++i)
-        if (description->oids[i] != RelationGetRelid(log.partitions[i].table))
+    for (int i = 0; i < list_length(partitions); ++i)
+        if (list_nth_oid(partitions, i) != RelationGetRelid(log.partitions[i].table))
             return false;
     return true;
 }
@@ -285,9 +293,9 @@ OpenLog open_log_for_reading(Id above)
     // While this one waits for a lock, a partition may come that takes over rows of the default.
     do {
         close_partitions(log);
-        const PartitionDesc description = RelationGetPartitionDesc(log.log, true);
-        for (int i = 0; i < description->nparts; ++i)
-            open_partition(log, description->oids[i]);
+        List* partitions = partitions_of(log.log);
+        for (int i = 0; i < list_length(partitions); ++i)
+            open_partition(log, list_nth_oid(partitions, i));
         log.hot = log.partitions.size();
     } while (!is_complete(log));
 

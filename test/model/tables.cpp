@@ -6,6 +6,7 @@
 
 extern "C" {
 #include "catalog/partition.h"
+#include "catalog/pg_inherits.h"
 }
 
 #include <algorithm>
@@ -187,13 +188,16 @@ void index_close(Relation, LOCKMODE) {}
 
 void AcceptInvalidationMessages() {}
 
-PartitionDesc RelationGetPartitionDesc(Relation, bool)
+List* find_inheritance_children(Oid, LOCKMODE)
 {
-    static Oid oids[max_partitions] = {partition_oid, partition_oid + 1};
-    static PartitionDescData description;
-    description.nparts = playing.setting->partitions;
-    description.oids = oids;
-    return &description;
+    static ListCell cells[max_partitions];
+    static List partitions;
+    for (int i = 0; i < max_partitions; ++i)
+        cells[i].oid_value = partition_oid + static_cast<Oid>(i);
+    partitions.type = T_OidList;
+    partitions.length = partitions.max_length = playing.setting->partitions;
+    partitions.elements = cells;
+    return &partitions;
 }
 
 BlockNumber RelationGetNumberOfBlocksInFork(Relation relation, ForkNumber)
