@@ -1,0 +1,266 @@
+# What somebody with few rights, or at the other end of a line, could try: traps in front of the search_path, names and events
+# that are more than names and events, receivers that send too much or too slowly, and looking for secrets everywhere.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use IO::Socket::INET;
+use JSON::PP;
+use MIME::Base64 qw(encode_base64);
+use OutboxReceiver;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my %secrets = (token => 'tk/never+to"be"seen&0123456789', shop => 'whsec_' . encode_base64('hush, hush, hush, hush, hush!!!', ''), host => 'Hidden-Host-7.invalid');
+my $dir = PostgreSQL::Test::Utils::tempdir();
+my $secrets_file = write_secrets("$dir/secrets", \%secrets);
+my $receiver = OutboxReceiver->start('receiver', body_limit => 8192);
+my $node = start_node('main',
+	init => { extra => [ '-E', 'UTF8', '--locale=C' ] },
+	conf => "outbox.secrets_file = '$secrets_file'\noutbox.backoff_base = '200ms'\noutbox.backoff_max = '1s'\nlog_min_messages = debug1\nlog_statement = all\n"
+	  . "outbox.maintenance_interval = '1s'\noutbox.cold_storage_dir = '$dir'\noutbox.archive_command = 'echo %f %t >> $dir/commands'\n");
+sub sql { return $node->safe_psql('postgres', join ';', @_) }
+my @views = map { 'outbox_stats' . $_ } '', qw(_events _latency _dead_letters _tables _held _database);
+my @privileges = qw(producer consumer idempotency audit auditor reader monitor admin);
+sql('SELECT outbox_setup()', 'CREATE ROLE app LOGIN', map { "SELECT outbox_grant('app', '$_')" } @privileges);
+
+# The log, from a moment on.
+my $from = 0;
+sub logged { return substr slurp_file($node->logfile), $from }
+
+# ---- Traps in front of the search_path: functions, aggregates, operators, types and tables of all names are there, and the workers of
+# the database have it, too.
+$node->safe_psql('postgres', 'CREATE DATABASE trapped');
+$node->safe_psql('trapped', 'SET client_min_messages = error; CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox;'
+	. join ';', map { "SELECT outbox_grant('app', '$_')" } @privileges);
+$node->safe_psql('trapped', slurp_file("$FindBin::RealBin/lib/traps.sql") . q{CREATE FUNCTION trap.up(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1'});
+$node->safe_psql('postgres', 'ALTER DATABASE trapped SET search_path = trap, pg_catalog, public');
+for my $trap (q{SELECT 1 = 1}, q{SELECT now()}, q{SELECT count(*)}, q{SELECT '1'::text}, q{SELECT oid FROM pg_class}, q{SELECT name FROM outbox_consumers}, q{SELECT outbox_setup()})
+{
+	my (undef, undef, $error) = $node->psql('trapped', $trap);
+	like($error, qr/ERROR:  trapped/, "there is a trap: $trap");
+}
+$node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'trapped' AND backend_type LIKE 'outbox%'});
+$from = -s $node->logfile;
+
+# All that can be called, with names that lead past the traps.
+sub calls
+{
+	my ($role, $url) = @_;
+	return <<"SQL" =~ s/\b(outbox|inbox|idempotency|audit)_(\w+\()/public.$1_$2/gr . join '', map { "TABLE public.$_;\n" } @views;
+SELECT outbox_create_consumer('w', start_at => 'earliest');
+SELECT outbox_create_consumer('o', ordered => true, partitions => 2);
+SELECT outbox_create_sink('s', 'http', '{"url": "$url"}');
+SELECT outbox_register_event('OrderConfirmed', 1, 'shop', '{"type": "object"}', pii_fields => '{/a}');
+SELECT outbox_register_upcaster('OrderConfirmed', 1, 'trap.up(pg_catalog.jsonb)');
+SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}');
+SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', dedup_key => '$role', metadata => '{"a": 1}', tenant_id => 3);
+SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', dedup_key => '$role', metadata => '{"a": 1}', tenant_id => 3) AS tracking \\gset
+SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', available_at => 'tomorrow') AS later \\gset
+SELECT outbox_cancel(:'later');
+SELECT outbox_enqueue_many('[{"aggregate_type": "T", "aggregate_id": 1, "event_type": "E", "payload": 1}]');
+SELECT outbox_setup();
+SELECT outbox_peek('w', 5);
+SELECT lock_token, id FROM outbox_claim('w', 2) LIMIT 1 \\gset
+SELECT outbox_heartbeat(:lock_token);
+SELECT outbox_fail(:lock_token, :id, 'no', dead => true);
+SELECT outbox_ack(:lock_token);
+SELECT lock_token FROM outbox_claim('o', 1) LIMIT 1 \\gset
+SELECT outbox_release(:lock_token);
+SELECT outbox_consume('w', 1);
+CALL outbox_wait('w', '1 ms', NULL);
+SELECT inbox_accept('w', :'tracking');
+SELECT outbox_redrive('w');
+SELECT outbox_discard('w', '{1}');
+SELECT outbox_seek('w', 'earliest');
+SELECT outbox_alter_consumer('w', max_attempts => 3);
+SELECT outbox_pause('w');
+SELECT outbox_resume('w');
+SELECT outbox_find(:'tracking');
+SELECT outbox_history('Order', '1');
+SELECT token FROM idempotency_begin('s', '$role', '{"a": 1.0}') \\gset
+SELECT idempotency_finish('s', '$role', :token, 200, '{}');
+SELECT idempotency_begin('s', '$role', '{"a": 1.0}');
+SELECT idempotency_required('s');
+SELECT idempotency_expire();
+SELECT audit_record('a', 'b', 'c', 'd', '{"x": 1}', '{"x": 2}') AS audited \\gset
+SELECT audit_diff(:audited);
+SELECT audit_set_retention('c', '1 year');
+SELECT audit_verify();
+SELECT outbox_release_due();
+SELECT outbox_maintain();
+SELECT outbox_status();
+SELECT outbox_held_partitions();
+SELECT outbox_metrics();
+SELECT outbox_health();
+SELECT outbox_report();
+SELECT outbox_catalog('markdown');
+SELECT outbox_catalog('asyncapi');
+TABLE public.outbox_deliveries;
+TABLE public.consumer_offsets;
+TABLE public.outbox_messages;
+SELECT outbox_alter_sink('s', max_attempts => 2);
+SELECT outbox_set_event_owner('OrderConfirmed', 'other');
+SELECT outbox_unregister_event('OrderConfirmed', 1);
+SELECT outbox_unregister_upcaster('OrderConfirmed', 1);
+SELECT outbox_drop_consumer('o', true);
+SELECT outbox_grant('pg_monitor', 'monitor');
+SELECT outbox_revoke('pg_monitor', 'monitor');
+SQL
+}
+for my $role ('app', 'postgres')
+{
+	my (undef, undef, $error) = $node->psql('trapped', calls($role, $receiver->url("/trapped-$role")), extra_params => [ '-U', $role ], on_error_stop => 1);
+	is($error =~ s/^.*NOTICE.*\n?//mgr, '', "nothing in front of the search_path is used, whatever $role calls");
+	ok($receiver->wait_for(3, 20, "/trapped-$role"), 'nor by the relay');
+	$node->safe_psql('trapped', q{SELECT public.outbox_drop_sink('s', true); SELECT public.outbox_drop_consumer('w', true)});
+}
+ok(wait_until(sub { $node->safe_psql('trapped', 'SELECT at FROM public.outbox_stats_history LIMIT 1') }), 'nor by maintenance');
+unlike(logged(), qr/: +trapped/, 'and nobody says anything of traps in the log');
+sql('DROP DATABASE trapped');
+
+# ---- Events and names that are more than that.
+my $forged = "2030-01-01 00:00:00.000 UTC [1] FATAL:  forged";
+my $nasty = qq{1\r\nX-Evil: yes\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n%0d%0aX-Evil: yes\n$forged\n'); DROP TABLE outbox_messages; --%s\$1\\ \x{2028}\x{202e}\x{85}"};
+utf8::encode(my $quoted = "\$n\$$nasty\$n\$");
+my %format = (cloudevents => '/binary', 'cloudevents-structured' => '/structured', 'cloudevents-batch' => '/batch', raw => '/raw');
+create_sink($node, "sink $_", { url => $receiver->url($format{$_}), format => $_, metadata => ['region'] }) for sort keys %format;
+my $consumer = q{it's "odd"; DROP TABLE outbox_sinks; -- \\ %s $1 $(id) </b>};
+sql("SELECT outbox_create_consumer(\$c\$$consumer\$c\$)");
+$from = -s $node->logfile;
+sql('SET outbox.catalog_mode = warn', "SELECT outbox_enqueue($quoted, $quoted, left($quoted, 200), jsonb_build_object($quoted, $quoted), metadata => jsonb_build_object('region', $quoted, 'traceparent', $quoted, $quoted, 1), trace_id => $quoted)");
+for my $name (sort keys %format)
+{
+	my ($request) = $receiver->wait_for(1, 20, $format{$name});
+	is(header($request, 'x-evil'), undef, "$name: an event adds no header");
+	is(header($request, 'traceparent'), undef, 'what is no traceparent is none');
+	is_deeply([ grep { $_->[1] =~ /[^\x21-\x7e ]/ } @{ $request->{headers} } ], [], 'and all headers are plain');
+	my $data = $name eq 'cloudevents-batch' ? field($request)->[0] : field($request);
+	$data = $data->{data} if $name =~ /structured|batch/;
+	is($data->{$nasty}, $nasty, 'the payload is as it was');
+}
+is($receiver->count('/smuggled'), 0, 'an event adds no request');
+like(logged(), qr/is not registered/, 'a warning in the log names the event');
+unlike(logged(), qr/^2030-01-01/m, 'and an event type adds no line');
+drop_sinks($node, map { "sink $_" } sort keys %format);
+sql("SELECT outbox_alter_consumer(\$c\$$consumer\$c\$, max_attempts => 1)", 'SELECT outbox_enqueue($$Order$$, $$2$$, $$X$$, $${}$$)');
+my ($token, $id) = split /\|/, sql("SELECT lock_token, id FROM outbox_claim(\$c\$$consumer\$c\$) ORDER BY id DESC LIMIT 1") =~ s/.*\n//sr;
+sql("SELECT outbox_fail($token, $id, $quoted, dead => true)");
+unlike(logged(), qr/^2030-01-01/m, 'neither does the error of a worker');
+like(logged(), qr/has given up an event: 1  X-Evil: yes/, 'which is there, in one line');
+is(sql("SELECT count(*) FROM outbox_stats WHERE consumer = \$c\$$consumer\$c\$") . sql("SELECT outbox_redrive(\$c\$$consumer\$c\$, event_type => \$c\$x' OR true --\$c\$)"), '10', 'names are names');
+my $metrics = sql('SELECT outbox_metrics()');
+is(join("\n", grep { !/^(#|$)/ && !/^[a-z_]+(\{(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? [-+0-9.eInf]+$/ } split /\n/, $metrics), '', 'metrics are metrics');
+unlike(sql('SELECT outbox_report()'), qr/<(?!\/?(?:!DOCTYPE|html|head|meta|title|style|body|header|h\d|dl|dt|dd|div|section|article|p|b|i|span|small|ul|li|table|thead|tbody|tr|th|td|code|svg|path|text|figure|figcaption)\b)/, 'the report is a report');
+sql("SELECT outbox_drop_consumer(\$c\$$consumer\$c\$, true)");
+is(sql('SELECT count(*) FROM pg_class WHERE relname IN ($$outbox_messages$$, $$outbox_sinks$$)'), 2, 'everything is still there');
+
+# A name that we have not given reaches no shell.
+sql("INSERT INTO outbox_cold_files (file, partition, lower_bound, upper_bound, events, bytes) VALUES (\$f\$x; touch $dir/pwned; #\$f\$, 'p', now(), now(), 1, 1),
+	('plain.file', \$f\$p; touch $dir/pwned\$f\$, now(), now(), 1, 1), ('good.outbox_messages_p1', 'outbox_messages_p1', now(), now(), 1, 1)");
+ok(wait_until(sub { sql(q{SELECT stored_at FROM outbox_cold_files WHERE file LIKE 'good%'}) }), 'the command gets a file');
+is(slurp_file("$dir/commands"), "$dir/good.outbox_messages_p1 outbox_messages_p1\n", 'and no other');
+ok(!-e "$dir/pwned", 'nothing else was run');
+sql('DELETE FROM outbox_cold_files');
+
+# ---- Receivers that send too much or too slowly. Another sink works meanwhile, and the relay does not grow.
+sub resident { my ($kib) = slurp_file('/proc/' . relay_pid($node) . '/status') =~ /^VmRSS:\s+(\d+)/m; return $kib }
+sub quick { my $before = $receiver->count('/quick'); sql("SELECT count(outbox_enqueue('Order', i::text, 'Quick', '{}')) FROM generate_series(1, 20) i"); return $receiver->wait_for($before + 20, 20, '/quick') }
+create_sink($node, 'quick', { url => $receiver->url('/quick') }, q{event_types => '{Quick}'});
+my $alone = elapsed(sub { ok(quick(), 'a sink is quick') });
+my $deaf = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;
+my %harm = (
+	'a bomb in its content' => { status => 422, gzip => 100 }, 'a bomb in its transfer' => { status => 422, gzip => 100, transfer => JSON::PP::true },
+	'endless headers' => { do => 'endless', head => "HTTP/1.1 200 OK\r\n", repeat => "X-More: of the same\r\n" x 5000 },
+	'one endless header' => { do => 'endless', head => "HTTP/1.1 200 OK\r\nX-Long: ", repeat => 'x' x 100_000 },
+	'endless trailers' => { do => 'endless', head => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", repeat => "X-Trailer: x\r\n" x 8000 },
+	'endless beginnings' => { do => 'endless', head => '', repeat => "HTTP/1.1 100 Continue\r\n\r\n" x 4000 },
+	'a byte at a time' => { do => 'drip', interval => 0.05 }, 'an answer that never comes' => { do => 'hang' }, 'a receiver that does not read' => undef);
+my @harm = sort keys %harm;
+my %path = map { $harm[$_] => "/harm-$_" } 0 .. $#harm;
+$receiver->control(map { { path => $path{$_}, %{ $harm{$_} } } } grep { $harm{$_} } @harm);
+create_sink($node, $_, { url => $harm{$_} ? $receiver->url($path{$_}) : 'http://127.0.0.1:' . $deaf->sockport . '/', timeout => seconds(1.5) }, q{event_types => '{Harm}', max_attempts => 1000}) for @harm;
+my $before = resident();
+$from = -s $node->logfile;
+sql(q{SELECT count(outbox_enqueue('Order', i::text, 'Harm', jsonb_build_object('x', repeat('x', 900000)))) FROM generate_series(1, 2) i});
+$receiver->wait_for(1, 20, $path{$_}) for grep { $harm{$_} } @harm;
+cmp_ok(elapsed(sub { ok(quick(), 'beside them a sink') }), '<', 3 + 3 * $alone, 'is as quick as ever');
+for my $what (@harm)
+{
+	my $error = '';
+	wait_until(sub { $error = sql(qq{SELECT coalesce((SELECT last_error FROM outbox_stats WHERE consumer = \$c\$$what\$c\$), '')}) });
+	like($error, $harm{$what} && $harm{$what}{gzip} ? qr/^HTTP 422|unencoding/ : qr/timed out|too large|header|failed|operation|memory/i, "$what: said to be trouble");
+	cmp_ok(length $error, '<', 600, 'in few words');
+}
+ok(quick(), 'a sink is still quick');
+# Two events of a megabyte for each of them, and a copy of it for a request, are less than this.
+cmp_ok(resident() - $before, '<', 64 * 1024, sprintf 'and the relay has not grown by much (%d KiB)', resident() - $before);
+$receiver->control;
+$receiver->drop_connections;
+sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind = 'http'");
+close $deaf;
+
+# ---- Secrets, wherever one could look for them: after sinks have failed in many ways, with receivers that repeat what they got.
+my $bearer = { Authorization => 'Bearer ${secret:token}' };
+my $escaped = $secrets{token} =~ s/(["\/])/\\$1/gr;
+$receiver->control({ path => '/echo', status => 422, body => 'you sent ', echo => 'Authorization' },
+	{ path => '/json', status => 500, body => "{\"authorization\": \"Bearer $escaped\"}" }, { path => '/long', status => 403, body => "Bearer $secrets{token} " x 500 },
+	{ path => '/base64', status => 400, body => 'Basic ' . encode_base64("user:$secrets{token}", '') }, { path => '/gone', status => 410, echo => 'Authorization' });
+create_sink($node, "s$_", { url => $receiver->url("/$_"), headers => $bearer, secret => '${secret:shop}' }, q{event_types => '{Hush}', max_attempts => 2}) for qw(echo json long base64 gone);
+create_sink($node, 'shost', { url => 'http://${secret:host}/' }, q{event_types => '{Hush}'});
+create_sink($node, 'sfile', { url => $receiver->url('/file'), ca_file => '/${secret:token}' }, q{event_types => '{Hush}'});
+sql(q{SELECT outbox_create_sink('skafka', 'kafka', '{"bootstrap.servers": "127.0.0.1:1", "topic": "t", "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "u", "sasl.password": "${secret:token}", "debug": "all"}', event_types => '{Hush}')});
+$from = -s $node->logfile;
+sql(q{SELECT outbox_enqueue('Order', '1', 'Hush', '{}')});
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages_dlq JOIN outbox_consumers USING (consumer_id) WHERE name IN ('secho', 'sbase64')}) == 2 }), 'receivers repeat what they got');
+ok(wait_until(sub { sql(qq{SELECT coalesce((SELECT paused::text FROM outbox_consumers WHERE name = '$_'), '')}) eq 'true' }), "$_ is paused") for qw(sgone sfile);
+like(wait_for_status($node, $_, qr/^f/), qr/^f/, "$_ is in trouble") for qw(sjson slong shost skafka);
+is(header(($receiver->wait_for(1, 20, '/echo'))[0], 'Authorization'), "Bearer $secrets{token}", 'the receiver has the secret');
+my %places;
+for my $name (split /\n/, sql(q{SELECT c.oid::regclass FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox' WHERE c.relkind IN ('r', 'v', 'p')}))
+{
+	$places{$name} = sql("SELECT string_agg(x::text, E'\\n') FROM $name x");
+}
+for my $name (split /\n/, sql(q{SELECT p.oid::regproc FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
+	WHERE p.pronargs - p.pronargdefaults = 0 AND p.prokind = 'f' AND p.prorettype::regtype::text NOT IN ('trigger', 'event_trigger') AND p.proname !~ 'reset|removal'}))
+{
+	$places{"$name()"} = sql("SELECT string_agg(x::text, E'\\n') FROM $name() x");
+}
+$places{'outbox_test_sink() of ' . $_} = sql("CALL outbox_test_sink('$_', NULL, NULL)") for qw(secho sjson slong sbase64);
+$places{$_} = sql("SELECT string_agg(x::text, E'\\n') FROM $_ x") for qw(pg_stat_activity pg_settings);
+$node->command_ok([ 'pg_dumpall', '-d', $node->connstr('postgres'), '-f', "$dir/dump" ], 'a dump');
+$places{'a dump'} = slurp_file("$dir/dump");
+$places{'the log'} = logged();
+for my $config ('{"url": "http://user:%s@x/"}', '{"url": "http://x/", "secret": "%s"}', '{"url": "http://x/", "headers": {"X-Api-Key": "%s"}}', '{"url": "http://x/", "proxy": "http://u:%s@x"}', '{"url": "%s"}',
+	'{"url": "http://x/", "timeout": "%s"}', '{"url": "http://x/", "method": "%s"}', '{"url": "http://x/", "format": "%s"}')
+{
+	(undef, undef, my $error) = $node->psql('postgres', sprintf(q{SELECT outbox_create_sink('bad', 'http', $c$%s$c$)}, sprintf $config, 'tk-literal-0123456789'));
+	like($error, qr/ERROR/, "refused: $config");
+	unlike($error =~ s/^LINE.*\n.*\^$//mr, qr/tk-literal/, 'without repeating it');
+}
+cmp_ok(scalar(keys %places), '>', 60, 'there are many places to look');
+my %forms = map { my $secret = $_ =~ s/^whsec_//r; map { $_ => 1 } $secret, lc $secret, $secret =~ s/(["\/])/\\$1/gr, substr($secret, 0, 12), substr(encode_base64("user:$secret", ''), 8, 16), encode_base64($secret, '') } values %secrets;
+is(join(' ', grep { my $text = $places{$_} // ''; grep { index($text, $_) >= 0 } keys %forms } sort keys %places), '', 'and no secret is in any of them');
+like($places{outbox_messages_dlq}, qr/you sent Bearer \*\*\*.*Basic/s, 'where they would be, there are stars');
+is(join(' ', split /\n/, $node->safe_psql('postgres', q{SELECT name FROM pg_settings WHERE name IN ('outbox.secrets_file', 'outbox.archive_command', 'outbox.cold_storage_dir')}, extra_params => [ '-U', 'app' ])), '', 'and where they are, is not for everybody');
+
+# ---- What is denied later is denied to sinks that were there before.
+sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind <> 'worker'");
+$receiver->control;
+create_sink($node, 'early', { url => $receiver->url('/early') });
+create_sink($node, 'proxied', { url => 'http://192.0.2.1/proxied', proxy => $receiver->url('') });
+sql(enqueue('early'));
+ok($receiver->wait_for(1, 20, '/early'), 'a sink is called') && ok($receiver->wait_for(1, 20, 'http://192.0.2.1/proxied'), 'and one behind a proxy');
+$node->append_conf('postgresql.conf', "outbox.http_deny_private = on\n");
+$node->reload;
+$node->poll_query_until('postgres', "SELECT current_setting('outbox.http_deny_private') = 'on'");
+wait_until(sub { sql(enqueue('late')); sink_status($node, 'early') =~ /^f/ && sink_status($node, 'proxied') =~ /^f/ });
+my $sent = $receiver->count('/early');
+like(sink_status($node, $_), qr/^f\|.*outbox.http_deny_private/s, "$_: no longer") for qw(early proxied);
+sql(enqueue('later'));
+sleep 0.5;
+is($receiver->count('/early'), $sent, 'and nothing comes');
+
+$node->stop;
+done_testing();

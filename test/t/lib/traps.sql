@@ -1,0 +1,70 @@
+-- A schema "trap" with a copy of all that pg_catalog and the extension have: functions, aggregates, operators, types, tables.
+-- Whatever of it is used raises an error. It is to be put in front of the search_path.
+SET search_path = pg_catalog;
+SET session_replication_role = replica; -- or the extension would look at each of them
+SET check_function_bodies = off;
+SET client_min_messages = error;
+CREATE SCHEMA trap;
+GRANT USAGE ON SCHEMA trap TO PUBLIC;
+
+CREATE FUNCTION trap.sprung() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$;
+
+DO $$
+DECLARE
+    body  CONSTANT text := 'BEGIN RAISE EXCEPTION ''trapped''; END';
+    found record;
+BEGIN
+    -- What is called by the server alone takes something internal.
+    FOR found IN
+        SELECT p.proname, oidvectortypes(p.proargtypes) AS arguments,
+               CASE WHEN p.proretset THEN 'SETOF ' ELSE '' END || format_type(p.prorettype, NULL) AS result
+          FROM pg_proc p JOIN pg_type t ON t.oid = p.prorettype
+         WHERE p.prokind = 'f' AND (p.pronamespace = 'pg_catalog'::regnamespace OR p.proname ~ '^(outbox|audit|idempotency|inbox)_')
+           AND p.proname !~ '(in|out|recv|send|cmp|sel|support)$' AND p.provariadic = 0 AND t.typtype <> 'p'
+           AND NOT EXISTS (SELECT FROM unnest(p.proargtypes) a JOIN pg_type x ON x.oid = a WHERE x.typtype = 'p')
+    LOOP
+        EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', found.proname, found.arguments, found.result, body);
+    END LOOP;
+    FOR i IN 1 .. 6 LOOP
+        EXECUTE format('CREATE FUNCTION trap.format(text%s) RETURNS text LANGUAGE plpgsql AS %L', repeat(', text', i), body);
+    END LOOP;
+
+    FOR found IN
+        SELECT o.oprname, format_type(nullif(o.oprleft, 0), NULL) AS l, format_type(o.oprright, NULL) AS r, format_type(o.oprresult, NULL) AS result,
+               'operator_' || o.oid AS name
+          FROM pg_operator o
+         WHERE o.oprnamespace = 'pg_catalog'::regnamespace
+           AND NOT EXISTS (SELECT FROM pg_type x WHERE x.oid IN (o.oprleft, o.oprright, o.oprresult) AND x.typtype = 'p')
+    LOOP
+        EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', found.name, concat_ws(', ', found.l, found.r), found.result, body);
+        EXECUTE format('CREATE OPERATOR trap.%s (%sRIGHTARG = %s, FUNCTION = trap.%I)', found.oprname,
+                       'LEFTARG = ' || found.l || ', ', found.r, found.name);
+    END LOOP;
+
+    FOR found IN
+        SELECT DISTINCT p.proname, format_type(p.proargtypes[0], NULL) AS argument
+          FROM pg_proc p JOIN pg_type x ON x.oid = p.proargtypes[0]
+         WHERE p.prokind = 'a' AND p.pronamespace = 'pg_catalog'::regnamespace AND p.pronargs = 1 AND x.typtype <> 'p'
+    LOOP
+        EXECUTE format('CREATE OR REPLACE FUNCTION trap.step(%1$s, %1$s) RETURNS %1$s LANGUAGE plpgsql AS %2$L', found.argument, body);
+        EXECUTE format('CREATE AGGREGATE trap.%I(%s) (SFUNC = trap.step, STYPE = %2$s)', found.proname, found.argument);
+    END LOOP;
+    EXECUTE format('CREATE FUNCTION trap.step(bigint) RETURNS bigint LANGUAGE plpgsql AS %L', body);
+    CREATE AGGREGATE trap.count(*) (SFUNC = trap.step, STYPE = bigint);
+
+    FOR found IN
+        SELECT t.typname FROM pg_type t WHERE t.typnamespace = 'pg_catalog'::regnamespace AND t.typtype IN ('b', 'm', 'r') AND t.typelem = 0
+    LOOP
+        EXECUTE format('CREATE DOMAIN trap.%1$I AS pg_catalog.%1$I CHECK (trap.sprung())', found.typname);
+    END LOOP;
+    FOR found IN
+        SELECT c.oid::regclass AS relation, c.relname,
+               (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+                 WHERE a.attrelid = c.oid AND a.attnum > 0 AND t.typtype <> 'p' AND t.oid <> 'pg_statistic[]'::regtype) AS columns
+          FROM pg_class c
+         WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind IN ('r', 'v')
+            OR c.relname ~ '^(outbox|audit|idempotency|consumer)_' AND c.relkind IN ('r', 'p', 'v')
+    LOOP
+        EXECUTE format('CREATE VIEW trap.%I AS SELECT %s FROM %s WHERE (SELECT trap.sprung())', found.relname, found.columns, found.relation);
+    END LOOP;
+END $$;
