@@ -217,18 +217,12 @@ ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages_dlq JOIN outbox_c
 ok(wait_until(sub { sql(qq{SELECT coalesce((SELECT paused::text FROM outbox_consumers WHERE name = '$_'), '')}) eq 'true' }), "$_ is paused") for qw(sgone sfile);
 like(wait_for_status($node, $_, qr/^f/), qr/^f/, "$_ is in trouble") for qw(sjson slong shost skafka);
 is(header(($receiver->wait_for(1, 20, '/echo'))[0], 'Authorization'), "Bearer $secrets{token}", 'the receiver has the secret');
-my %places;
-for my $name (split /\n/, sql(q{SELECT c.oid::regclass FROM pg_class c JOIN pg_depend d ON d.objid = c.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox' WHERE c.relkind IN ('r', 'v', 'p')}))
-{
-	$places{$name} = sql("SELECT string_agg(x::text, E'\\n') FROM $name x");
-}
-for my $name (split /\n/, sql(q{SELECT p.oid::regproc FROM pg_proc p JOIN pg_depend d ON d.objid = p.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'
-	WHERE p.pronargs - p.pronargdefaults = 0 AND p.prokind = 'f' AND p.prorettype::regtype::text NOT IN ('trigger', 'event_trigger') AND p.proname !~ 'reset|removal'}))
-{
-	$places{"$name()"} = sql("SELECT string_agg(x::text, E'\\n') FROM $name() x");
-}
-$places{'outbox_test_sink() of ' . $_} = sql("CALL outbox_test_sink('$_', NULL, NULL)") for qw(secho sjson slong sbase64);
-$places{$_} = sql("SELECT string_agg(x::text, E'\\n') FROM $_ x") for qw(pg_stat_activity pg_settings);
+my $members = q{JOIN pg_depend d ON d.objid = o.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'};
+my @looks = map { [ $_ => "SELECT string_agg(x::text, E'\\n') FROM $_ x" ] } 'pg_stat_activity', 'pg_settings', split /\n/, sql(
+	"SELECT o.oid::regclass FROM pg_class o $members WHERE o.relkind IN ('r', 'v', 'p')",
+	"SELECT o.oid::regproc || '()' FROM pg_proc o $members WHERE o.pronargs = o.pronargdefaults AND o.prokind = 'f' AND o.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) AND o.proname !~ 'reset|removal'");
+push @looks, map { [ "outbox_test_sink() of $_" => "CALL outbox_test_sink('$_', NULL, NULL)" ] } qw(secho sjson slong sbase64);
+my %places = map { /^(.*?)\n(.*)$/s } split /^== /m, $node->safe_psql('postgres', join '', map { "\\echo == $_->[0]\n$_->[1];\n" } @looks);
 $node->command_ok([ 'pg_dumpall', '-d', $node->connstr('postgres'), '-f', "$dir/dump" ], 'a dump');
 $places{'a dump'} = slurp_file("$dir/dump");
 $places{'the log'} = logged();
