@@ -81,8 +81,8 @@ is(as('one', "SELECT count(*), count(*) FILTER (WHERE tracking_id IN ('$tracking
 is(as('one', 'SELECT DISTINCT consumer_name FROM consumer_offsets'), 'c1', 'consumer_offsets');
 is(as('one', 'SELECT DISTINCT tenant_id FROM outbox_deliveries'), '1', 'outbox_deliveries');
 # A function that costs nothing is asked before others, and may tell what it was asked about.
-my $tell = q{CREATE FUNCTION pg_temp.tell(text) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS 'BEGIN RAISE WARNING ''saw %'', $1; RETURN false; END'};
-for my $view ([ 'outbox_deliveries', 'tenant_id::text' ], [ 'consumer_offsets', 'consumer_name' ], map { [ $_, 'tenant_id::text' ] } qw(outbox_messages outbox_scheduled))
+my $tell = q{CREATE FUNCTION pg_temp.tell(anyelement) RETURNS boolean LANGUAGE plpgsql COST 0.0000001 AS 'BEGIN RAISE WARNING ''saw %'', $1; RETURN false; END'};
+for my $view ([ 'outbox_deliveries', 'tenant_id' ], [ 'consumer_offsets', 'consumer_name' ], map { [ $_, 'tenant_id' ] } qw(outbox_messages outbox_scheduled))
 {
 	my ($table, $column) = @$view;
 	my (undef, undef, $told) = $node->psql('postgres', "$tell; SELECT count(*) FROM $table WHERE pg_temp.tell($column)", extra_params => [ '-U', 'one' ]);
