@@ -5,6 +5,7 @@
 #include "core/pattern.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
@@ -58,15 +59,15 @@ std::string percent_decoded(std::string_view text)
 {
     std::string result;
     for (std::size_t i = 0; i < text.size(); ++i) {
-        if (text[i] == '%' && i + 2 < text.size()) {
-            const std::string digits(text.substr(i + 1, 2));
-            char* end = nullptr;
-            const long code = std::strtol(digits.c_str(), &end, 16);
-            if (*end == '\0') {
-                result += static_cast<char>(code);
-                i += 2;
-                continue;
-            }
+        unsigned char code = 0;
+        const std::string_view digits = text.substr(i + 1, 2);
+        const char* const end = digits.data() + digits.size();
+        // Without the sign and the blanks that strtol would take for part of the number.
+        if (text[i] == '%' && digits.size() == 2 &&
+            std::from_chars(digits.data(), end, code, 16).ptr == end) {
+            result += static_cast<char>(code);
+            i += 2;
+            continue;
         }
         result += text[i];
     }
@@ -136,6 +137,7 @@ private:
         for (const std::string& step : steps) {
             const bool is_index =
                 at->is_array() && !step.empty() && step.size() < 7 &&
+                (step.size() == 1 || step.front() != '0') &&
                 std::ranges::all_of(step, [](char c) { return c >= '0' && c <= '9'; });
             if (at->is_object() && at->contains(step))
                 at = &(*at)[step];
@@ -447,6 +449,8 @@ Json parsed(std::string_view text)
         return Json::parse(text);
     } catch (const Json::out_of_range&) {
         invalid("", "it has a number that is too large");
+    } catch (const Json::parse_error&) {
+        invalid("", "it is not JSON in UTF-8");
     }
 }
 

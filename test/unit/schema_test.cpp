@@ -196,6 +196,9 @@ TEST(Schema, SaysWhatIsWrongWithItself)
     EXPECT_EQ(refusal(R"~({"pattern": "(?<name>a)"})~"),
               at("/pattern", "a pattern with a named group or with options is not supported"));
     EXPECT_NE(refusal(R"~({"pattern": "a)"})~"), "");
+    EXPECT_EQ(refusal(R"({"maximum": 1)" + std::string(400, '0') + "}"),
+              at("", "it has a number that is too large"));
+    EXPECT_EQ(refusal("{\"title\": \"\xFF\"}"), at("", "it is not JSON in UTF-8"));
     EXPECT_EQ(refusal('"' + std::string(max_size, 'a') + '"'),
               "json_schema is too large: at most 1048576 bytes are allowed");
 }
@@ -211,6 +214,11 @@ TEST(Schema, RefersToItselfOnly)
     EXPECT_EQ(refusal(R"({"$ref": "#/$defs/missing"})"),
               at("/$defs/missing", "a $ref leads here, where nothing is"));
     EXPECT_EQ(refusal(R"({"$ref": "#anchor"})"), at("/$ref", "it must be # and a JSON pointer"));
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#/allOf/0"}, "allOf": [{}]})"), "");
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#/allOf/00"}, "allOf": [{}]})"),
+              at("/allOf/00", "a $ref leads here, where nothing is"));
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#/$defs/50%25"}, "$defs": {"50%": {}}})"), "");
+    EXPECT_EQ(refusal(R"({"items": {"$ref": "#/$defs/%+1% 1%"}, "$defs": {"%+1% 1%": {}}})"), "");
 }
 
 TEST(Schema, MayContainItselfButNotGoInCircles)
