@@ -128,6 +128,7 @@ void HttpSink::set_up(Transfer& transfer)
     set(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
     set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
     set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
+    set(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     set(easy, CURLOPT_HEADERFUNCTION, on_header);
     set(easy, CURLOPT_HEADERDATA, &transfer);
     set(easy, CURLOPT_WRITEFUNCTION, on_answer);
@@ -198,6 +199,8 @@ std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* co
     transfer->body = std::move(rendered.body);
     transfer->answer.clear();
     transfer->answered = transfer->announced = 0;
+    transfer->is_first_line = true;
+    transfer->status.reset();
     transfer->answer_cut = transfer->denied = false;
     transfer->error[0] = '\0';
     transfer->headers = std::move(rendered.headers);
@@ -270,12 +273,19 @@ int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
     return 0;
 }
 
-// libcurl keeps them all, and has a limit for headers, but none for trailers.
-std::size_t HttpSink::on_header(char*, std::size_t size, std::size_t count, void* user)
+// libcurl keeps all of them, and has a limit for headers, but none for trailers. Behind a 1xx comes
+// another answer.
+std::size_t HttpSink::on_header(char* data, std::size_t size, std::size_t count, void* user)
 {
     auto& transfer = *static_cast<Transfer*>(user);
-    transfer.announced += size * count;
-    return transfer.announced > max_answer ? 0 : size * count;
+    const std::string_view line(data, size * count);
+    transfer.announced += line.size();
+    constexpr long first_final = 200;
+    if (transfer.is_first_line)
+        transfer.status = parse_status_line(line);
+    const bool is_blank = line == "\r\n" || line == "\n";
+    transfer.is_first_line = is_blank && transfer.status.value_or(first_final) < first_final;
+    return transfer.announced > max_answer ? 0 : line.size();
 }
 
 std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count, void* user)
@@ -382,6 +392,9 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
 
 Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
 {
+    // libcurl takes a first line that it cannot read for 200 OK.
+    if (transfer.status != status)
+        return {transfer.parcel, Verdict::trouble, "the answer is not HTTP", {}};
     Outcome outcome{transfer.parcel, judge_status(status), "HTTP " + std::to_string(status), {}};
     if (outcome.verdict == Verdict::delivered)
         return outcome;

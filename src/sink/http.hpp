@@ -42,6 +42,8 @@ private:
         std::string answer;                  // the beginning of it
         std::size_t answered = 0;            // bytes
         std::size_t announced = 0;           // bytes of its headers and trailers
+        bool is_first_line = true;           // that comes next, of an answer
+        std::optional<long> status;          // as that line has it
         bool answer_cut = false;
         bool denied = false; // the address is one that must not be connected to
         char error[CURL_ERROR_SIZE] = {};

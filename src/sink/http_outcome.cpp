@@ -224,6 +224,28 @@ Verdict judge_status(long http_status)
     }
 }
 
+std::optional<long> parse_status_line(std::string_view line)
+{
+    constexpr std::string_view name = "HTTP/";
+    constexpr std::size_t digits = 3;
+    const std::size_t blank = line.find(' ');
+    const std::size_t status_at = line.find_first_not_of(' ', blank);
+    if (!line.starts_with(name) || status_at == std::string_view::npos ||
+        line.size() < status_at + digits)
+        return std::nullopt;
+    const std::string_view version = line.substr(name.size(), blank - name.size());
+    const auto fits = [](char c) { return is_digit(c) || c == '.'; };
+    if (version.empty() || !is_digit(version[0]) || !std::ranges::all_of(version, fits))
+        return std::nullopt;
+    long status = 0;
+    for (const char c : line.substr(status_at, digits)) {
+        if (!is_digit(c))
+            return std::nullopt;
+        status = status * 10 + (c - '0');
+    }
+    return status;
+}
+
 std::optional<seconds> parse_retry_after(std::string_view value, std::int64_t now_unix_seconds)
 {
     const std::string_view text = trim(value);

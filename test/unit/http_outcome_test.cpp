@@ -43,6 +43,17 @@ TEST(JudgeStatus, GoneIsGone)
     EXPECT_EQ(judge_status(410), Verdict::gone);
 }
 
+TEST(StatusLine, HasAStatus)
+{
+    EXPECT_EQ(parse_status_line("HTTP/1.1 200 OK\r\n"), 200);
+    EXPECT_EQ(parse_status_line("HTTP/1.0  404\r\n"), 404);
+    EXPECT_EQ(parse_status_line("HTTP/2 503 \r\n"), 503);
+    for (const char* line :
+         {"", "HTTP/", "HTTP/1.1", "HTTP/1.1 ", "HTTP/1.1 20", "HTTP/1.1 2x0 OK", "HTTP/ 200 OK",
+          "HTTP/*1.1 500 X", "http/1.1 500 X", "HTTP 200 OK", "HTTP/1.1\t200 OK", "HTTP/.1 200 OK"})
+        EXPECT_EQ(parse_status_line(line), std::nullopt) << line;
+}
+
 TEST(RetryAfter, TakesSeconds)
 {
     EXPECT_EQ(parse_retry_after("0", then), seconds{0});

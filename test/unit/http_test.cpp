@@ -227,6 +227,26 @@ TEST(HttpSink, AConnectionThatIsClosedIsTrouble)
     }
 }
 
+TEST(HttpSink, AnAnswerThatIsNotHttpIsTrouble)
+{
+    for (const char* line : {"HTTP/*1.1 500 X", "http/1.1 500 X", "HTTP/1.1x500", "HTTP/"}) {
+        const Outcome outcome = outcome_of({line + "\r\nContent-Length: 0\r\n\r\n"s, Reply::close});
+        EXPECT_EQ(outcome.verdict, Verdict::trouble) << line;
+        EXPECT_NE(outcome.reason, "") << line;
+    }
+}
+
+TEST(HttpSink, WaitsForTheAnswerBehindAnInterimOne)
+{
+    const std::string interim = "HTTP/1.1 100 Continue\r\nLink: x\r\n\r\nHTTP/1.1 103 \r\n\r\n";
+    EXPECT_EQ(outcome_of({interim + status(201).bytes}).verdict, Verdict::delivered);
+    EXPECT_EQ(outcome_of({interim + status(422).bytes}).verdict, Verdict::rejected);
+    EXPECT_EQ(outcome_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                          "0\r\nTrailer: x\r\n\r\n"})
+                  .verdict,
+              Verdict::delivered);
+}
+
 TEST(HttpSink, WhereNobodyListensIsTrouble)
 {
     HttpConfig config;
