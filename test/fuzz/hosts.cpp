@@ -7,7 +7,7 @@
 
 namespace outbox::fuzz {
 
-// A host in one spelling: the bytes of an IPv6 address, or the name.
+// A host in one spelling: the bytes of an IPv6 address, behind what no name has, or the name.
 std::string spell(std::string_view host)
 {
     if (host.starts_with('[') && host.ends_with(']') && host.size() > 1)
@@ -16,7 +16,8 @@ std::string spell(std::string_view host)
     const std::string text(host);
     if (text.size() == std::strlen(text.c_str()) &&
         inet_pton(AF_INET6, text.c_str(), &address) == 1)
-        return {reinterpret_cast<const char*>(&address), sizeof(address)};
+        return "[" +
+               sink::percent_encode({reinterpret_cast<const char*>(&address), sizeof(address)});
     return sink::lower(host.substr(0, host.size() - (host.ends_with('.') ? 1 : 0)));
 }
 

@@ -2,6 +2,7 @@
 // written.
 #pragma once
 
+#include "core/pattern.hpp"
 #include "fuzz.hpp"
 
 #include <nlohmann/json.hpp>
@@ -176,7 +177,7 @@ private:
     static bool fits_string(const std::string& key, const Json& of, const std::string& value)
     {
         if (key == "pattern")
-            return match(of.get<std::string>(), value);
+            return match(to_server_pattern(of.get<std::string>()), value);
         return is_within(key, "minLength", "maxLength", of, decode_utf8(value).value().size());
     }
 

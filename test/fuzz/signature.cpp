@@ -30,8 +30,8 @@ void try_one(std::string_view input)
         error_of([&] { signature = sink::WebhookSecret::parse(secret).sign(id, time, body); });
     if (error) {
         must(std::string_view(error->sqlstate()) == "22023", "a bad secret is a bad value");
-        must(secret.size() < 6 || std::string(error->what()).find(secret) == std::string::npos,
-             "no error repeats a secret");
+        const auto other = error_of([] { (void)sink::WebhookSecret::parse(""); });
+        must(std::string_view(error->what()) == other->what(), "no error depends on a secret");
         return;
     }
     must(secret.starts_with("whsec_"), "a secret says what it is");
