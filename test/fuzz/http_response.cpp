@@ -64,7 +64,7 @@ public:
     sink::Outcome play(std::string_view answer, std::size_t cut)
     {
         const sink::Event* const events[] = {&event_};
-        must(!sink_.send(7, events), "an outcome takes time");
+        must(!sink_.send(7, events, 0), "an outcome takes time");
         sink_.start();
         wait_until([&] { return (connection_ = listener_.accept()) >= 0; });
         say(answer.substr(0, cut));
