@@ -60,24 +60,8 @@ void check_list(std::string_view list, std::string_view host, int port)
     must(allowed->allows(other, port) == verdict, "case does not matter");
 }
 
-void check_address(std::string_view text)
+void check_address(const std::vector<char>& given)
 {
-    std::vector<char> given;
-    sockaddr_in in4 = {};
-    sockaddr_in6 in6 = {};
-    const auto copy = [&](const auto& address) {
-        const auto* bytes = reinterpret_cast<const char*>(&address);
-        given.assign(bytes, bytes + sizeof(address));
-    };
-    if (inet_pton(AF_INET, std::string(text).c_str(), &in4.sin_addr) == 1) {
-        in4.sin_family = AF_INET;
-        copy(in4);
-    } else if (inet_pton(AF_INET6, std::string(text).c_str(), &in6.sin6_addr) == 1) {
-        in6.sin6_family = AF_INET6;
-        copy(in6);
-    } else {
-        given.assign(text.begin(), text.end());
-    }
     const auto* address = reinterpret_cast<const sockaddr*>(given.data());
     const auto size = static_cast<socklen_t>(given.size());
     const std::string bytes = bytes_of(address, size);
@@ -85,11 +69,37 @@ void check_address(std::string_view text)
          "an address is private if it is in a private network, or unknown");
 }
 
+template <typename Address>
+std::vector<char> bytes_of(const Address& address)
+{
+    const auto* bytes = reinterpret_cast<const char*>(&address);
+    return {bytes, bytes + sizeof(address)};
+}
+
+// An address as text, or anything that could stand where one stands; and all that differ in one
+// bit, for these lie on both sides of every border.
+void check_addresses(const std::string& text)
+{
+    sockaddr_in in4 = {AF_INET, 0, {}, {}};
+    sockaddr_in6 in6 = {AF_INET6, 0, 0, {}, 0};
+    std::vector<char> given(text.begin(), text.end());
+    if (inet_pton(AF_INET, text.c_str(), &in4.sin_addr) == 1)
+        given = bytes_of(in4);
+    else if (inet_pton(AF_INET6, text.c_str(), &in6.sin6_addr) == 1)
+        given = bytes_of(in6);
+    check_address(given);
+    for (std::size_t bit = 0; bit < std::min(given.size(), sizeof(in6)) * 8; ++bit) {
+        std::vector<char> other = given;
+        other[bit / 8] = static_cast<char>(other[bit / 8] ^ 1 << bit % 8);
+        check_address(other);
+    }
+}
+
 void try_one(std::string_view input)
 {
     const auto [list, host, port, address] = split<4>(input, '|');
     check_list(list, host, static_cast<int>(parse_bigint(port).value_or(443) & 0xFFFF));
-    check_address(address);
+    check_addresses(std::string(address));
 }
 
 } // namespace outbox::fuzz
