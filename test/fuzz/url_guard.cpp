@@ -91,7 +91,7 @@ sink::Outcome send_one(sink::Sink& sink)
     event.payload = "{}";
     const sink::Event* const events[] = {&event};
     std::vector<sink::Outcome> outcomes;
-    (void)sink.send(1, events);
+    (void)sink.send(1, events, 0);
     sink.start();
     const auto end = sink::Clock::now() + std::chrono::seconds(5);
     while (outcomes.empty()) {
