@@ -85,6 +85,17 @@ bool is_text(const std::string& bytes)
     }
 }
 
+// valijson takes a whole number of 64 bits for a negative one. As a double it is what it was.
+Json without_64_bits(Json value)
+{
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)
+        return value.get<double>();
+    if (value.is_structured())
+        for (Json& part : value)
+            part = without_64_bits(std::move(part));
+    return value;
+}
+
 // Where a subschema is applied, and how deep it lies.
 struct Place {
     std::string pointer;
@@ -285,13 +296,13 @@ private:
         } else if (key == "enum") {
             if (!value.is_array() || value.empty())
                 invalid(where, "it must be a list with at least one value");
-            result[key] = value;
+            result[key] = without_64_bits(value);
         } else if (key == "const") {
-            result["const"] = value;
+            result["const"] = without_64_bits(value);
         } else if (key == "multipleOf") {
             if (!value.is_number() || value.get<double>() <= 0)
                 invalid(where, "it must be a number above 0");
-            result[multiple_keyword] = value;
+            result[multiple_keyword] = without_64_bits(value);
         } else if (is_one_of(key, {"maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"})) {
             if (!value.is_number())
                 invalid(where, "it must be a number");
