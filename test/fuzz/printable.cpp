@@ -5,9 +5,16 @@
 
 namespace outbox::fuzz {
 
+bool turns_around(char32_t point)
+{
+    return point == 0x061C || point == 0x200E || point == 0x200F ||
+           (point >= 0x202A && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
+}
+
 bool is_printable(char32_t point)
 {
-    return point >= 0x20 && !(point >= 0x7F && point < 0xA0) && point != 0x2028 && point != 0x2029;
+    return point >= 0x20 && !(point >= 0x7F && point < 0xA0) && point != 0x2028 &&
+           point != 0x2029 && !turns_around(point);
 }
 
 void try_one(std::string_view input)

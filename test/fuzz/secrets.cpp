@@ -71,15 +71,15 @@ void check_redaction(const sink::Secrets& secrets, const Values& values, std::st
     constexpr std::size_t shortest = 4;
     std::string shown(text);
     secrets.redact(shown);
-    bool had_any = false;
+    bool has_any = false;
     for (const auto& [name, value] : values) {
         if (value.size() < shortest)
             continue;
-        had_any = had_any || text.find(value) != std::string_view::npos;
+        has_any = true;
         must(value.find('*') != std::string::npos || shown.find(value) == std::string::npos,
              "no secret is shown");
     }
-    must(had_any || shown == text, "what is no secret is shown");
+    must(has_any || shown == text, "where there are no secrets everything is shown");
 }
 
 void try_one(std::string_view input)
