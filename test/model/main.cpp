@@ -72,9 +72,6 @@ const Setting large_settings[] = {
     {.name = "two writers, a claimer with an event of its own",
      .plans = {writer, writer, busy_claimer, claimer},
      .asynchronous = true},
-    {.name = "one event, two events, two at once, claimers that are new to the consumer",
-     .plans = {insert, twice, many, claimer, claimer},
-     .knows_consumer = false},
 };
 
 // With as little else as it takes to find it.
