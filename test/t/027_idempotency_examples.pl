@@ -16,6 +16,9 @@ my $node = start_node('main', conf => "listen_addresses = '127.0.0.1'\n");
 my ($printed) = slurp_file("$examples/idempotency.md") =~ /and prints\n\n```\n(.*?)```/s;
 ok($printed, 'the document says what is printed');
 
+# Two that make the same table at the same time may fail, also with IF NOT EXISTS.
+$node->safe_psql('postgres', slurp_file("$examples/order.sql") =~ /^(CREATE TABLE IF NOT EXISTS .*?;)/m ? $1 : die 'order.sql makes no table');
+
 # Languages take seconds to start, and the examples wait for leases: all at once.
 local %ENV = (%ENV, PGHOST => '127.0.0.1', PGPORT => $node->port, PGUSER => $node->safe_psql('postgres', 'SELECT current_user'),
 	PGDATABASE => 'postgres');
