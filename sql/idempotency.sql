@@ -189,12 +189,14 @@ SELECT idempotency_abandon('s2', 'met', 1, tenant_id => 2);
 RESET outbox.tenant_id;
 
 -- Expired keys are new, whether or not they are still there, and so are those of attempts whose lease is over.
-SELECT ask('old-1', ttl => '1 s'), ask('old-2', ttl => '1 s'), ask('old-3', lease => '1 s');
+SELECT ask('old-1', ttl => '1 h'), ask('old-2', ttl => '1 h'), ask('old-3', lease => '1 h'), ask('brief', ttl => '1 s');
 SELECT idempotency_finish('s', 'old-1', token_of('old-1'), 200, '{"old": true}');
 SELECT ask('old-1'), ask('old-2'), ask('old-3');
 SELECT token_of('old-2') AS token2, token_of('old-3') AS token3 \gset
+UPDATE idempotency_keys SET expires_at = now() WHERE key IN ('old-1', 'old-2');
+UPDATE idempotency_keys SET locked_until = now() WHERE key = 'old-3';
 SELECT pg_sleep(1.1);
-SELECT ask('old-1', request => '1');
+SELECT ask('brief', request => '1'), ask('old-1', request => '1');
 CREATE FUNCTION attempt(statement text, OUT code text, OUT message text, OUT hint text)
 LANGUAGE plpgsql AS $$
 BEGIN
@@ -487,7 +489,7 @@ SELECT idempotency_required('s', false);
 SET outbox.idempotency_required = off;
 SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
 -- What it puts in front of the search_path is not used.
-SET outbox.idempotency_ttl = '1 s';
+SET outbox.idempotency_ttl = '1 min';
 CREATE TEMP TABLE idempotency_keys (key text);
 SET search_path = pg_temp, public;
 SELECT decision, token FROM idempotency_begin('s', 'web-3', '{}') \gset

@@ -306,7 +306,7 @@ END $$;
 SELECT outbox_unregister_upcaster('Picked', 1);
 SELECT outbox_register_upcaster('Picked', 1, 'shop.slow(jsonb)');
 SELECT outbox_enqueue('A', '1', 'Picked', '{"loop": true}') IS NOT NULL AS a, outbox_enqueue('A', '2', 'Picked', '{"n": 2}') IS NOT NULL AS b;
-SET outbox.upcaster_timeout = '50ms';
+SET outbox.upcaster_timeout = '500ms';
 SELECT payload FROM outbox_consume('x');
 SELECT payload, attempts, last_error FROM outbox_retries ORDER BY id;
 SELECT payload, attempts FROM outbox_consume('x');
