@@ -42,10 +42,10 @@ std::span<XidRange> running_at(Snapshot snapshot, FullTransactionId next)
 
 } // namespace
 
-// The order matters: with any two of these steps swapped, events are lost. A row that the snapshot
-// does not show and whose id is not beyond the sequence belongs to a transaction that had its xid
-// before it drew the id, hence before the sequence was read, hence below the next xid: it is either
-// ended, and known as such to the snapshot, or among the running.
+// The order matters: an old snapshot, or the next xid before the sequence, loses events. A row that
+// the snapshot does not show and whose id is not beyond the sequence belongs to a transaction that
+// had its xid before it drew the id, hence before the sequence was read, hence below the next xid:
+// it is either ended, and known as such to the snapshot, or among the running.
 Moment take_moment()
 {
     CommandCounterIncrement(); // events of this transaction are visible, and counted as running
