@@ -12,7 +12,7 @@ from functools import partial
 from typing import Callable, Iterator
 
 from brokers import LOGICAL, Broker, Debezium, Topic, debezium, kafka
-from lab import (Run, fresh_database, machine_cpu_seconds, pgbench, process_cpu_seconds,
+from lab import (ROUNDS, Run, fresh_database, machine_cpu_seconds, pgbench, process_cpu_seconds,
                  server_cpu_seconds, server_with, session, sql, take_turns, thread_cpu_seconds)
 from relay import (BUSINESS, CALL, CHANGE, CHANGE_AND_EVENT, LIMIT, TO_START, Contestant, Latencies,
                    latencies, our_relay, report_each)
@@ -239,7 +239,7 @@ def kafka_latency(report: Report) -> None:
 
         for name in makers:     # and what they run in is warm
             turn(name)
-        runs = take_turns({name: partial(turn, name) for name in makers})
+        runs = take_turns({name: partial(turn, name) for name in makers}, ROUNDS * 2)
     for what, target in (("p50", 2.5), ("p99", None)):
         report.add(f"kafka_latency_{what}", what, runs["ours"], runs["limit"],
                    "the limit: the client produces after its commit", target, runs["limit_again"])

@@ -2,11 +2,11 @@
 
 #include "archived.hpp"
 #include "pg/catalog.hpp"
+#include "pg/children.hpp"
 #include "pg/index.hpp"
 
 extern "C" {
 #include "catalog/partition.h"
-#include "catalog/pg_inherits.h"
 }
 
 namespace outbox {
@@ -253,31 +253,15 @@ Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
     return scanner;
 }
 
+// One that is gone is passed over.
 void open_partition(OpenLog& log, Oid partition)
 {
-    log.partitions.push({table_open(partition, AccessShareLock), LogPartition::unknown, {}});
+    if (const Relation table = try_relation_open(partition, AccessShareLock))
+        log.partitions.push({table, LogPartition::unknown, {}});
 }
 
-// As the catalog has them at this moment. The relation cache must not be asked: an invalidation
-// that arrives while it describes the partitions is lost on it, and a partition that was attached
-// meanwhile stays unknown until something else changes.
-List* partitions_of(Relation log)
+bool has_opened(const OpenLog& log, List* partitions)
 {
-    return find_inheritance_children(RelationGetRelid(log), NoLock);
-}
-
-void close_partitions(OpenLog& log)
-{
-    for (const LogPartition& partition : log.partitions)
-        table_close(partition.table, NoLock);
-    log.partitions.set_size(0);
-}
-
-} // namespace
-
-bool is_complete(const OpenLog& log)
-{
-    List* partitions = partitions_of(log.log);
     if (list_length(partitions) != static_cast<int>(log.hot))
         return false;
     for (int i = 0; i < list_length(partitions); ++i)
@@ -286,18 +270,25 @@ bool is_complete(const OpenLog& log)
     return true;
 }
 
+} // namespace
+
+bool is_complete(const OpenLog& log)
+{
+    List* partitions = pg::children_of(RelationGetRelid(log.log));
+    if (has_opened(log, partitions))
+        return true;
+    pg::expect_children(partitions);
+    return false;
+}
+
 OpenLog open_log_for_reading(Id above)
 {
     OpenLog log = {};
     log.log = table_open(pg::objects().log, AccessShareLock);
-    // While this one waits for a lock, a partition may come that takes over rows of the default.
-    do {
-        close_partitions(log);
-        List* partitions = partitions_of(log.log);
-        for (int i = 0; i < list_length(partitions); ++i)
-            open_partition(log, list_nth_oid(partitions, i));
-        log.hot = log.partitions.size();
-    } while (!is_complete(log));
+    List* partitions = pg::expected_children(RelationGetRelid(log.log));
+    for (int i = 0; i < list_length(partitions); ++i)
+        open_partition(log, list_nth_oid(partitions, i));
+    log.hot = log.partitions.size();
 
     // What has left the log is in the archive by now: none leaves while the log is locked.
     if (is_archived_above(above)) {
@@ -306,6 +297,22 @@ OpenLog open_log_for_reading(Id above)
             open_partition(log, partition);
     }
     return log;
+}
+
+LogNow open_log_now(Id above)
+{
+    for (;;) {
+        LogNow now = {open_log_for_reading(above), RegisterSnapshot(GetLatestSnapshot())};
+        if (is_complete(now.log))
+            return now;
+        close_log_now(now);
+    }
+}
+
+void close_log_now(LogNow& now)
+{
+    UnregisterSnapshot(now.snapshot);
+    close_log(now.log);
 }
 
 OpenLog open_partition_for_reading(Oid partition)
@@ -327,7 +334,8 @@ OpenLog open_partition_for_reading(Oid partition)
 
 void close_log(OpenLog& log)
 {
-    close_partitions(log);
+    for (const LogPartition& partition : log.partitions)
+        relation_close(partition.table, NoLock);
     if (log.archive != nullptr)
         table_close(log.archive, NoLock);
     if (log.log != nullptr)

@@ -46,9 +46,19 @@ void close_log(OpenLog& log);
 // The same with a single partition in it, of log or archive.
 OpenLog open_partition_for_reading(Oid partition);
 
-// Has no partition come since the log was opened? To be asked after a snapshot was taken: rows may
-// be visible in it that stand in a partition which nobody looks into.
+// Is all of the log open? To be asked when a snapshot was taken: rows may be visible in it that
+// stand in a partition which nobody looks into, because it has just come. If not, it is to be
+// opened anew, and the snapshot to be taken anew.
 bool is_complete(const OpenLog& log);
+
+// The log with the newest snapshot.
+struct LogNow {
+    OpenLog log;
+    Snapshot snapshot;
+};
+
+LogNow open_log_now(Id above);
+void close_log_now(LogNow& now);
 
 // The runs that one transaction has written to a partition.
 struct RunScan {
@@ -134,15 +144,13 @@ void visit_messages(IdRanges ids, Visit&& visit)
 {
     if (ids.empty())
         return;
-    OpenLog log = open_log_for_reading(ids.front().from - 1);
-    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    IdScan scan(log, snapshot, ids);
+    LogNow now = open_log_now(ids.front().from - 1);
+    IdScan scan(now.log, now.snapshot, ids);
     const Message* message = scan.next();
     while (message != nullptr && visit(*message))
         message = scan.next();
     scan.close();
-    UnregisterSnapshot(snapshot);
-    close_log(log);
+    close_log_now(now);
 }
 
 // Is there a row that the cursor has not passed?

@@ -327,12 +327,14 @@ int HttpSink::on_close(void* self, curl_socket_t socket)
 
 void HttpSink::work(std::vector<Outcome>& outcomes)
 {
-    const SignalsBlocked blocked;
     constexpr int most = 64;
     epoll_event events[most];
+    int found = epoll_wait(epoll_, events, most, 0);
+    if (found <= 0 && !timer_is_over())
+        return;
+    const SignalsBlocked blocked;
     int running = 0;
-    for (int found = most; found == most;) {
-        found = epoll_wait(epoll_, events, most, 0);
+    for (; found > 0; found = found == most ? epoll_wait(epoll_, events, most, 0) : 0) {
         for (int i = 0; i < found; ++i) {
             const std::uint32_t seen = events[i].events;
             const auto watched = watched_.find(events[i].data.fd);
@@ -348,7 +350,7 @@ void HttpSink::work(std::vector<Outcome>& outcomes)
             curl_multi_socket_action(multi_, events[i].data.fd, what, &running);
         }
     }
-    if (timer_ && *timer_ <= Clock::now()) {
+    if (timer_is_over()) {
         timer_.reset();
         curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
     }

@@ -70,6 +70,7 @@ private:
     Outcome judge(Transfer& transfer, CURLcode result) const;
     Outcome judge_answer(const Transfer& transfer, long status) const;
     std::string presentable(std::string text) const;
+    bool timer_is_over() const { return timer_ && *timer_ <= Clock::now(); }
 
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);

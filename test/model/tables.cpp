@@ -2,11 +2,11 @@
 // them. Rows are in the state.
 #include "log.hpp"
 #include "pg/catalog.hpp"
+#include "pg/children.hpp"
 #include "server.hpp"
 
 extern "C" {
 #include "catalog/partition.h"
-#include "catalog/pg_inherits.h"
 }
 
 #include <algorithm>
@@ -166,6 +166,13 @@ Relation table_open(Oid oid, LOCKMODE)
     return relation_with(oid);
 }
 
+Relation try_relation_open(Oid oid, LOCKMODE)
+{
+    return relation_with(oid);
+}
+
+void relation_close(Relation, LOCKMODE) {}
+
 // For those who ask about one partition, which no claim does.
 Relation try_table_open(Oid, LOCKMODE)
 {
@@ -187,18 +194,6 @@ Relation index_open(Oid oid, LOCKMODE)
 void index_close(Relation, LOCKMODE) {}
 
 void AcceptInvalidationMessages() {}
-
-List* find_inheritance_children(Oid, LOCKMODE)
-{
-    static ListCell cells[max_partitions];
-    static List partitions;
-    for (int i = 0; i < max_partitions; ++i)
-        cells[i].oid_value = partition_oid + static_cast<Oid>(i);
-    partitions.type = T_OidList;
-    partitions.length = partitions.max_length = playing.setting->partitions;
-    partitions.elements = cells;
-    return &partitions;
-}
 
 BlockNumber RelationGetNumberOfBlocksInFork(Relation relation, ForkNumber)
 {
@@ -347,5 +342,25 @@ Objects objects()
     objects.log = log_oid;
     return objects;
 }
+
+List* children_of(Oid)
+{
+    static ListCell cells[max_partitions];
+    static List partitions;
+    for (int i = 0; i < max_partitions; ++i)
+        cells[i].oid_value = partition_oid + static_cast<Oid>(i);
+    partitions.type = T_OidList;
+    partitions.length = partitions.max_length = playing.setting->partitions;
+    partitions.elements = cells;
+    return &partitions;
+}
+
+// It never changes.
+List* expected_children(Oid table)
+{
+    return children_of(table);
+}
+
+void expect_children(List*) {}
 
 } // namespace outbox::pg

@@ -1,0 +1,36 @@
+#include "pg/children.hpp"
+
+extern "C" {
+#include "catalog/pg_inherits.h"
+}
+
+#include <utility>
+
+namespace outbox::pg {
+
+namespace {
+
+List* expected = NIL;
+
+} // namespace
+
+List* children_of(Oid table)
+{
+    return find_inheritance_children(table, NoLock);
+}
+
+List* expected_children(Oid table)
+{
+    if (expected == NIL)
+        expect_children(children_of(table));
+    return expected;
+}
+
+void expect_children(List* children)
+{
+    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+    list_free(std::exchange(expected, list_copy(children)));
+    MemoryContextSwitchTo(before);
+}
+
+} // namespace outbox::pg

@@ -1,0 +1,17 @@
+// The partitions of a table, by the catalog. The relation cache must not be asked: an invalidation
+// that arrives while it describes the partitions is lost on it, and a partition that was attached
+// meanwhile stays unknown until something else changes.
+#pragma once
+
+#include "pg/prelude.hpp"
+
+namespace outbox::pg {
+
+// As the catalog has them at this moment.
+List* children_of(Oid table);
+
+// Those that the session has seen last, of whatever table that was: only a guess.
+List* expected_children(Oid table);
+void expect_children(List* children);
+
+} // namespace outbox::pg
