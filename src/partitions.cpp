@@ -1,6 +1,7 @@
 #include "partitions.hpp"
 
 #include "pg/catalog.hpp"
+#include "pg/children.hpp"
 #include "pg/guard.hpp"
 #include "pg/spi.hpp"
 
@@ -28,23 +29,41 @@ Relation open_table(PartitionedTable table)
     return relation != nullptr ? relation : table_open(pg::objects().*table, RowExclusiveLock);
 }
 
-// The partition that takes rows of this time; InvalidOid when there is none.
-Oid partition_for(Relation table, TimestampTz time)
+// The relation cache may have missed a partition (pg/children.hpp). A row that would have been its
+// then seems to belong to the default one, so only there it has to be asked.
+PartitionDesc true_partitions_of(Relation table)
 {
-    const PartitionDesc partitions = RelationGetPartitionDesc(table, true);
-    if (partitions->nparts == 0)
-        return InvalidOid;
+    List* children = pg::children_of(RelationGetRelid(table));
+    if (list_length(children) != RelationGetPartitionDesc(table, true)->nparts)
+        RelationCacheInvalidateEntry(RelationGetRelid(table));
+    list_free(children);
+    return RelationGetPartitionDesc(table, true);
+}
 
-    // Mirrors get_partition_for_tuple() for a range over one column.
+// Mirrors get_partition_for_tuple() for a range over one column.
+int index_for(Relation table, PartitionDesc partitions, TimestampTz time)
+{
+    if (partitions->nparts == 0)
+        return -1;
     const PartitionKey key = RelationGetPartitionKey(table);
     const PartitionBoundInfo bounds = partitions->boundinfo;
     Datum value = TimestampTzGetDatum(time);
     bool equal;
     const int below = partition_range_datum_bsearch(key->partsupfunc, key->partcollation, bounds, 1,
                                                     &value, &equal);
-    int index = bounds->indexes[below + 1];
-    if (index < 0)
-        index = bounds->default_index;
+    const int index = bounds->indexes[below + 1];
+    return index < 0 ? bounds->default_index : index;
+}
+
+// The partition that takes rows of this time; InvalidOid when there is none.
+Oid partition_for(Relation table, TimestampTz time)
+{
+    PartitionDesc partitions = RelationGetPartitionDesc(table, true);
+    int index = index_for(table, partitions, time);
+    if (index >= 0 && index == partitions->boundinfo->default_index) {
+        partitions = true_partitions_of(table);
+        index = index_for(table, partitions, time);
+    }
     return index < 0 ? InvalidOid : partitions->oids[index];
 }
 
