@@ -382,6 +382,12 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
                 Verdict::trouble,
                 "the host has a private address, and outbox.http_deny_private is on",
                 {}};
+    // libcurl has its own limits, too, and hears of this one only that it cannot go on.
+    if (transfer.announced > max_answer)
+        return {transfer.parcel,
+                Verdict::trouble,
+                "the answer has headers larger than " + std::to_string(max_answer / 1024) + " KiB",
+                {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
