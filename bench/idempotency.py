@@ -1,7 +1,11 @@
 """What an idempotency key costs, beside the SQL that people write by hand (document 004)."""
 
-from lab import Run, fresh_database, pgbench, session, sql, take_turns, timed
-from report import Report
+import threading
+import time
+from typing import Callable, NamedTuple
+
+from lab import SECONDS, Run, fresh_database, pgbench, server_with, session, sql, take_turns, timed
+from report import UNITS, Report
 
 REQUEST = ('{"customer": 4711, "currency": "EUR", "lines": [{"sku": "A-1", "quantity": 2}, '
            '{"sku": "B-7", "quantity": 1}], "note": "as agreed"}')
@@ -139,8 +143,64 @@ def hashes(report: Report) -> None:
                    "sha256 of the text, which is not canonical", 2.5, runs["text again"])
 
 
+# ----------------------------------------------------------------------------------------------------
+# Growth: keys come and expire at a high rate, and what is left of them is removed meanwhile
+# ----------------------------------------------------------------------------------------------------
+
+KEYS_PER_SECOND = 3_000
+LIFETIME = 5                            # seconds
+BETWEEN_REMOVALS = 5                    # seconds; autovacuum comes as often
+GROWTH_SECONDS = int(SECONDS * 20)
+EAGER = {"autovacuum": "on", "autovacuum_naptime": f"{BETWEEN_REMOVALS}s",
+         "outbox.maintenance_interval": f"{BETWEEN_REMOVALS}s"}
+UNITS.update(size="MiB")
+
+# As document 004 has it, but for its LIMIT, which DELETE does not know.
+REMOVE_BY_HAND = """DELETE FROM keys_by_hand WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM keys_by_hand WHERE expires_at < now() LIMIT 100000))"""
+
+
+class Size(NamedTuple):
+    size: float
+
+
+def sizes_of(table: str, script: str, remove: Callable[[], None]) -> list[Size]:
+    """Of the table with its indexes, each second."""
+    load = threading.Thread(target=pgbench, args=(script,), kwargs={
+        "seconds": GROWTH_SECONDS, "offered": KEYS_PER_SECOND,
+        "options": f"-c synchronous_commit=off -c outbox.idempotency_ttl={LIFETIME}s"})
+    load.start()
+    sizes = []
+    for second in range(GROWTH_SECONDS):
+        time.sleep(1)
+        if second % BETWEEN_REMOVALS == 0:
+            remove()
+        sizes.append(Size(int(sql(f"SELECT pg_total_relation_size('{table}')")) / 2 ** 20))
+    load.join()
+    return sizes
+
+
+def growth(report: Report) -> None:
+    with server_with(**EAGER):
+        fresh_keys()
+        sql(f"ALTER TABLE keys_by_hand ALTER expires_at SET DEFAULT now() + interval '{LIFETIME} s'")
+        # Ours are removed by the background worker.
+        ours = sizes_of("idempotency_keys", FIRST, lambda: None)
+        dead = sql("SELECT n_dead_tup || ' dead of ' || n_live_tup + n_dead_tup FROM pg_stat_user_tables"
+                   " WHERE relname = 'idempotency_keys'")
+        by_hand = sizes_of("keys_by_hand", FIRST_BY_HAND, lambda: sql(REMOVE_BY_HAND) and None)
+    third = GROWTH_SECONDS // 3
+    report.add("idempotency_growth", "size", ours[-third:], ours[third:2 * third],
+               f"itself {third} s earlier")
+    report.add("idempotency_size", "size", ours[-third:], by_hand[-third:], "INSERT, UPDATE and DELETE by hand")
+    report.note("idempotency_growth_of_ours", {
+        "keys/s": KEYS_PER_SECOND, "lifetime s": LIFETIME, "seconds": GROWTH_SECONDS,
+        "MiB": " ".join(f"{one.size:.1f}" for one in ours[::BETWEEN_REMOVALS]), "in the end": dead})
+
+
 MEASURES = {
     "idempotency_first": first,
     "idempotency_replay": replay,
     "idempotency_hash": hashes,
+    "idempotency_growth": growth,
 }
