@@ -97,8 +97,8 @@ void mark_text(std::string_view text, std::string_view wanted, std::size_t short
 std::string in_base64(std::string_view secret, std::size_t before)
 {
     constexpr std::size_t mixed[] = {0, 2, 3};
-    std::vector<unsigned char> bytes(before);
-    bytes.insert(bytes.end(), secret.begin(), secret.end());
+    std::vector<unsigned char> bytes(before + secret.size());
+    std::ranges::copy(secret, bytes.begin() + static_cast<std::ptrdiff_t>(before));
     const std::size_t whole = bytes.size() * 8 / 6;
     return base64(bytes).substr(mixed[before], whole - mixed[before]);
 }
