@@ -170,7 +170,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
            substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
       FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid,
            pg_get_expr(c.relpartbound, c.oid) AS bound
-     WHERE i.inhparent = parent
+     WHERE i.inhparent = parent AND NOT i.inhdetachpending
 $$;
 COMMENT ON FUNCTION outbox_partitions(regclass)
 IS 'internal: the partitions of the log, and from when to when each goes';
@@ -488,6 +488,11 @@ CREATE FUNCTION outbox_setup() RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_setup';
 COMMENT ON FUNCTION outbox_setup()
 IS 'makes the partitions of the log that are missing, seven ahead and a default; returns how many there are';
+
+CREATE FUNCTION outbox_refresh_partitions(parent regclass) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_refresh_partitions';
+COMMENT ON FUNCTION outbox_refresh_partitions(regclass)
+IS 'internal: has the session see partitions that its relation cache has missed, in the plans that follow';
 
 CREATE FUNCTION audit_setup() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_setup';
@@ -4060,6 +4065,8 @@ BEGIN
     IF NOT is_home THEN
         LOCK TABLE @extschema@.audit_log IN SHARE MODE;
     END IF;
+    -- What is passed over now is never looked at again.
+    PERFORM @extschema@.outbox_refresh_partitions('@extschema@.audit_log');
     last_id := coalesce(pg_sequence_last_value('@extschema@.audit_log_id_seq'), 0);
     next_xid := @extschema@.audit_next_xid();
     ended := pg_snapshot_xmin(pg_current_snapshot());
@@ -4193,6 +4200,7 @@ BEGIN
             MESSAGE = format('known has something else than a hash for a month: %L', wrong),
             HINT = 'Such as {"2026-01": "…"} with the last_hash that audit_verify() returned, 64 hexadecimal digits.';
     END IF;
+    PERFORM @extschema@.outbox_refresh_partitions('@extschema@.audit_log');
     FOR period IN SELECT DISTINCT p FROM @extschema@.audit_periods() p
                    WHERE since IS NULL OR p >= @extschema@.audit_period(since) ORDER BY p LOOP
         month := CASE WHEN isfinite(period) THEN to_char(period, 'YYYY-MM') ELSE period::text END;

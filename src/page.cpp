@@ -7,6 +7,7 @@ namespace outbox {
 View open_view(Id above)
 {
     for (;;) {
+        CHECK_FOR_INTERRUPTS();
         View view;
         view.log = open_log_for_reading(above);
         pg::pause_at("log");

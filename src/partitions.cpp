@@ -29,17 +29,6 @@ Relation open_table(PartitionedTable table)
     return relation != nullptr ? relation : table_open(pg::objects().*table, RowExclusiveLock);
 }
 
-// The relation cache may have missed a partition (pg/children.hpp). A row that would have been its
-// then seems to belong to the default one, so only there it has to be asked.
-PartitionDesc true_partitions_of(Relation table)
-{
-    List* children = pg::children_of(RelationGetRelid(table));
-    if (list_length(children) != RelationGetPartitionDesc(table, true)->nparts)
-        RelationCacheInvalidateEntry(RelationGetRelid(table));
-    list_free(children);
-    return RelationGetPartitionDesc(table, true);
-}
-
 // Mirrors get_partition_for_tuple() for a range over one column.
 int index_for(Relation table, PartitionDesc partitions, TimestampTz time)
 {
@@ -60,8 +49,11 @@ Oid partition_for(Relation table, TimestampTz time)
 {
     PartitionDesc partitions = RelationGetPartitionDesc(table, true);
     int index = index_for(table, partitions, time);
-    if (index >= 0 && index == partitions->boundinfo->default_index) {
-        partitions = true_partitions_of(table);
+    // What would have been for a partition that the relation cache has missed (pg/children.hpp)
+    // seems to be for none, or for the default one.
+    if (partitions->nparts > 0 && (index < 0 || index == partitions->boundinfo->default_index)) {
+        pg::refresh_partitions(table);
+        partitions = RelationGetPartitionDesc(table, true);
         index = index_for(table, partitions, time);
     }
     return index < 0 ? InvalidOid : partitions->oids[index];
@@ -199,6 +191,16 @@ OUTBOX_SQL_FUNCTION(audit_setup)
 {
     return outbox::pg::entry([&] {
         outbox::set_up_partitions(&outbox::pg::Objects::audit_log);
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
+{
+    return outbox::pg::entry([&] {
+        const Relation table = table_open(PG_GETARG_OID(0), AccessShareLock);
+        outbox::pg::refresh_partitions(table);
+        table_close(table, NoLock);
         PG_RETURN_VOID();
     });
 }

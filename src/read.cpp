@@ -9,6 +9,8 @@ extern "C" {
 #include "catalog/partition.h"
 }
 
+#include <algorithm>
+
 namespace outbox {
 
 namespace {
@@ -30,6 +32,10 @@ Relation open_index_on_xid(const LogPartition& partition)
 bool has_rows(LogPartition& partition)
 {
     if (partition.content == LogPartition::unknown) {
+        if (partition.table->rd_rel->relkind != RELKIND_RELATION)
+            ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                            errmsg("\"%s\" cannot be read: a partition of the log is a plain table",
+                                   RelationGetRelationName(partition.table))));
         const bool empty = RelationGetNumberOfBlocks(partition.table) == 0;
         partition.content = empty ? LogPartition::empty : LogPartition::filled;
         for (int column = 0; !empty && column < log_column_count; ++column)
@@ -260,6 +266,31 @@ void open_partition(OpenLog& log, Oid partition)
         log.partitions.push({table, LogPartition::unknown, {}});
 }
 
+void close_partitions(OpenLog& log)
+{
+    for (const LogPartition& partition : log.partitions)
+        relation_close(partition.table, NoLock);
+    log.partitions.set_size(0);
+}
+
+// Without waiting for any: it may have become somebody else's. False if it would have to wait.
+bool open_at_once(OpenLog& log, List* partitions)
+{
+    for (int i = 0; i < list_length(partitions); ++i) {
+        if (!ConditionalLockRelationOid(list_nth_oid(partitions, i), AccessShareLock))
+            return false;
+        open_partition(log, list_nth_oid(partitions, i));
+    }
+    return true;
+}
+
+bool is_open(const OpenLog& log, Oid partition)
+{
+    return std::ranges::any_of(log.partitions, [&](const LogPartition& one) {
+        return RelationGetRelid(one.table) == partition;
+    });
+}
+
 bool has_opened(const OpenLog& log, List* partitions)
 {
     if (list_length(partitions) != static_cast<int>(log.hot))
@@ -275,26 +306,34 @@ bool has_opened(const OpenLog& log, List* partitions)
 bool is_complete(const OpenLog& log)
 {
     List* partitions = pg::children_of(RelationGetRelid(log.log));
-    if (has_opened(log, partitions))
-        return true;
-    pg::expect_children(partitions);
-    return false;
+    if (!has_opened(log, partitions)) {
+        pg::expect_children(partitions);
+        return false;
+    }
+    // In a transaction that had all the locks before, it has only now been heard of what was
+    // brought back from cold storage.
+    return log.archive != nullptr || !is_archived_above(log.above);
 }
 
 OpenLog open_log_for_reading(Id above)
 {
     OpenLog log = {};
+    log.above = above;
     log.log = table_open(pg::objects().log, AccessShareLock);
-    List* partitions = pg::expected_children(RelationGetRelid(log.log));
-    for (int i = 0; i < list_length(partitions); ++i)
-        open_partition(log, list_nth_oid(partitions, i));
+    if (!open_at_once(log, pg::expected_children(RelationGetRelid(log.log)))) {
+        close_partitions(log);
+        List* partitions = pg::children_of(RelationGetRelid(log.log));
+        for (int i = 0; i < list_length(partitions); ++i)
+            open_partition(log, list_nth_oid(partitions, i));
+    }
     log.hot = log.partitions.size();
 
     // What has left the log is in the archive by now: none leaves while the log is locked.
     if (is_archived_above(above)) {
         log.archive = table_open(pg::objects().archive, AccessShareLock);
         for (const Oid partition : archived_above(above))
-            open_partition(log, partition);
+            if (!is_open(log, partition))
+                open_partition(log, partition);
     }
     return log;
 }
@@ -302,6 +341,7 @@ OpenLog open_log_for_reading(Id above)
 LogNow open_log_now(Id above)
 {
     for (;;) {
+        CHECK_FOR_INTERRUPTS();
         LogNow now = {open_log_for_reading(above), RegisterSnapshot(GetLatestSnapshot())};
         if (is_complete(now.log))
             return now;
@@ -334,8 +374,7 @@ OpenLog open_partition_for_reading(Oid partition)
 
 void close_log(OpenLog& log)
 {
-    for (const LogPartition& partition : log.partitions)
-        relation_close(partition.table, NoLock);
+    close_partitions(log);
     if (log.archive != nullptr)
         table_close(log.archive, NoLock);
     if (log.log != nullptr)

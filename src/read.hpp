@@ -35,6 +35,7 @@ struct OpenLog {
     Relation archive; // nullptr: not needed
     pg::Growing<LogPartition> partitions;
     std::size_t hot; // how many of them are the log's; the rest is the archive's
+    Id above;        // what the archive has above this id is wanted, too
 };
 
 // Locks the log and its partitions until the end of the transaction, and with them what the archive

@@ -2,6 +2,7 @@
 #include "batch.hpp"
 #include "page.hpp"
 #include "pg/catalog.hpp"
+#include "pg/children.hpp"
 #include "pg/guard.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/spi.hpp"
@@ -12,9 +13,14 @@ namespace outbox {
 
 namespace {
 
-// The least id of what entered the log at that time or later, if anything has.
-std::optional<Id> first_since(TimestampTz time)
+// The least id of what entered the log at that time or later, if anything has. While the view is
+// open, partitions neither come to the log nor go from it.
+std::optional<Id> first_since(const View& view, TimestampTz time)
 {
+    const Relation archive = table_open(pg::objects().archive, AccessShareLock);
+    pg::refresh_partitions(view.log.log);
+    pg::refresh_partitions(archive);
+    table_close(archive, NoLock);
     static constinit pg::Statement find{
         "SELECT least((SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1),"
         " (SELECT min(id) FROM @schema@.outbox_messages_archive WHERE occurred_at >= $1))",
@@ -40,7 +46,7 @@ Cursor cursor_at(TimestampTz time, const Position& before)
     set_target(cursor, view.moment);
     pass_target(cursor);
     if (time != DT_NOEND)
-        if (const auto first = first_since(time))
+        if (const auto first = first_since(view, time))
             cursor.passed.seq = Min(cursor.passed.seq, *first - 1);
     close_view(view);
     return cursor;

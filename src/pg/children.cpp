@@ -2,6 +2,8 @@
 
 extern "C" {
 #include "catalog/pg_inherits.h"
+#include "partitioning/partdesc.h"
+#include "storage/sinval.h"
 }
 
 #include <utility>
@@ -17,6 +19,19 @@ List* expected = NIL;
 List* children_of(Oid table)
 {
     return find_inheritance_children(table, NoLock);
+}
+
+void refresh_partitions(Relation table)
+{
+    List* children = children_of(RelationGetRelid(table));
+    if (list_length(children) != RelationGetPartitionDesc(table, true)->nparts) {
+        SharedInvalidationMessage message = {};
+        message.rc.id = SHAREDINVALRELCACHE_ID;
+        message.rc.dbId = MyDatabaseId;
+        message.rc.relId = RelationGetRelid(table);
+        LocalExecuteInvalidationMessage(&message);
+    }
+    list_free(children);
 }
 
 List* expected_children(Oid table)

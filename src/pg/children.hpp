@@ -10,6 +10,9 @@ namespace outbox::pg {
 // As the catalog has them at this moment.
 List* children_of(Oid table);
 
+// Has the relation cache look again if it has missed one, and the plans that were made with it.
+void refresh_partitions(Relation table);
+
 // Those that the session has seen last, of whatever table that was: only a guess.
 List* expected_children(Oid table);
 void expect_children(List* children);

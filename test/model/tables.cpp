@@ -25,8 +25,11 @@ constexpr int max_partitions = 2;
 
 RelationData* relation_with(Oid oid)
 {
+    static FormData_pg_class plain_table = {};
+    plain_table.relkind = RELKIND_RELATION;
     static RelationData relations[40];
     relations[oid].rd_id = oid;
+    relations[oid].rd_rel = &plain_table;
     return &relations[oid];
 }
 
@@ -172,6 +175,11 @@ Relation try_relation_open(Oid oid, LOCKMODE)
 }
 
 void relation_close(Relation, LOCKMODE) {}
+
+bool ConditionalLockRelationOid(Oid, LOCKMODE)
+{
+    return true;
+}
 
 // For those who ask about one partition, which no claim does.
 Relation try_table_open(Oid, LOCKMODE)
