@@ -4,6 +4,8 @@
 #include "pg/json_text.hpp"
 #include "pg/values.hpp"
 
+#include <cstring>
+
 namespace outbox {
 
 namespace {
@@ -11,20 +13,52 @@ namespace {
 constexpr int64 microseconds_to_2000 =
     static_cast<int64>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
 
+std::string_view without_high_bits(std::string_view text)
+{
+    char* readable = pnstrdup(text.data(), text.size());
+    for (char* at = readable; at < readable + text.size(); ++at)
+        if (IS_HIGHBIT_SET(*at))
+            *at = '?';
+    return {readable, text.size()};
+}
+
+// A database may hold characters that Unicode does not have. One of them must not stop all that is
+// behind it, and becomes a question mark.
+std::string_view converted(std::string_view text, int encoding)
+{
+    const Oid conversion = FindDefaultConversionProc(encoding, PG_UTF8);
+    if (!OidIsValid(conversion))
+        return without_high_bits(text);
+    const std::size_t room = text.size() * MAX_CONVERSION_GROWTH + 1;
+    auto* const out = static_cast<unsigned char*>(palloc(room));
+    auto* const in = reinterpret_cast<unsigned char*>(const_cast<char*>(text.data()));
+    std::size_t read = 0;
+    std::size_t written = 0;
+    for (;;) {
+        read += static_cast<std::size_t>(pg_do_encoding_conversion_buf(
+            conversion, encoding, PG_UTF8, in + read, static_cast<int>(text.size() - read),
+            out + written, static_cast<int>(room - written), true));
+        written += std::strlen(reinterpret_cast<char*>(out + written));
+        if (read >= text.size())
+            return {reinterpret_cast<char*>(out), written};
+        out[written++] = '?';
+        read += static_cast<std::size_t>(pg_encoding_mblen(encoding, text.data() + read));
+        if (read >= text.size())
+            return {reinterpret_cast<char*>(out), written};
+    }
+}
+
 std::string_view in_utf8(std::string_view text)
 {
-    const int length = static_cast<int>(text.size());
+    const int encoding = GetDatabaseEncoding();
+    if (encoding == PG_UTF8)
+        return text;
     // A database that does not know its encoding may hold anything.
-    if (GetDatabaseEncoding() == PG_SQL_ASCII &&
-        !pg_verify_mbstr(PG_UTF8, text.data(), length, true)) {
-        char* readable = pnstrdup(text.data(), text.size());
-        for (char* at = readable; at < readable + length; ++at)
-            if (IS_HIGHBIT_SET(*at))
-                *at = '?';
-        return {readable, text.size()};
-    }
-    const char* converted = pg_server_to_any(const_cast<char*>(text.data()), length, PG_UTF8);
-    return converted == text.data() ? text : std::string_view(converted);
+    if (encoding == PG_SQL_ASCII)
+        return pg_verify_mbstr(PG_UTF8, text.data(), static_cast<int>(text.size()), true)
+                   ? text
+                   : without_high_bits(text);
+    return converted(text, encoding);
 }
 
 std::string_view in_utf8(Datum text)

@@ -219,15 +219,22 @@ void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
 
 void Relay::open_route(const SinkDefinition& definition)
 {
-    std::string problem;
+    std::string problem, shortage;
     try {
         routes_.push_back(std::make_unique<Route>(definition, make_sink(definition)));
-    } catch (const std::exception& error) {
+    } catch (const Error& error) {
         problem = text_of(error);
+    } catch (const std::exception& error) {
+        shortage = text_of(error);
     }
     forget_wait_set();
     if (!problem.empty())
         pause(definition, problem);
+    // No memory, no thread, no descriptor: that is nothing about this sink, and passes.
+    if (!shortage.empty()) {
+        pg::log_line(WARNING, "sink \"" + definition.name + "\" cannot be opened: " + shortage);
+        next_reload_ = Clock::now() + pause_after_error;
+    }
 }
 
 void Relay::close_route(std::size_t index)

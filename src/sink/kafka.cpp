@@ -32,6 +32,8 @@ constexpr std::size_t max_remarks = 20;
 // How much less a session sends at once when the brokers have refused a batch as too large.
 constexpr std::size_t shrinking = 4;
 
+static_assert(sizeof(void*) >= sizeof(std::uint64_t), "numbers of messages travel as pointers");
+
 void* to_opaque(std::uint64_t number)
 {
     return reinterpret_cast<void*>(static_cast<std::uintptr_t>(number));
@@ -99,7 +101,7 @@ void KafkaSink::close_session()
 {
     if (producer_)
         (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, producer_->descriptor(), nullptr);
-    ++session_;
+    ++era_;
     producer_.reset();
     has_delivered_ = has_learned_ = is_ending_ = false;
     complaint_.clear();
@@ -177,17 +179,27 @@ std::optional<TimePoint> KafkaSink::next_work() const
 // it was refused. So order begins with a delivery, in each session and topic.
 StreamId KafkaSink::stream_of(const Event& event) const
 {
-    return (config_.topic.hash(event) ^ session_ << 32) | 1;
+    return (config_.topic.hash(event) ^ era_ << 32) | 1;
 }
 
+// Who sends may have decided on the next ones before he hears what came of this one. Those behind
+// one that is refused come back.
 std::optional<Outcome> KafkaSink::send(ParcelId parcel, std::span<const Event* const> events,
                                        StreamId stream)
 {
     const Event& event = *events.front();
-    if (auto problem = problem_with_session())
-        return Outcome{parcel, Verdict::trouble, std::move(*problem), std::nullopt};
     if (stream != stream_of(event))
         return Outcome{parcel, Verdict::returned, {}, std::nullopt};
+    auto refusal = hand_over(parcel, event);
+    if (refusal)
+        ++era_;
+    return refusal;
+}
+
+std::optional<Outcome> KafkaSink::hand_over(ParcelId parcel, const Event& event)
+{
+    if (auto problem = problem_with_session())
+        return Outcome{parcel, Verdict::trouble, std::move(*problem), std::nullopt};
     config_.topic.apply(event, topic_);
     if (auto problem = problem_with_topic(topic_))
         return Outcome{parcel, Verdict::rejected, std::move(*problem), std::nullopt};
@@ -287,6 +299,7 @@ Outcome KafkaSink::judge(const Sent& sent, rd_kafka_resp_err_t error)
     Outcome outcome = {sent.parcel, Verdict::delivered, {}, std::nullopt};
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return outcome;
+    ++era_;
     outcome.reason = presentable(rd_kafka_err2str(error));
     switch (failure_of(error)) {
     case KafkaFailure::message:

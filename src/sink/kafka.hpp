@@ -43,6 +43,7 @@ private:
 
     void open_session();
     std::optional<std::string> problem_with_session();
+    std::optional<Outcome> hand_over(ParcelId parcel, const Event& event);
     void close_session();
     void begin_ending(TimePoint now);
     void purge(TimePoint now);
@@ -74,7 +75,8 @@ private:
     bool has_learned_ = false;   // in this session: what is wrong with an event, or a batch
     bool is_ending_ = false;     // the session: reports still come in
     TimePoint end_by_{};
-    std::atomic<std::uint64_t> session_ = 0; // the one that is open, or will be opened next
+    // A new one with each session, and behind whatever was refused: streams end with it.
+    std::atomic<std::uint64_t> era_ = 0;
     TimePoint next_purge_{};
     std::size_t usual_batch_size_; // unless somebody is looked for
     std::size_t next_batch_size_;  // of the next session

@@ -32,6 +32,7 @@ constexpr std::string_view settled_properties[] = {
     "log.queue",
     "statistics.interval.ms",
     "delivery.report.only.error",
+    "queue.buffering.max.kbytes",
     "sasl.kerberos.min.time.before.relogin",
 };
 
@@ -200,6 +201,7 @@ KafkaConf make_conf(const KafkaConfig& config)
     }
     set(conf.get(), "batch.size", std::to_string(config.batch_size));
     set(conf.get(), "queue.buffering.max.messages", std::to_string(config.window));
+    set(conf.get(), "queue.buffering.max.kbytes", "2147483647"); // the relay has its own limit
     set(conf.get(), "enable.idempotence", "true");
     // Whatever fails for good ends the session, before anything behind it is sent.
     set(conf.get(), "enable.gapless.guarantee", "true");

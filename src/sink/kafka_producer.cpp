@@ -4,9 +4,11 @@
 #include "sink/signals.hpp"
 
 #include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -20,6 +22,20 @@ std::atomic<int> sessions{0};
 // More topics than these are looked up by name each time.
 constexpr std::size_t max_known_topics = 1000;
 
+constexpr int everything =
+    RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
+
+// librdkafka opens files when a session begins, and waits for what is none: with a pipe, for ever.
+void check_files(const KafkaConfig& config)
+{
+    for (const auto& [name, value] : config.properties) {
+        struct stat found;
+        if (name.ends_with(".location") && stat(value.c_str(), &found) == 0 &&
+            !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
+            throw Error("22023", "config key \"" + name + "\" names something that is no file");
+    }
+}
+
 } // namespace
 
 bool has_kafka_threads() noexcept
@@ -29,6 +45,7 @@ bool has_kafka_threads() noexcept
 
 KafkaProducer::KafkaProducer(const KafkaConfig& config)
 {
+    check_files(config);
     const SignalsBlocked quiet;
     KafkaConf conf = make_conf(config);
     rd_kafka_conf_set_events(conf.get(),
@@ -42,7 +59,11 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config)
     handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
     if (handle_ == nullptr) {
         close(descriptor_);
-        throw Error("22023", std::string("librdkafka: ") + problem);
+        const std::string text = std::string("librdkafka: ") + problem;
+        // That there is no thread to be had is nothing that the config could change.
+        if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE)
+            throw std::runtime_error(text);
+        throw Error("22023", text);
     }
     conf.release(); // librdkafka's now
     ++sessions;
@@ -60,13 +81,13 @@ KafkaProducer::~KafkaProducer()
             rd_kafka_topic_destroy(topic);
         rd_kafka_queue_io_event_enable(queue, -1, nullptr, 0);
         rd_kafka_queue_destroy(queue);
-        (void)rd_kafka_purge(handle, RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT |
-                                         RD_KAFKA_PURGE_F_NON_BLOCKING);
+        (void)rd_kafka_purge(handle, everything);
         rd_kafka_destroy(handle);
         close(descriptor);
         --sessions;
     };
     const SignalsBlocked quiet;
+    (void)rd_kafka_purge(handle_, everything);
     try {
         std::thread(end).detach();
     } catch (const std::exception&) {

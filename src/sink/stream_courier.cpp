@@ -64,6 +64,9 @@ void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
     ++lane.sent;
     ++lane.on_the_way;
     ++on_the_way_;
+    // What is to follow in another stream must not go beside it.
+    if (stream != lane.trusted)
+        lane.trusted = 0;
     const ParcelId id = parcels_.put({&lane, &item, stream, now});
     const Event* events[] = {&item.event};
     if (const auto outcome = sink_->send(id, events, stream))
@@ -237,11 +240,21 @@ std::size_t StreamCourier::wanted() const
     return sink_->capacity();
 }
 
-// In trouble, what is in hand is enough to find out whether it is over.
+bool StreamCourier::has_fresh_lane() const
+{
+    return std::ranges::any_of(lanes_, [](const auto& entry) {
+        const Queue<Item>& items = entry.second.items;
+        return !items.empty() && !items.front().suspicion.met_trouble;
+    });
+}
+
+// In trouble, what is in hand is enough to find out whether it is over; unless all of that has met
+// trouble, which may be its own.
 bool StreamCourier::is_hungry() const
 {
-    const bool all_is_well = troubles_ == 0 && sink_->complaint().empty();
-    return in_hand_ < (all_is_well ? wanted() : 1);
+    if (!sink_->complaint().empty())
+        return in_hand_ == 0;
+    return in_hand_ < wanted() && (troubles_ == 0 || !has_fresh_lane());
 }
 
 } // namespace outbox::sink

@@ -63,6 +63,7 @@ private:
     bool send_some(TimePoint now) override;
     bool has_something_to_send() const override { return !ready_.empty(); }
     bool is_hungry() const override;
+    bool has_fresh_lane() const;
     void forget_all() override;
 
     std::optional<StreamId> stream_of_next(const Lane& lane) const;

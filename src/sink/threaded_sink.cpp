@@ -21,6 +21,9 @@ std::atomic<int> threads{0};
 // something to do.
 constexpr std::size_t portion = 256;
 
+// Until they are taken: what is said beyond that is not heard.
+constexpr std::size_t max_remarks = 20;
+
 template <typename Thing>
 void move_behind(std::vector<Thing>& target, std::vector<Thing>& source)
 {
@@ -183,10 +186,11 @@ void ThreadedSink::tell()
         is_new = (outcomes_.empty() && !heard_.empty()) || complaint != complaint_;
         move_behind(outcomes_, heard_);
         complaint_.swap(complaint);
-        // The sink itself says only so many until they are taken.
-        if (remarks_.empty()) {
-            remarks_ = sink_->take_remarks();
-            is_new = is_new || !remarks_.empty();
+        for (std::string& remark : sink_->take_remarks()) {
+            if (remarks_.size() == max_remarks)
+                break;
+            remarks_.push_back(std::move(remark));
+            is_new = true;
         }
     }
     if (is_new)

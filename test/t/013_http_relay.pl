@@ -291,7 +291,7 @@ $receiver->drop_connections;
 ok(wait_until(sub { grep { $_->{id} eq $id && $_->{answer} eq '200' } $receiver->records('/ordered') }), 'in the end it arrives');
 
 # Another database, in another encoding: what goes over the wire is UTF-8 all the same.
-sql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'");
+sql("CREATE DATABASE latin TEMPLATE template0 ENCODING 'WIN1252' LOCALE 'C'");
 $node->safe_psql('latin', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()');
 create_sink($node, 'latin', { url => $receiver->url('/latin') }, undef, 'latin');
 $node->safe_psql('latin', "SET client_encoding = 'UTF8'; SELECT outbox_enqueue('Order', 'é', 'Latin', '{\"what\": \"é\"}')");
@@ -299,6 +299,9 @@ my ($latin) = $receiver->wait_for(1, 20, '/latin');
 is(header($latin, 'ce-partitionkey'), '%C3%A9', 'a database that is not in UTF-8 sends UTF-8: headers');
 is(encode_utf8($latin->{body} // ''), '{"what": "é"}', 'and body');
 is(header($latin, 'ce-source'), '/latin', 'its name is the source');
+$node->safe_psql('latin', q{SET client_encoding = 'UTF8'; SELECT outbox_enqueue('Order', '1', 'Latin', jsonb_build_object('what', chr(129) || 'é' || chr(141)))});
+my (undef, $hole) = $receiver->wait_for(2, 20, '/latin');
+is(encode_utf8($hole->{body} // ''), '{"what": "?é?"}', 'a character that Unicode does not have stops nothing');
 
 my %aggregates = map { (header($_, 'ce-partitionkey') // '') => 1 } $receiver->records('/first');
 ok($aggregates{'before%20the%20savepoint'} && $aggregates{'after%20the%20savepoint'}, 'what was committed around a savepoint arrived');

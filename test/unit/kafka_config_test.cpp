@@ -138,14 +138,14 @@ TEST(KafkaConfig, PropertiesArePassedOn)
 {
     const KafkaConfig config =
         with(R"("security.protocol": "sasl_ssl", "linger.ms": 50, "compression.type": "zstd",
-                "enable.ssl.certificate.verification": false, "queue.buffering.max.kbytes": 64,
+                "enable.ssl.certificate.verification": false, "socket.send.buffer.bytes": 65536,
                 "partitioner": "fnv1a", "client.id": "shop")");
     EXPECT_EQ(told(config, "bootstrap.servers"), "broker:9092");
     EXPECT_EQ(told(config, "security.protocol"), "sasl_ssl");
     EXPECT_EQ(told(config, "linger.ms"), "50");
     EXPECT_EQ(told(config, "compression.type"), "zstd");
     EXPECT_EQ(told(config, "enable.ssl.certificate.verification"), "false");
-    EXPECT_EQ(told(config, "queue.buffering.max.kbytes"), "64");
+    EXPECT_EQ(told(config, "socket.send.buffer.bytes"), "65536");
     EXPECT_EQ(told(config, "partitioner"), "fnv1a");
     EXPECT_EQ(told(config, "client.id"), "shop");
 }
@@ -172,10 +172,11 @@ TEST(KafkaConfig, WhatOrderRestsOnIsSettled)
     EXPECT_EQ(told(config, "enable.gapless.guarantee"), "true");
     EXPECT_EQ(told(config, "message.timeout.ms"), "0");
     EXPECT_EQ(told(config, "log.queue"), "true");
-    for (const char* name : {"enable.idempotence", "enable.gapless.guarantee", "message.timeout.ms",
-                             "delivery.timeout.ms", "retries", "message.send.max.retries", "acks",
-                             "request.required.acks", "transactional.id", "transaction.timeout.ms",
-                             "log.queue", "statistics.interval.ms", "delivery.report.only.error"})
+    for (const char* name :
+         {"enable.idempotence", "enable.gapless.guarantee", "message.timeout.ms",
+          "delivery.timeout.ms", "retries", "message.send.max.retries", "acks",
+          "request.required.acks", "transactional.id", "transaction.timeout.ms", "log.queue",
+          "statistics.interval.ms", "delivery.report.only.error", "queue.buffering.max.kbytes"})
         for (const char* value : {"true", "1", "${secret:x}"})
             EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is set by the sink");
 }

@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "sink/courier.hpp"
+#include "sink/threaded_sink.hpp"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -358,8 +359,8 @@ class Delivery {
 public:
     explicit Delivery(KafkaConfig config)
     {
-        auto sink =
-            std::make_unique<KafkaSink>(std::move(config), Secrets::parse(""), Surroundings{});
+        auto sink = std::make_unique<ThreadedSink>(
+            std::make_unique<KafkaSink>(std::move(config), Secrets::parse(""), Surroundings{}));
         courier =
             make_courier(std::move(sink), true, {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
     }
@@ -404,6 +405,27 @@ TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
               (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
     EXPECT_EQ(delivery.courier->in_hand(), 0u);
     EXPECT_EQ(delivery.courier->bytes(), 0u);
+}
+
+TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
+{
+    Cluster cluster;
+    Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
+    // One to begin with, so that many of them go at once.
+    delivery.courier->add(make_event(0));
+    delivery.settle(1);
+    for (std::int64_t id = 1; id <= 9; ++id) {
+        Event event = make_event(id);
+        if (id == 4)
+            event.payload = std::string(2000, 'x');
+        delivery.courier->add(std::move(event));
+    }
+    delivery.settle(10);
+    EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
+    EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
+    // Each once: what was behind it had not been sent.
+    EXPECT_EQ(cluster.read_values(),
+              (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
 }
 
 TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)

@@ -75,6 +75,18 @@ TEST(StreamCourier, InAnotherStreamItIsTheSameAgain)
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}, {4}}));
 }
 
+TEST(StreamCourier, BehindOneInAnotherStreamNothingGoesInTheOld)
+{
+    Stage stage({.streams = {{1, 7}, {2, 8}, {3, 7}}});
+    stage.add_together({1, 2, 3});
+    stage.answer(1, Verdict::delivered);
+    stage.work();
+    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}}));
+    stage.answer(2, Verdict::delivered);
+    stage.work();
+    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
+}
+
 TEST(StreamCourier, TroubleOfOneAloneIsItsOwnInTheEnd)
 {
     Stage stage;

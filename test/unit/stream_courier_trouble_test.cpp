@@ -243,15 +243,24 @@ TEST(StreamCourier, InTroubleWhatIsInHandIsEnough)
 {
     Stage stage(stream());
     stage.add_apart({1});
+    stage.add_apart({2});
     stage.trouble({1});
+    EXPECT_FALSE(stage.courier.wants_more(stage.now)); // during the pause
     stage.pass(1s);
     EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
     EXPECT_FALSE(stage.courier.wants_more(stage.now));
-    stage.courier.drop_batch(1);
+}
+
+// Unless it may be to blame: then others have to show that the sink is well.
+TEST(StreamCourier, OneThatIsAloneWithItsTroubleIsGivenCompany)
+{
+    Stage stage(stream());
+    stage.add_apart({1});
     stage.trouble({1});
-    EXPECT_FALSE(stage.courier.wants_more(stage.now)); // during the pause
-    stage.pass(8s);
+    stage.pass(1s);
     EXPECT_TRUE(stage.courier.wants_more(stage.now));
+    stage.add_apart({2});
+    EXPECT_FALSE(stage.courier.wants_more(stage.now));
 }
 
 TEST(StreamCourier, WithNothingToSendThePauseIsNoReasonToWork)
