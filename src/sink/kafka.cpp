@@ -44,6 +44,16 @@ std::uint64_t to_number(const void* opaque)
     return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(opaque));
 }
 
+// A line of the log begins with the name of a thread, in brackets.
+std::string_view without_thread(std::string_view line)
+{
+    constexpr std::string_view end = "]: ";
+    const std::size_t found = line.find(end);
+    return line.starts_with('[') && found != std::string_view::npos
+               ? line.substr(found + end.size())
+               : line;
+}
+
 } // namespace
 
 KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& surroundings)
@@ -105,6 +115,7 @@ void KafkaSink::close_session()
     producer_.reset();
     has_delivered_ = has_learned_ = is_ending_ = false;
     complaint_.clear();
+    failure_.clear();
 }
 
 // What librdkafka has not sent stays unsent; of what it has sent, reports come in.
@@ -343,12 +354,14 @@ void KafkaSink::blame_batch(std::size_t size, rd_kafka_resp_err_t error)
 
 void KafkaSink::hear_error(rd_kafka_event_t* event)
 {
-    // That all brokers are down is known when one has said why. What is fatal to the session the
-    // next one makes good.
-    const bool says_nothing_new =
-        rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN && !complaint_.empty();
-    if (!rd_kafka_event_error_is_fatal(event) && !says_nothing_new)
+    // What is fatal to the session the next one makes good.
+    if (rd_kafka_event_error_is_fatal(event))
+        return;
+    // That all brokers are down says little: one of them has said why, if only to the log.
+    if (rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         complaint_ = presentable(rd_kafka_event_error_string(event));
+    else if (complaint_.empty())
+        complaint_ = failure_.empty() ? presentable(rd_kafka_event_error_string(event)) : failure_;
 }
 
 void KafkaSink::hear_log(rd_kafka_event_t* event)
@@ -356,7 +369,11 @@ void KafkaSink::hear_log(rd_kafka_event_t* event)
     const char* facility;
     const char* text;
     int level;
-    if (rd_kafka_event_log(event, &facility, &text, &level) != 0 || remarks_.size() >= max_remarks)
+    if (rd_kafka_event_log(event, &facility, &text, &level) != 0)
+        return;
+    if (std::string_view(facility) == "FAIL")
+        failure_ = presentable(without_thread(text));
+    if (remarks_.size() >= max_remarks)
         return;
     // Said of every session, and known.
     if (std::string_view(text).find("enable.gapless.guarantee") == std::string_view::npos)

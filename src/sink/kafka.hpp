@@ -82,6 +82,7 @@ private:
     std::size_t next_batch_size_;  // of the next session
     std::size_t suspects_ = 0;     // that were refused in a batch, and not delivered since
     std::string complaint_;
+    std::string failure_; // of a connection, the last one
     std::vector<std::string> remarks_;
 };
 

@@ -169,7 +169,7 @@ my $events = encode_json([ map { { aggregate_type => 'Order', aggregate_id => "$
 sql("SELECT count(*) FROM unnest(outbox_enqueue_many(\$events\$$events\$events\$))");
 my %partition = map { $_->{key} => $_->{partition} } $kafka->wait_for('keys', scalar @keys);
 is(scalar keys %partition, scalar @keys, 'arrive');
-my @expected = split /\n/, service('kafka', join('', map { encode_utf8($_) =~ s/([^0-9A-Za-z])/sprintf '%%%02X', ord $1/ger . "\n" } @keys), 'partitions', $partitions);
+my @expected = grep { /^\d+$/ } split /\n/, service('kafka', join('', map { encode_utf8($_) =~ s/([^0-9A-Za-z])/sprintf '%%%02X', ord $1/ger . "\n" } @keys), 'partitions', $partitions);
 my @astray = grep { ($partition{ $keys[$_] } // -1) != $expected[$_] } 0 .. $#keys;
 is(scalar @astray, 0, "each on the partition that Kafka's own partitioner says") or diag(encode_utf8(join ' ', @keys[ grep { defined } @astray[ 0 .. 4 ] ]));
 is(scalar keys %{ { map { $_ => 1 } @expected } }, $partitions, "which is one of $partitions");
