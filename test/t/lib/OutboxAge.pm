@@ -64,7 +64,7 @@ sub comes_to
 {
 	my ($node, $days, $place, $promise, $database) = @_;
 	my $now = '';
-	wait_until(sub { ($now = place($node, $days, $database)) eq $place }, 15);
+	wait_until(sub { ($now = place($node, $days, $database)) eq $place }, 60);
 	return is($now, $place, $promise);
 }
 

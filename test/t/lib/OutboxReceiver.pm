@@ -180,7 +180,7 @@ sub seconds
 sub wait_until
 {
 	my ($condition, $timeout) = @_;
-	my $end = time + ($timeout // 20);
+	my $end = time + ($timeout // 60);
 	my $result;
 	until ($result = $condition->())
 	{
