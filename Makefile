@@ -22,7 +22,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind coverage
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -64,6 +64,10 @@ sanitize:
 # Regression tests, or those that TESTS names, on a server under valgrind.
 valgrind:
 	@TESTS="$(TESTS)" test/valgrind
+
+# Which lines of src/ the tests run, or those whose name matches ONLY.
+coverage:
+	@ONLY='$(ONLY)' test/coverage
 
 # The tests with the counts that take hours.
 soak:
