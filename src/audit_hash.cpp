@@ -1,6 +1,9 @@
+#include "core/json_tree.hpp"
 #include "pg/guard.hpp"
 #include "pg/prelude.hpp"
+#include "pg/values.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 // Hashes of the audit log's chain. What is hashed is a sequence of fields, each as its length in
@@ -20,13 +23,89 @@ void add_bytes(StringInfo fields, const char* bytes, int length)
 }
 
 // A copy in a database of another encoding has the same hashes.
-void add_text(StringInfo fields, char* text, int length)
+void add_text(StringInfo fields, std::string_view text)
+{
+    const std::string_view utf8 = pg::to_utf8(text);
+    add_bytes(fields, utf8.data(), static_cast<int>(utf8.size()));
+}
+
+struct Member {
+    std::string_view name;
+    JsonbValue key;
+    JsonbValue value;
+};
+
+void write_container(StringInfo text, JsonbContainer* container);
+
+void write_value(StringInfo text, JsonbValue& value)
+{
+    if (value.type == jbvBinary)
+        return write_container(text, value.val.binary.data);
+    Jsonb* scalar = JsonbValueToJsonb(&value);
+    const std::string_view utf8 =
+        pg::to_utf8(JsonbToCString(nullptr, &scalar->root, VARSIZE(scalar)));
+    appendBinaryStringInfo(text, utf8.data(), static_cast<int>(utf8.size()));
+}
+
+void write_array(StringInfo text, JsonbContainer* container)
+{
+    const bool is_scalar = JsonContainerIsScalar(container);
+    JsonbIterator* elements = JsonbIteratorInit(container);
+    JsonbValue element;
+    (void)JsonbIteratorNext(&elements, &element, true);
+    appendStringInfoString(text, is_scalar ? "" : "[");
+    for (const char* separator = ""; JsonbIteratorNext(&elements, &element, true) == WJB_ELEM;
+         separator = ", ") {
+        appendStringInfoString(text, separator);
+        write_value(text, element);
+    }
+    appendStringInfoString(text, is_scalar ? "" : "]");
+}
+
+void write_object(StringInfo text, JsonbContainer* container)
+{
+    const std::size_t count = JsonContainerSize(container);
+    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, std::size_t{1})));
+    JsonbIterator* keys = JsonbIteratorInit(container);
+    JsonbValue start;
+    (void)JsonbIteratorNext(&keys, &start, true);
+    for (Member* member = members; member < members + count; ++member) {
+        (void)JsonbIteratorNext(&keys, &member->key, true);
+        (void)JsonbIteratorNext(&keys, &member->value, true);
+        member->name = pg::to_utf8(
+            {member->key.val.string.val, static_cast<std::size_t>(member->key.val.string.len)});
+    }
+    std::sort(members, members + count,
+              [](const Member& a, const Member& b) { return json::is_before(a.name, b.name); });
+    appendStringInfoChar(text, '{');
+    for (std::size_t i = 0; i < count; ++i) {
+        appendStringInfoString(text, i == 0 ? "" : ", ");
+        write_value(text, members[i].key);
+        appendStringInfoString(text, ": ");
+        write_value(text, members[i].value);
+    }
+    appendStringInfoChar(text, '}');
+}
+
+void write_container(StringInfo text, JsonbContainer* container)
+{
+    check_stack_depth();
+    if (JsonContainerIsObject(container))
+        write_object(text, container);
+    else
+        write_array(text, container);
+}
+
+// Its text as a database in UTF-8 has it. The server sorts keys by their bytes, in any encoding.
+void add_json(StringInfo fields, Jsonb* json)
 {
     if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
-        return add_bytes(fields, text, length);
-    char* converted = pg_server_to_any(text, length, PG_UTF8);
-    add_bytes(fields, converted,
-              converted == text ? length : static_cast<int>(std::strlen(converted)));
+        return add_text(fields, JsonbToCString(nullptr, &json->root, VARSIZE(json)));
+    StringInfoData text;
+    initStringInfo(&text);
+    write_container(&text, &json->root);
+    add_bytes(fields, text.data, text.len);
+    pfree(text.data);
 }
 
 void add_number(StringInfo fields, int64 number)
@@ -54,21 +133,15 @@ void add(StringInfo fields, Oid type, Datum value, bool isnull)
         const bytea* bytes = DatumGetByteaPP(value);
         return add_bytes(fields, VARDATA_ANY(bytes), VARSIZE_ANY_EXHDR(bytes));
     }
-    case TEXTOID: {
-        text* characters = DatumGetTextPP(value);
-        return add_text(fields, VARDATA_ANY(characters), VARSIZE_ANY_EXHDR(characters));
-    }
-    case JSONBOID: {
-        Jsonb* json = DatumGetJsonbP(value);
-        char* output = JsonbToCString(nullptr, &json->root, VARSIZE(json));
-        return add_text(fields, output, static_cast<int>(std::strlen(output)));
-    }
+    case TEXTOID:
+        return add_text(fields, pg::to_view(value));
+    case JSONBOID:
+        return add_json(fields, DatumGetJsonbP(value));
     default: {
         Oid function;
         bool is_varlena;
         getTypeOutputInfo(type, &function, &is_varlena);
-        char* output = OidOutputFunctionCall(function, value);
-        return add_text(fields, output, static_cast<int>(std::strlen(output)));
+        return add_text(fields, OidOutputFunctionCall(function, value));
     }
     }
 }
