@@ -171,6 +171,12 @@ SELECT outbox_enqueue('Sum', 2, 'SumTaken', '[0, 1e400]');
 SELECT outbox_enqueue('Sum', 3, 'SumTaken', '[0, 0, -1e400]');
 SELECT outbox_enqueue('Sum', 4, 'SumTaken', '[9223372036854775808]');
 
+-- Null, true and false.
+SELECT outbox_register_event('BillSent', 1, 'garden', '{"properties": {"paid": {"type": "boolean"}, "note": {"type": ["string", "null"]}}}');
+SELECT outbox_enqueue('Bill', 1, 'BillSent', '{"paid": true, "note": null}') IS NOT NULL AS taken;
+SELECT outbox_enqueue('Bill', 2, 'BillSent', '{"paid": null}');
+SELECT outbox_enqueue('Bill', 3, 'BillSent', '{"note": false}');
+
 -- A producer cannot switch it off, and an admin is not the only one to read it.
 CREATE ROLE outbox_author;
 SELECT outbox_grant('outbox_author', 'producer');

@@ -214,5 +214,41 @@ SELECT count(outbox_enqueue('Order', i, 'Reindexed', '{}')) FROM generate_series
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
-SELECT outbox_drop_consumer('reindexed');
 DROP INDEX in_another_order;
+-- Where ours is gone, the error says what to do.
+\set SHOW_CONTEXT never
+BEGIN;
+ALTER TABLE outbox_batches DROP CONSTRAINT outbox_batches_pkey;
+SELECT outbox_consume('reindexed', 1);
+ROLLBACK;
+SELECT outbox_drop_consumer('reindexed');
+
+-- A peek shows what a claim gives: what has run out, and what was dealt to another partition.
+CREATE FUNCTION pg_temp.claimed(consumer text) RETURNS TABLE (aggregate_id text, attempts int) LANGUAGE sql AS
+$$ SELECT c.aggregate_id, c.attempts FROM outbox_claim(consumer) c $$;
+SELECT outbox_create_consumer('peeks'), outbox_create_consumer('peeks too', ordered => true, partitions => 2);
+SELECT pg_temp.enqueue('a', 'b', 'c', 'd', 'e', 'f');
+SELECT count(*) FROM pg_temp.claimed('peeks');
+SELECT * FROM outbox_peek('peeks');
+SELECT pg_temp.expire();
+CREATE TEMP TABLE peeked AS SELECT aggregate_id, attempts FROM outbox_peek('peeks');
+SELECT *, peeked IS NOT DISTINCT FROM claimed AS same FROM peeked FULL JOIN pg_temp.claimed('peeks') USING (aggregate_id, attempts) ORDER BY 1;
+SELECT count(*) BETWEEN 1 AND 5 AS one_partition FROM pg_temp.claimed('peeks too');
+TRUNCATE peeked;
+INSERT INTO peeked SELECT aggregate_id, attempts FROM outbox_peek('peeks too');
+SELECT count(*) BETWEEN 1 AND 5 AS the_other, bool_and(peeked IS NOT DISTINCT FROM claimed) AS same
+  FROM peeked FULL JOIN pg_temp.claimed('peeks too') USING (aggregate_id, attempts);
+DROP TABLE peeked;
+
+-- Triggers of somebody else's are fired, and batches are what they are without them.
+CREATE FUNCTION pg_temp.notice() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE NOTICE '% of %', TG_OP, TG_TABLE_NAME; RETURN NEW; END $$;
+CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON outbox_batches FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
+CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON outbox_leases FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
+SELECT pg_temp.enqueue('g');
+SELECT aggregate_id, attempts, lock_token AS token FROM outbox_claim('peeks') \gset got_
+SELECT :'got_aggregate_id' AS aggregate_id, :got_attempts AS attempts, outbox_ack(:got_token) AS acked;
+SELECT count(*) FROM outbox_claim('peeks');
+DROP TRIGGER noticed ON outbox_batches;
+DROP TRIGGER noticed ON outbox_leases;
+SELECT outbox_drop_consumer(name) FROM outbox_consumers ORDER BY name;
