@@ -91,6 +91,25 @@ $node->command_ok([ 'psql', '-qX', '-v', 'ON_ERROR_STOP=1', '-f', $dump, '-d', $
 is($node->safe_psql('copy', 'SELECT * FROM outbox_event_types ORDER BY 1, 2'), $rows, 'with the catalog');
 isnt($node->psql('copy', q{SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}')}), 0, 'which is used');
 
+# Where letters are other bytes, and the server sorts keys in another order, schemas mean the same.
+sql(q{CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE 'C'});
+$node->safe_psql('latin', q{SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE});
+for my $database (qw(postgres latin))
+{
+	my $ask = sub {
+		my ($code, $stdout, $stderr) = $node->psql($database, "SET client_encoding = 'UTF8'; SET client_min_messages = error; SELECT 'done' FROM $_[0]");
+		return $stdout || $stderr =~ s/.*ERROR:  .*: (".*?)\n.*/$1/sr;
+	};
+	is($ask->(q{outbox_register_event('BedCounted', 1, 'Gärtnerei', '{"properties": {"é": {"type": "integer"}, "aa": {"pattern": "^.$"}, "ü": {"const": {"é": 1, "aa": 2}}},
+		"required": ["é", "aa"], "additionalProperties": false}')}), 'done', "$database: registered");
+	my $count = sub { return $ask->("outbox_enqueue('Bed', 1, 'BedCounted', '$_[0]')") };
+	is($count->('{"é": 1, "aa": "ß", "ü": {"aa": 2, "é": 1}}'), 'done', 'what fits is taken');
+	is($count->('{"é": "1", "aa": "ß"}'), '"type" at "/é"', 'a property of another type');
+	is($count->('{"é": 1, "aa": "ßß"}'), '"pattern" at "/aa"', 'one letter too many');
+	is($count->('{"aa": "ß"}'), '"required" at ""', 'one property too few');
+	is($count->('{"é": 1, "aa": "ß", "ö": 1}'), '"additionalProperties" at ""', 'one too many');
+}
+
 # As AsyncAPI 3.0: everything refers to something, and is called what it may be called.
 my $api = JSON::PP->new->decode($document);
 is($api->{asyncapi}, '3.0.0', 'the version of AsyncAPI');
