@@ -102,6 +102,9 @@ BEGIN;
 UPDATE outbox_consumers SET kind = 'http' WHERE name = 'good';
 SELECT outbox_claim('good');
 ROLLBACK;
+-- And a worker is no sink.
+CALL outbox_test_sink('good');
+CALL outbox_test_sink(NULL);
 BEGIN READ ONLY;
 SELECT outbox_claim('good');
 ROLLBACK;

@@ -15,6 +15,7 @@ CREATE FUNCTION shop.to_text(jsonb) RETURNS text LANGUAGE sql AS $$ SELECT $1::t
 CREATE FUNCTION shop.many(jsonb) RETURNS SETOF jsonb LANGUAGE sql AS $$ SELECT $1 $$;
 CREATE PROCEDURE shop.proc(jsonb) LANGUAGE sql AS $$ SELECT $1 $$;
 CREATE AGGREGATE shop.agg(jsonb) (sfunc = jsonb_concat, stype = jsonb);
+CREATE FUNCTION shop.win(jsonb) RETURNS jsonb LANGUAGE internal WINDOW AS 'window_first_value';
 CREATE FUNCTION pg_temp.gone(jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT $1 $$;
 DO $$
 DECLARE
@@ -30,6 +31,7 @@ BEGIN
         $q$ outbox_register_upcaster('T', 1, 'shop.many(jsonb)') $q$,
         $q$ outbox_register_upcaster('T', 1, 'shop.proc(jsonb)') $q$,
         $q$ outbox_register_upcaster('T', 1, 'shop.agg(jsonb)') $q$,
+        $q$ outbox_register_upcaster('T', 1, 'shop.win(jsonb)') $q$,
         $q$ outbox_register_upcaster('T', 1, 'pg_temp.gone(jsonb)') $q$,
         $q$ outbox_register_upcaster('T', 1, 'shop.nowhere(jsonb)') $q$,
         $q$ outbox_register_upcaster('T', 1, 1::oid::regprocedure) $q$,

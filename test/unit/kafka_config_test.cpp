@@ -200,6 +200,14 @@ TEST(KafkaConfig, KinitIsNotRun)
                    "is set by the sink itself");
 }
 
+TEST(KafkaConfig, AnAggregatesEventsStayInOnePartition)
+{
+    for (const char* scattered : {"random", "Murmur2", ""})
+        EXPECT_REFUSED(with_property("partitioner", scattered), "must be one that goes by the key");
+    for (const char* name : {"consistent", "consistent_random", "murmur2", "fnv1a_random"})
+        EXPECT_EQ(told(with_property("partitioner", name), "partitioner"), name);
+}
+
 // They would be taken for addresses.
 TEST(KafkaConfig, FunctionsCannotBeSet)
 {

@@ -192,6 +192,14 @@ TEST(Schema, SaysWhatIsWrongWithItself)
               at("/allOf", "it must be a list with at least one schema"));
     EXPECT_EQ(refusal(R"({"dependencies": {"a": 1}})"),
               at("/dependencies/a", "it must be a schema or a list of different names"));
+    for (const std::string key : {"$ref", "$id", "title", "$comment", "pattern"})
+        EXPECT_EQ(refusal("{\"" + key + "\": 1}"), at("/" + key, "it must be a string"));
+    for (const std::string key : {"minimum", "exclusiveMaximum"})
+        EXPECT_EQ(refusal("{\"" + key + "\": \"1\"}"), at("/" + key, "it must be a number"));
+    EXPECT_EQ(refusal(R"({"uniqueItems": 1})"), at("/uniqueItems", "it must be true or false"));
+    EXPECT_EQ(refusal(R"({"dependencies": []})"), at("/dependencies", "it must be an object"));
+    EXPECT_EQ(refusal(R"({"prefixItems": {}})"),
+              at("/prefixItems", "it must be a list with at least one schema"));
     EXPECT_EQ(refusal(R"({"patternProperties": {}})"),
               at("/patternProperties", "this keyword is not supported"));
     EXPECT_EQ(refusal(R"({"$schema": "http://json-schema.org/draft-04/schema#"})"),
