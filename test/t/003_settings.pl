@@ -3,6 +3,7 @@ use strict;
 use warnings;
 use lib 't/lib';
 use OutboxTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_node('main', no_preload => 1);
@@ -71,6 +72,17 @@ for my $interval ('weekly', 'monthly')
 	cmp_ok($made, '>=', 9, 'maintenance agrees with them');
 	is($node->safe_psql('postgres', 'SELECT outbox_setup()'), $made, 'and knows when there are enough');
 }
+
+# The launcher and the server's own for logical replication have all there are.
+$node->append_conf('postgresql.conf', 'max_worker_processes = 2');
+$node->restart;
+my $relay = "SELECT ok, detail FROM outbox_status() WHERE component = 'relay'";
+ok($node->poll_query_until('postgres', $relay, 'f|none serves this database: no worker slot is free'), 'a relay without a worker slot: the status says so');
+my @warnings = slurp_file($node->logfile) =~ /no relay for database "postgres": no worker slot is free\n.*HINT:  Raise max_worker_processes\./g;
+is(scalar @warnings, 1, 'the log says so once, and what to do');
+$node->append_conf('postgresql.conf', 'max_worker_processes = 8');
+$node->restart;
+ok($node->poll_query_until('postgres', "SELECT ok FROM outbox_status() WHERE component = 'relay'"), 'where there are slots there is a relay');
 
 $node->stop;
 done_testing();
