@@ -16,7 +16,8 @@ ISOLATION = dedup first_enqueue changed_log claim alter cursor runs ordered snap
     attached_partition idempotency
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 
-WERROR ?= -Werror
+# make test has warnings as errors; whoever builds with a compiler of tomorrow need not.
+WERROR ?=
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP $(COPT)
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
