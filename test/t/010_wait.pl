@@ -40,10 +40,17 @@ sub finish
 package main;
 use IPC::Run;
 
+sub called
+{
+	my ($node, $timeout) = @_;
+	return Waiting->new($node, "CALL outbox_wait('c', '$timeout', NULL);");
+}
+
+# It does wait when this returns.
 sub waiting
 {
 	my ($node, $timeout) = @_;
-	my $waiting = Waiting->new($node, "CALL outbox_wait('c', '$timeout', NULL);");
+	my $waiting = called($node, $timeout);
 	$node->poll_query_until('postgres',
 		"SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE 'CALL%' AND wait_event_type = 'Extension'")
 	  or die 'nobody waits';
@@ -104,11 +111,11 @@ $node->safe_psql('postgres', "SELECT outbox_release($token)");
 ($said, $took) = $waiting->finish;
 ok($said eq "t\n" && $took < 0.25, 'a batch that is handed back wakes who waits');
 ($token, $id) = split /\|/, $node->safe_psql('postgres', "SELECT lock_token, id FROM outbox_claim('c', lease => '1 s')");
-($said, $took) = waiting($node, '10 s')->finish;
+($said, $took) = called($node, '10 s')->finish;
 ok($said eq "t\n" && $took < 1.5, 'a lease that runs out ends the wait');
 ($token, $id) = split /\|/, $node->safe_psql('postgres', "SELECT lock_token, id FROM outbox_claim('c')");
 $node->safe_psql('postgres', "SELECT outbox_fail($token, $id, 'later', retry_in => '0.7 s')");
-($said, $took) = waiting($node, '10 s')->finish;
+($said, $took) = called($node, '10 s')->finish;
 ok($said eq "t\n" && $took < 1.2, 'a retry that falls due ends the wait');
 ($token, $id) = split /\|/, $node->safe_psql('postgres', "SELECT lock_token, id FROM outbox_claim('c')");
 $node->safe_psql('postgres', "SELECT outbox_ack($token)");
@@ -124,7 +131,7 @@ ok($said eq "t\n" && $took < 1.5, 'a prepared transaction is found within a seco
 my $claimer = Waiting->new($node, "BEGIN; SELECT count(*) FROM outbox_claim('c'); SELECT pg_sleep(1); ROLLBACK;");
 $node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_locks WHERE locktype = 'advisory'");
 is($node->safe_psql('postgres', "CALL outbox_wait('c', '0.2 s', NULL)"), 'f', 'while another is claiming, nobody else is told to');
-($said, $took) = waiting($node, '10 s')->finish;
+($said, $took) = called($node, '10 s')->finish;
 ok($said eq "t\n", 'and when that one has given up, somebody is');
 $claimer->finish;
 $node->safe_psql('postgres', "SELECT count(*) FROM outbox_consume('c')");
