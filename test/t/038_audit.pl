@@ -45,7 +45,7 @@ for my $name (sort keys %scripts)
 	push @running, IPC::Run::start([ 'pgbench', '-n', '-c', 2, '-T', 4, @rate, '-h', $node->host, '-p', $node->port, '-f', "$dir/$name.sql", 'postgres' ], '>', '/dev/null', '2>', \my $errors);
 }
 my ($rounds, $until, @wrong) = (0, time + 5);
-while (time < $until)
+while (time < $until || ($rounds <= 10 && time < $until + 30))
 {
 	chain();
 	my $state = sql('SELECT count(*) FILTER (WHERE NOT ok), max(problem), max(broken_id) FROM audit_verify()');
