@@ -83,6 +83,16 @@ ok(wait_until(sub { scalar(grep { header($_, 'ce-partitionkey') eq 'chain' && $_
 my @order = map { $_->{body} =~ /(\d+)/ } grep { header($_, 'ce-partitionkey') eq 'chain' && $_->{answer} eq '200' } $receiver->records('/restored');
 is_deeply(\@order, [ 1 .. 100 ], 'in order');
 
+# What is moved while it is on the way goes out again, from where it was moved to.
+create_sink($node, 'elsewhere', { url => $receiver->url('/elsewhere') });
+$receiver->control({ path => '/elsewhere', delay => [ 1, 1 ] });
+my $since = sql('SELECT clock_timestamp()');
+my @moved = split /\n/, sql("SELECT outbox_enqueue('Order', i::text, 'OrderConfirmed', '{}') FROM generate_series(1, 3) i");
+ok(wait_until(sub { $receiver->count('/elsewhere') == 3 }), 'three events are on the way');
+sql("SELECT outbox_seek('elsewhere', timestamptz '$since')");
+ok(wait_until(sub { my %times; $times{ $_->{id} }++ for grep { $_->{answer} eq '200' } $receiver->records('/elsewhere'); 3 == grep { ($times{$_} // 0) == 2 } @moved }),
+	'a sink that is moved delivers again what it had in hand');
+
 # A question whose asker was interrupted is nobody's.
 $receiver->control({ path => '/restored', do => 'hang' });
 $node->psql('postgres', "SET statement_timeout = '500ms'; CALL outbox_test_sink('restored')");
