@@ -198,9 +198,12 @@ OUTBOX_SQL_FUNCTION(audit_setup)
 OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
 {
     return outbox::pg::entry([&] {
-        const Relation table = table_open(PG_GETARG_OID(0), AccessShareLock);
+        const Relation table = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
+        if (table == nullptr || table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+            ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                            errmsg("parent must be a partitioned table")));
         outbox::pg::refresh_partitions(table);
-        table_close(table, NoLock);
+        relation_close(table, NoLock);
         PG_RETURN_VOID();
     });
 }
