@@ -185,7 +185,7 @@ $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 
 # The cursor under every order of events (test/model/README.md): the very objects that the server loads, on a
 # server that is a model. What is wrapped can be exchanged for something wrong.
-MODEL_PARTS = $(patsubst %,src/%.o,log claim claim_new page read pg/moment core/cursor)
+MODEL_PARTS = $(patsubst %,src/%.o,log claim claim_new page open_log read pg/moment core/cursor)
 MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
 MODEL_WRAPPED = _ZN6outbox2pg11take_momentEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
 
