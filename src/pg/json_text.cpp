@@ -1,76 +1,170 @@
-// Mirrors JsonbToCString() and escape_json().
+// Mirrors JsonbToCString() and escape_json(). It reads the containers themselves, in their order:
+// an iterator that copies every value first takes as long as all the rest.
 #include "pg/json_text.hpp"
+
+#include "pg/growing.hpp"
+
+#include <cstring>
 
 namespace outbox::pg {
 
 namespace {
+
+// ---- writing
+
+char* make_room(StringInfo out, std::size_t bytes)
+{
+    if (static_cast<std::size_t>(out->maxlen - out->len) <= bytes)
+        enlargeStringInfo(out, static_cast<int>(bytes));
+    return out->data + out->len;
+}
+
+void put(StringInfo out, std::string_view text)
+{
+    std::memcpy(make_room(out, text.size()), text.data(), text.size());
+    out->len += static_cast<int>(text.size());
+}
 
 bool has_to_be_escaped(char c)
 {
     return static_cast<unsigned char>(c) < ' ' || c == '"' || c == '\\';
 }
 
+// How many of the first bytes stay as they are. Eight at a time: the high bit of each byte says
+// whether it is 0 after the subtraction, or below a space.
+std::size_t count_plain(std::string_view text)
+{
+    constexpr uint64 ones = 0x0101010101010101;
+    constexpr uint64 high_bits = ones * 0x80;
+    const auto has_zero = [](uint64 bytes) { return (bytes - ones) & ~bytes; };
+    std::size_t at = 0;
+    for (; at + sizeof(uint64) <= text.size(); at += sizeof(uint64)) {
+        uint64 bytes;
+        std::memcpy(&bytes, text.data() + at, sizeof(bytes));
+        const uint64 found = (has_zero(bytes ^ ones * '"') | has_zero(bytes ^ ones * '\\') |
+                              ((bytes - ones * ' ') & ~bytes)) &
+                             high_bits;
+        if (found != 0)
+            break;
+    }
+    while (at < text.size() && !has_to_be_escaped(text[at]))
+        ++at;
+    return at;
+}
+
 void put_escaped(StringInfo out, char c)
 {
     switch (c) {
     case '\b':
-        appendStringInfoString(out, "\\b");
+        put(out, "\\b");
         break;
     case '\f':
-        appendStringInfoString(out, "\\f");
+        put(out, "\\f");
         break;
     case '\n':
-        appendStringInfoString(out, "\\n");
+        put(out, "\\n");
         break;
     case '\r':
-        appendStringInfoString(out, "\\r");
+        put(out, "\\r");
         break;
     case '\t':
-        appendStringInfoString(out, "\\t");
+        put(out, "\\t");
         break;
     case '"':
+        put(out, "\\\"");
+        break;
     case '\\':
-        appendStringInfoChar(out, '\\');
-        appendStringInfoChar(out, c);
+        put(out, "\\\\");
         break;
     default:
         appendStringInfo(out, "\\u%04x", static_cast<unsigned>(c));
     }
 }
 
-void put_string(StringInfo out, const char* text, int length)
+void put_string(StringInfo out, std::string_view text)
 {
-    const char* const end = text + length;
-    appendStringInfoCharMacro(out, '"');
-    while (text < end) {
-        const char* piece = text;
-        while (text < end && !has_to_be_escaped(*text))
-            ++text;
-        appendBinaryStringInfo(out, piece, static_cast<int>(text - piece));
-        if (text < end)
-            put_escaped(out, *text++);
+    put(out, "\"");
+    for (;;) {
+        const std::size_t plain = count_plain(text);
+        put(out, text.substr(0, plain));
+        if (plain == text.size())
+            break;
+        put_escaped(out, text[plain]);
+        text.remove_prefix(plain + 1);
     }
-    appendStringInfoCharMacro(out, '"');
+    put(out, "\"");
 }
 
-void put_scalar(StringInfo out, const JsonbValue& value)
+// ---- reading
+
+// The entries of a container are in one array: in that of an object all keys come first.
+struct Children {
+    const JEntry* entries;
+    const char* base; // offsets count from here
+    uint32 offset;    // of the next one
+
+    // What its bytes are. Moves on to the next one.
+    std::string_view take()
+    {
+        const JEntry entry = *entries++;
+        const uint32 start = offset;
+        JBE_ADVANCE_OFFSET(offset, entry);
+        return {base + start, offset - start};
+    }
+};
+
+// A container that is being written.
+struct Level {
+    Children keys; // of an object
+    Children values;
+    uint32 left;
+    bool is_object;
+    bool is_bare; // a scalar is an array of one, without the brackets
+    bool is_first = true;
+};
+
+Level open(const JsonbContainer* container)
 {
-    switch (value.type) {
-    case jbvNull:
-        appendBinaryStringInfo(out, "null", 4);
+    Level level;
+    const uint32 count = JsonContainerSize(container);
+    level.left = count;
+    level.is_object = JsonContainerIsObject(container);
+    level.is_bare = JsonContainerIsScalar(container);
+    const uint32 entries = level.is_object ? 2 * count : count;
+    level.values = {container->children,
+                    reinterpret_cast<const char*>(container->children + entries), 0};
+    level.keys = level.values;
+    if (level.is_object)
+        for (uint32 i = 0; i < count; ++i)
+            JBE_ADVANCE_OFFSET(level.values.offset, *level.values.entries++);
+    return level;
+}
+
+// What is not text begins at a multiple of four.
+template <typename Thing>
+Thing* aligned(std::string_view bytes)
+{
+    return reinterpret_cast<Thing*>(INTALIGN(reinterpret_cast<std::uintptr_t>(bytes.data())));
+}
+
+void put_scalar(StringInfo out, JEntry entry, std::string_view bytes)
+{
+    switch (entry & JENTRY_TYPEMASK) {
+    case JENTRY_ISNULL:
+        put(out, "null");
         break;
-    case jbvString:
-        put_string(out, value.val.string.val, value.val.string.len);
+    case JENTRY_ISSTRING:
+        put_string(out, bytes);
         break;
-    case jbvNumeric:
-        appendStringInfoString(out, DatumGetCString(DirectFunctionCall1(
-                                        numeric_out, NumericGetDatum(value.val.numeric))));
+    case JENTRY_ISNUMERIC:
+        put(out, DatumGetCString(DirectFunctionCall1(
+                     numeric_out, PointerGetDatum(aligned<NumericData>(bytes)))));
         break;
-    case jbvBool:
-        if (value.val.boolean)
-            appendBinaryStringInfo(out, "true", 4);
-        else
-            appendBinaryStringInfo(out, "false", 5);
+    case JENTRY_ISBOOL_TRUE:
+        put(out, "true");
+        break;
+    case JENTRY_ISBOOL_FALSE:
+        put(out, "false");
         break;
     default:
         elog(ERROR, "unknown jsonb scalar type");
@@ -79,53 +173,44 @@ void put_scalar(StringInfo out, const JsonbValue& value)
 
 } // namespace
 
+// A stack of its own: how deep an event is nested must not depend on who writes it down.
 std::string_view to_json_text(const Jsonb* json)
 {
     StringInfoData out;
     initStringInfo(&out);
     enlargeStringInfo(&out, static_cast<int>(VARSIZE(json)));
-    JsonbIterator* at = JsonbIteratorInit(const_cast<JsonbContainer*>(&json->root));
-    const bool is_scalar = JB_ROOT_IS_SCALAR(json);
-    bool is_first = true; // in its container, or behind its key
-    const auto separate = [&] {
-        if (!is_first)
-            appendBinaryStringInfo(&out, ", ", 2);
+    Growing<Level> levels;
+    const auto enter = [&](const JsonbContainer* container) {
+        levels.push(open(container));
+        const Level& level = levels[levels.size() - 1];
+        if (!level.is_bare)
+            put(&out, level.is_object ? "{" : "[");
     };
-    JsonbValue value;
-    for (;;) {
-        switch (JsonbIteratorNext(&at, &value, false)) {
-        case WJB_BEGIN_ARRAY:
-        case WJB_BEGIN_OBJECT:
-            separate();
-            if (!is_scalar)
-                appendStringInfoCharMacro(&out, value.type == jbvArray ? '[' : '{');
-            is_first = true;
-            break;
-        case WJB_KEY:
-            separate();
-            put_string(&out, value.val.string.val, value.val.string.len);
-            appendBinaryStringInfo(&out, ": ", 2);
-            is_first = true;
-            break;
-        case WJB_VALUE:
-        case WJB_ELEM:
-            separate();
-            put_scalar(&out, value);
-            is_first = false;
-            break;
-        case WJB_END_ARRAY:
-            if (!is_scalar)
-                appendStringInfoCharMacro(&out, ']');
-            is_first = false;
-            break;
-        case WJB_END_OBJECT:
-            appendStringInfoCharMacro(&out, '}');
-            is_first = false;
-            break;
-        case WJB_DONE:
-            return {out.data, static_cast<std::size_t>(out.len)};
+    enter(&json->root);
+    while (!levels.empty()) {
+        Level& level = levels[levels.size() - 1];
+        if (level.left == 0) {
+            if (!level.is_bare)
+                put(&out, level.is_object ? "}" : "]");
+            levels.set_size(levels.size() - 1);
+            continue;
         }
+        if (!level.is_first)
+            put(&out, ", ");
+        level.is_first = false;
+        --level.left;
+        if (level.is_object) {
+            put_string(&out, level.keys.take());
+            put(&out, ": ");
+        }
+        const JEntry entry = *level.values.entries;
+        const std::string_view bytes = level.values.take();
+        if (JBE_ISCONTAINER(entry))
+            enter(aligned<const JsonbContainer>(bytes));
+        else
+            put_scalar(&out, entry, bytes);
     }
+    return {out.data, static_cast<std::size_t>(out.len)};
 }
 
 } // namespace outbox::pg

@@ -30,7 +30,7 @@ CREATE FUNCTION made_up_text() RETURNS text LANGUAGE sql VOLATILE AS $$
                                     ELSE chr(128 + (random() * 50000)::int) END, ''), '')
       FROM generate_series(1, (random() * 12)::int) $$;
 
-SELECT plan(3);
+SELECT plan(5);
 SELECT is(json_text(j), j::text, j::text)
   FROM (VALUES (jsonb '{"a": [1, {"b": [[], {}, null]}, "\"\\/\b\f\n\r\t\u0001\u007fé😀"], "": -0.10, "c": {"d": true}}')) v (j);
 SELECT is_empty($$SELECT j FROM unnest(ARRAY['1', '"x"', 'null', 'true', '[]', '{}', '[[]]', '[{}, []]',
@@ -38,5 +38,12 @@ SELECT is_empty($$SELECT j FROM unnest(ARRAY['1', '"x"', 'null', 'true', '[]', '
                    WHERE json_text(j) <> j::text$$, 'scalars and empty containers');
 SELECT is_empty($$SELECT j FROM (SELECT made_up(4) AS j FROM generate_series(1, 3000) OFFSET 0) AS generated
                    WHERE json_text(j) <> j::text$$, 'anything');
+-- Of many values, only some say where they are.
+SELECT is_empty($$SELECT j FROM (SELECT jsonb_object_agg(made_up_text() || i, made_up(1)) AS j FROM generate_series(1, 300) k, generate_series(1, k) i
+                                  GROUP BY k UNION ALL
+                                 SELECT jsonb_agg(made_up(1)) FROM generate_series(1, 300) k, generate_series(1, k) i GROUP BY k) AS wide
+                   WHERE json_text(j) <> j::text$$, 'of any width');
+SELECT is(json_text(j), j::text, 'and depth')
+  FROM (SELECT (repeat('{"a": [1, ', 2000) || '"x"' || repeat('], "b": 2}', 2000))::jsonb AS j) AS deep;
 SELECT * FROM finish();
 ROLLBACK;
