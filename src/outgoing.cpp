@@ -1,5 +1,6 @@
 #include "outgoing.hpp"
 
+#include "core/uuid.hpp"
 #include "pg/durability.hpp"
 #include "pg/json_text.hpp"
 #include "pg/values.hpp"
@@ -66,7 +67,7 @@ std::string_view in_utf8(Datum text)
     return in_utf8(pg::to_view(text));
 }
 
-std::string_view to_text(const Jsonb* json)
+std::string_view json_in_utf8(const Jsonb* json)
 {
     return in_utf8(pg::to_json_text(json));
 }
@@ -83,13 +84,13 @@ std::optional<std::string_view> find_text(Jsonb* metadata, std::string_view key)
     if (found.type == jbvString)
         return in_utf8(
             std::string_view(found.val.string.val, static_cast<std::size_t>(found.val.string.len)));
-    return to_text(JsonbValueToJsonb(&found));
+    return json_in_utf8(JsonbValueToJsonb(&found));
 }
 
 // A message as text, in memory of the server. Nothing here has a destructor: making it can fail the
 // server's way, copying it can fail C++'s way, and so these are two steps.
 struct Fields {
-    std::string_view tracking_id;
+    UuidText tracking_id;
     std::string_view aggregate_type;
     std::string_view aggregate_id;
     std::string_view event_type;
@@ -104,11 +105,12 @@ Fields fields_of(const Message& message, const std::vector<std::string>& keys)
 {
     const Datum* values = message.values;
     Fields fields;
-    fields.tracking_id = DatumGetCString(DirectFunctionCall1(uuid_out, values[col_tracking_id]));
+    fields.tracking_id =
+        to_text(std::span<const uint8, UUID_LEN>(DatumGetUUIDP(values[col_tracking_id])->data));
     fields.aggregate_type = in_utf8(values[col_aggregate_type]);
     fields.aggregate_id = in_utf8(values[col_aggregate_id]);
     fields.event_type = in_utf8(values[col_event_type]);
-    fields.payload = to_text(DatumGetJsonbP(values[col_payload]));
+    fields.payload = json_in_utf8(DatumGetJsonbP(values[col_payload]));
     Jsonb* metadata = DatumGetJsonbP(values[col_metadata]);
     const auto in_metadata = [&](std::string_view key) {
         return find_text(metadata, key).value_or(std::string_view{});
@@ -128,10 +130,10 @@ sink::Tally tally_of(const Message& message)
     return {facts.type, facts.bytes, facts.occurred_at};
 }
 
-sink::Event copy_of(const Fields& fields, const Message& message, const Delivery& delivery,
-                    const std::vector<std::string>& keys, const sink::Tally& tally)
+// Into one that is empty.
+void copy(sink::Event& event, const Fields& fields, const Message& message,
+          const Delivery& delivery, const std::vector<std::string>& keys, const sink::Tally& tally)
 {
-    sink::Event event;
     event.id = message.id();
     event.token = delivery.token;
     event.attempts = delivery.attempts;
@@ -139,7 +141,7 @@ sink::Event copy_of(const Fields& fields, const Message& message, const Delivery
     event.event_version = DatumGetInt16(message.values[col_event_version]);
     event.occurred_at = DatumGetTimestampTz(message.values[col_occurred_at]) + microseconds_to_2000;
     event.tally = tally;
-    event.tracking_id = fields.tracking_id;
+    event.tracking_id.assign(fields.tracking_id.data(), fields.tracking_id.size());
     event.aggregate_type = fields.aggregate_type;
     event.aggregate_id = fields.aggregate_id;
     event.event_type = fields.event_type;
@@ -150,7 +152,6 @@ sink::Event copy_of(const Fields& fields, const Message& message, const Delivery
     for (std::size_t i = 0; i < keys.size(); ++i)
         if (const auto& value = fields.attributes[i])
             event.attributes.emplace_back(keys[i], std::string(*value));
-    return event;
 }
 
 } // namespace
@@ -174,8 +175,9 @@ void Outgoing::put(const Message& message, const Delivery& delivery)
         flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
     }
     from_retries_ = delivery.from_retries;
-    events_.push_back(copy_of(fields, message, delivery, metadata_, tally));
-    bytes_ += events_.back().size();
+    events_.push_back(spare_.take());
+    copy(*events_.back(), fields, message, delivery, metadata_, tally);
+    bytes_ += events_.back()->size();
     MemoryContextReset(scratch_);
 }
 

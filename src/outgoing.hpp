@@ -3,7 +3,7 @@
 #pragma once
 
 #include "hand_out.hpp"
-#include "sink/event.hpp"
+#include "sink/spare_events.hpp"
 
 namespace outbox {
 
@@ -11,9 +11,10 @@ class Outgoing final : public MessageSink {
 public:
     // No more than so many bytes, but always one message. `metadata` names the keys that travel as
     // attributes.
-    // There is room for `expected` of them from the beginning.
-    Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata, std::size_t expected)
-        : max_bytes_(max_bytes), metadata_(metadata)
+    // There is room for `expected` of them from the beginning. They are made from spare ones.
+    Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata, std::size_t expected,
+             sink::SpareEvents& spare)
+        : max_bytes_(max_bytes), metadata_(metadata), spare_(spare)
     {
         events_.reserve(expected);
     }
@@ -24,7 +25,7 @@ public:
     void put(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return bytes_ >= max_bytes_; }
 
-    std::vector<sink::Event>& events() { return events_; }
+    std::vector<std::unique_ptr<sink::Event>>& events() { return events_; }
 
     // A claim hands out one batch: is it of messages that have failed before?
     bool is_from_retries() const { return from_retries_; }
@@ -36,7 +37,8 @@ private:
     std::size_t max_bytes_;
     const std::vector<std::string>& metadata_;
     std::size_t bytes_ = 0;
-    std::vector<sink::Event> events_;
+    sink::SpareEvents& spare_;
+    std::vector<std::unique_ptr<sink::Event>> events_;
     bool from_retries_ = false;
     XLogRecPtr flush_needed_ = InvalidXLogRecPtr;
     Xid last_xid_ = 0;                // that was asked about

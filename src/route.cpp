@@ -33,6 +33,10 @@ constexpr milliseconds longest_unsettled{10};
 // sent, not in front of it.
 constexpr milliseconds longest_unflushed{20};
 
+// Of what was claimed, so many are sent before others are looked at: while they are in the fastest
+// memory.
+constexpr std::size_t some_at_once = 64;
+
 // While somebody else has the consumer's lock.
 constexpr milliseconds pause_while_busy{20};
 
@@ -190,7 +194,8 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
-    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_, plan.wanted);
+    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_, plan.wanted,
+                      courier_->spare_events());
     if (!plan.rejections.empty())
         kept_.forget();
     Claimed claimed;
@@ -342,11 +347,16 @@ void Route::believe(const Plan& plan, TimePoint now)
 
 void Route::take(Outgoing& outgoing, TimePoint now)
 {
-    for (sink::Event& event : outgoing.events()) {
-        const Batch fresh = {0, now + lease_length() / 3, !outgoing.is_from_retries()};
-        Batch& batch = batches_.try_emplace(event.token, fresh).first->second;
-        ++batch.left;
+    if (outgoing.events().empty())
+        return;
+    const Batch fresh = {outgoing.events().size(), now + lease_length() / 3,
+                         !outgoing.is_from_retries()};
+    batches_.emplace(outgoing.events().front()->token, fresh);
+    std::size_t count = 0;
+    for (std::unique_ptr<sink::Event>& event : outgoing.events()) {
         courier_->add(std::move(event));
+        if (++count % some_at_once == 0)
+            courier_->send(now);
     }
     outgoing.events().clear();
 }

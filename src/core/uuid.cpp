@@ -4,6 +4,20 @@
 
 namespace outbox {
 
+UuidText to_text(std::span<const std::uint8_t, 16> uuid) noexcept
+{
+    constexpr char digits[] = "0123456789abcdef";
+    UuidText text;
+    char* at = text.data();
+    for (std::size_t i = 0; i < uuid.size(); ++i) {
+        if (i == 4 || i == 6 || i == 8 || i == 10)
+            *at++ = '-';
+        *at++ = digits[uuid[i] >> 4];
+        *at++ = digits[uuid[i] & 0x0F];
+    }
+    return text;
+}
+
 void UuidV7::reset() noexcept
 {
     last_time_ = 0;

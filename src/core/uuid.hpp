@@ -3,10 +3,15 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 namespace outbox {
 
 using Uuid = std::array<std::uint8_t, 16>;
+
+// As 8-4-4-4-12 digits.
+using UuidText = std::array<char, 36>;
+UuidText to_text(std::span<const std::uint8_t, 16> uuid) noexcept;
 
 // Makes UUIDs of version 7 (RFC 9562, method 3) that strictly increase within one generator, also
 // when the clock stands still or jumps back: 48 bits of milliseconds, 12 bits that continue them

@@ -1,6 +1,7 @@
 #include "sink/cloudevents.hpp"
 
 #include "core/error.hpp"
+#include "core/uuid.hpp"
 #include "sink/encoding.hpp"
 #include "sink/traceparent.hpp"
 
@@ -83,15 +84,8 @@ std::string batch_id(std::span<const Event* const> events)
         throw Error("XX000", "could not compute SHA-256");
     hash[6] = static_cast<unsigned char>(0x80 | (hash[6] & 0x0F));
     hash[8] = static_cast<unsigned char>(0x80 | (hash[8] & 0x3F));
-
-    std::string uuid;
-    for (std::size_t i = 0; i < 16; ++i) {
-        if (i == 4 || i == 6 || i == 8 || i == 10)
-            uuid += '-';
-        uuid += "0123456789abcdef"[hash[i] >> 4];
-        uuid += "0123456789abcdef"[hash[i] & 0x0F];
-    }
-    return uuid;
+    const UuidText uuid = to_text(std::span(hash).first<16>());
+    return {uuid.begin(), uuid.end()};
 }
 
 void add_header(Rendered& request, std::string_view name, std::string_view value)

@@ -48,8 +48,15 @@ void Courier::work(TimePoint now)
     sink_->work(outcomes_);
     for (const Outcome& outcome : outcomes_)
         arrive(outcome, now);
-    if (send_some(now))
+    send(now);
+    if (std::exchange(is_to_start_, false))
         sink_->start();
+}
+
+void Courier::send(TimePoint now)
+{
+    if (send_some(now))
+        is_to_start_ = true;
 }
 
 std::size_t Courier::may_be_on_the_way() const
@@ -78,22 +85,25 @@ bool Courier::is_to_blame(Suspicion& suspicion) const
     return suspicion.blame >= max_blame;
 }
 
-void Courier::take_in(const Event& event)
+void Courier::take_in(std::size_t bytes)
 {
     ++in_hand_;
-    bytes_ += event.size();
+    bytes_ += bytes;
 }
 
-void Courier::let_go(const Event& event)
+// Who has nothing to do needs no memory.
+void Courier::let_go(std::unique_ptr<Event> event, std::size_t bytes)
 {
-    --in_hand_;
-    bytes_ -= event.size();
+    spare_events_.put(std::move(event), bytes);
+    bytes_ -= bytes;
+    if (--in_hand_ == 0)
+        spare_events_.clear();
 }
 
-void Courier::settle(const Event& event, std::uint64_t lane, bool delivered,
-                     const std::string& reason)
+void Courier::settle(const Handle& handle, std::uint64_t lane, bool delivered,
+                     const std::string& reason, const Tally& tally)
 {
-    settled_.push_back({{event.token, event.id}, delivered, reason, lane, event.tally});
+    settled_.push_back({handle, delivered, reason, lane, tally});
 }
 
 void Courier::succeed()
@@ -129,6 +139,7 @@ void Courier::abandon()
     sink_->abandon();
     forget_all();
     settled_.clear();
+    spare_events_.clear();
     in_hand_ = on_the_way_ = bytes_ = 0;
 }
 

@@ -5,6 +5,7 @@
 
 #include "core/backoff.hpp"
 #include "sink/sink.hpp"
+#include "sink/spare_events.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -35,11 +36,16 @@ public:
     Courier& operator=(const Courier&) = delete;
     virtual ~Courier() = default;
 
-    // Takes an event; those of an aggregate in their order.
-    virtual void add(Event event) = 0;
+    // Takes an event; those of an aggregate in their order. The best ones to take are made from
+    // those that are done with.
+    virtual void add(std::unique_ptr<Event> event) = 0;
+    SpareEvents& spare_events() { return spare_events_; }
 
     // Collects what has come of what is on the way, and sends what may be sent.
     void work(TimePoint now);
+
+    // Sends what may be sent, and nothing else. It goes out with the next work() at the latest.
+    void send(TimePoint now);
 
     // What is to be written down. The relay takes it, and says when that has happened.
     const std::vector<Settlement>& settled() const { return settled_; }
@@ -119,10 +125,12 @@ protected:
     bool may_send(TimePoint now) const;
     void back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now);
     void succeed();
-    void take_in(const Event& event);
-    void let_go(const Event& event);
-    void settle(const Event& event, std::uint64_t lane, bool delivered, const std::string& reason);
+    void take_in(std::size_t bytes);
+    void let_go(std::unique_ptr<Event> event, std::size_t bytes);
+    void settle(const Handle& handle, std::uint64_t lane, bool delivered, const std::string& reason,
+                const Tally& tally);
 
+    SpareEvents spare_events_;
     std::unique_ptr<Sink> sink_;
     bool ordered_;
     RetryPolicy policy_;
@@ -142,6 +150,7 @@ private:
     TimePoint resume_at_{};
     TimePoint asked_to_wait_{}; // by the receiver, whatever else succeeds
     TimePoint backed_off_at_{};
+    bool is_to_start_ = false; // the sink, with what it was sent
     bool finished_ = false;
 };
 

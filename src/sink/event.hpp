@@ -13,6 +13,8 @@ struct Tally {
     std::uint16_t type = 0;
     std::uint32_t bytes = 0;
     std::int64_t occurred_at = 0; // as the server counts
+
+    bool operator==(const Tally&) const = default;
 };
 
 // A message of the log as a sink sees it. All text is UTF-8.
@@ -38,6 +40,24 @@ struct Event {
     std::int64_t occurred_at = 0; // microseconds since 1970
     int attempts = 0;
     Tally tally;
+
+    bool operator==(const Event&) const = default;
+
+    // As new, but for the memory that its text had. All of it is named, lest something of one event
+    // gets into another.
+    void clear() noexcept
+    {
+        auto& [number, batch, tracking, tenant, type, aggregate, kind, version, body, pairs, trace,
+               trace_number, span, time, tries, count] = *this;
+        for (std::string* text :
+             {&tracking, &type, &aggregate, &kind, &body, &trace, &trace_number, &span})
+            text->clear();
+        pairs.clear();
+        number = batch = tenant = time = 0;
+        version = 1;
+        tries = 0;
+        count = {};
+    }
 
     // The memory that it takes, roughly, for limits on what is in flight.
     std::size_t size() const noexcept

@@ -11,13 +11,13 @@ constexpr std::size_t max_window = 10000;
 
 } // namespace
 
-void LaneCourier::add(Event event)
+void LaneCourier::add(std::unique_ptr<Event> event)
 {
+    take_in(event->size());
+    const std::uint64_t key = lane_of(*event);
     auto item = std::make_unique<Item>();
-    item->suspicion = suspicion_of(event);
+    item->suspicion = suspicion_of(*event);
     item->event = std::move(event);
-    const std::uint64_t key = lane_of(item->event);
-    take_in(item->event);
     lanes_[key].items.push(std::move(item));
     queue_if_ready(key);
 }
@@ -67,7 +67,7 @@ void LaneCourier::send(Parcel parcel)
         lane.returned = false;
         lane.on_the_way = share.count;
         for (std::size_t i = 0; i < share.count; ++i)
-            events.push_back(&lane.items[i].event);
+            events.push_back(lane.items[i].event.get());
     }
     const ParcelId id = next_parcel_++;
     const TimePoint sent_at = parcel.sent_at;
@@ -218,7 +218,7 @@ void LaneCourier::settle_front(std::uint64_t key, Lane& lane, bool delivered,
     const Item& item = lane.items.front();
     delivered ? ++delivered_ : ++rejected_;
     if (!item.orphaned) {
-        settle(item.event, key, delivered, reason);
+        settle({item.event->token, item.event->id}, key, delivered, reason, item.event->tally);
         lane.held = !delivered;
     }
     remove(lane, 0);
@@ -226,8 +226,9 @@ void LaneCourier::settle_front(std::uint64_t key, Lane& lane, bool delivered,
 
 void LaneCourier::remove(Lane& lane, std::size_t index)
 {
-    let_go(lane.items[index].event);
-    (void)lane.items.take(index);
+    std::unique_ptr<Item> item = lane.items.take(index);
+    const std::size_t bytes = item->event->size();
+    let_go(std::move(item->event), bytes);
 }
 
 // ---- what the relay decides
@@ -238,7 +239,7 @@ std::vector<Handle> LaneCourier::behind(const Settlement& rejected) const
     const auto found = lanes_.find(rejected.lane);
     if (found != lanes_.end())
         for (std::size_t i = 0; i < found->second.items.size(); ++i) {
-            const Event& event = found->second.items[i].event;
+            const Event& event = *found->second.items[i].event;
             handles.push_back({event.token, event.id});
         }
     return handles;
@@ -251,7 +252,7 @@ void LaneCourier::go_on_behind(const Settlement& rejected, std::span<const std::
         return;
     Lane& lane = found->second;
     for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (std::ranges::find(parked_ids, lane.items[i].event.id) != parked_ids.end())
+        if (std::ranges::find(parked_ids, lane.items[i].event->id) != parked_ids.end())
             remove(lane, i);
     lane.held = false;
     queue_if_ready(rejected.lane);
@@ -266,7 +267,7 @@ void LaneCourier::drop_batch(std::int64_t token)
     std::vector<std::uint64_t> touched;
     for (auto& [key, lane] : lanes_) {
         for (std::size_t i = lane.items.size(); i-- > 0;) {
-            if (lane.items[i].event.token != token)
+            if (lane.items[i].event->token != token)
                 continue;
             if (i < lane.on_the_way)
                 lane.items[i].orphaned = true;

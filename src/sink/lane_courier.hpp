@@ -22,7 +22,7 @@ public:
         : Courier(std::move(sink), ordered, policy, std::move(chance))
     {}
 
-    void add(Event event) override;
+    void add(std::unique_ptr<Event> event) override;
     std::vector<Handle> behind(const Settlement& rejected) const override;
     void go_on_behind(const Settlement& rejected,
                       std::span<const std::int64_t> parked_ids) override;
@@ -31,7 +31,7 @@ public:
 
 private:
     struct Item {
-        Event event;
+        std::unique_ptr<Event> event;
         Suspicion suspicion;
         bool alone = false;    // not with others: one of them was rejected
         bool orphaned = false; // its lease is lost: what comes of it is nobody's

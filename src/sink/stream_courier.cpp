@@ -4,24 +4,54 @@
 
 namespace outbox::sink {
 
-// Lanes and items come and go with every event: some are kept for those that follow. There are
-// never more than half as many lanes in use.
-void StreamCourier::add(Event event)
+namespace {
+
+// A claim for less is not worth its transaction. Large ones leave the sink without anything to do
+// for as long as they take.
+constexpr std::size_t small_claim = 1'000;
+
+} // namespace
+
+void StreamCourier::add(std::unique_ptr<Event> event)
 {
-    if (lanes_.size() >= most_lanes())
-        std::erase_if(lanes_, [](const auto& one) { return one.second.is_idle(); });
-    std::unique_ptr<Item> item =
-        spare_items_.empty() ? std::make_unique<Item>() : std::move(spare_items_.back());
-    if (!spare_items_.empty())
-        spare_items_.pop_back();
-    item->suspicion = suspicion_of(event);
-    item->event = std::move(event);
-    take_in(item->event);
-    const std::uint64_t key = lane_of(item->event);
-    Lane& lane = lanes_[key];
-    lane.key = key;
-    lane.items.push(std::move(item));
+    Lane& lane = lane_with(lane_of(*event));
+    Item& item = *new_item(lane);
+    item.handle = {event->token, event->id};
+    item.tally = event->tally;
+    item.bytes = event->size();
+    take_in(item.bytes);
+    item.suspicion = suspicion_of(*event);
+    item.event = std::move(event);
     go_on(lane);
+}
+
+StreamCourier::Lane& StreamCourier::lane_with(std::uint64_t key)
+{
+    if (const auto found = lanes_.find(key); found != lanes_.end())
+        return found->second;
+    Lane* lane;
+    if (spare_lanes_.empty()) {
+        lane = &lanes_[key];
+    } else {
+        Lanes::node_type spare = std::move(spare_lanes_.back());
+        spare_lanes_.pop_back();
+        spare.key() = key;
+        lane = &lanes_.insert(std::move(spare)).position->second;
+    }
+    lane->key = key;
+    return *lane;
+}
+
+// At the end of the lane.
+StreamCourier::Items::iterator StreamCourier::new_item(Lane& lane)
+{
+    if (spare_items_.empty())
+        spare_items_.emplace_back();
+    const Items::iterator item = spare_items_.begin();
+    lane.items.splice(lane.items.end(), spare_items_, item);
+    if (lane.unsent == lane.items.end())
+        lane.unsent = item;
+    return item;
 }
 
 // ---- sending
@@ -47,28 +77,26 @@ bool StreamCourier::send_some(TimePoint now)
 }
 
 // If the next one may be sent: it is alone, or the sink is known to keep it in order.
-std::optional<StreamId> StreamCourier::stream_of_next(const Lane& lane) const
+std::optional<StreamId> StreamCourier::stream_of_next(Lane& lane) const
 {
     if (!lane.can_send())
         return std::nullopt;
-    const StreamId stream = sink_->stream_of(lane.items[lane.sent].event);
+    const StreamId stream = sink_->stream_of(*lane.unsent->event);
     return lane.on_the_way == 0 || stream == lane.trusted ? std::optional(stream) : std::nullopt;
 }
 
 // The lane counts as queued: the sender has it in hand, and goes on with it by itself.
 void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
 {
-    Item& item = lane.items[lane.sent];
-    item.rejection.reset(); // the sink is asked anew
-    item.on_the_way = true;
-    ++lane.sent;
+    const Items::iterator item = lane.unsent++;
+    item->rejection.reset(); // the sink is asked anew
     ++lane.on_the_way;
     ++on_the_way_;
     // What is to follow in another stream must not go beside it.
     if (stream != lane.trusted)
         lane.trusted = 0;
-    const ParcelId id = parcels_.put({&lane, &item, stream, now});
-    const Event* events[] = {&item.event};
+    const ParcelId id = parcels_.put({&lane, item, stream, now});
+    const Event* events[] = {item->event.get()};
     if (const auto outcome = sink_->send(id, events, stream))
         arrive(*outcome, now);
 }
@@ -83,7 +111,6 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
     Lane& lane = *parcel.lane;
     --on_the_way_;
     --lane.on_the_way;
-    parcel.item->on_the_way = false;
     switch (outcome.verdict) {
     case Verdict::delivered:
         succeed();
@@ -112,7 +139,8 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
     go_on(lane);
 }
 
-// Settles what is known of the first events of a lane, and has it queued if it can send.
+// Settles what is known of the first events of a lane, and has it queued if it can send. A lane
+// that is not needed any more is gone then.
 void StreamCourier::go_on(Lane& lane)
 {
     while (!lane.items.empty() && lane.items.front().arrived)
@@ -130,6 +158,8 @@ void StreamCourier::go_on(Lane& lane)
         lane.queued = true;
         ready_.push_back(&lane);
     }
+    if (lane.is_idle())
+        discard(lane);
 }
 
 void StreamCourier::settle_front(Lane& lane)
@@ -137,10 +167,11 @@ void StreamCourier::settle_front(Lane& lane)
     const Item& item = lane.items.front();
     item.arrived ? ++delivered_ : ++rejected_;
     if (!item.orphaned) {
-        settle(item.event, lane.key, item.arrived, item.rejection.value_or(std::string{}));
+        settle(item.handle, lane.key, item.arrived, item.rejection.value_or(std::string{}),
+               item.tally);
         lane.held = !item.arrived;
     }
-    remove(lane, 0);
+    remove(lane, lane.items.begin());
 }
 
 // All that was sent and is left is to be sent again, whatever came of it: what was delivered behind
@@ -148,29 +179,39 @@ void StreamCourier::settle_front(Lane& lane)
 void StreamCourier::take_home(Lane& lane)
 {
     lane.broken = false;
-    for (std::size_t i = lane.items.size(); i-- > 0;) {
-        lane.items[i].arrived = false;
-        if (lane.items[i].orphaned)
-            remove(lane, i);
+    for (auto item = lane.items.begin(); item != lane.items.end();) {
+        item->arrived = false;
+        item = item->orphaned ? remove(lane, item) : std::next(item);
     }
-    lane.sent = 0;
+    lane.unsent = lane.items.begin();
     // Except that behind one which was rejected, the sink need not be asked again to refuse.
     if (!lane.items.empty() && lane.items.front().rejection)
         return;
-    for (std::size_t i = 0; i < lane.items.size(); ++i)
-        lane.items[i].rejection.reset();
+    for (Item& item : lane.items)
+        item.rejection.reset();
 }
 
-void StreamCourier::remove(Lane& lane, std::size_t index)
+// The one behind it.
+StreamCourier::Items::iterator StreamCourier::remove(Lane& lane, Items::iterator item)
 {
-    let_go(lane.items[index].event);
-    std::unique_ptr<Item> item = lane.items.take(index);
+    const Items::iterator next = std::next(item);
+    if (lane.unsent == item)
+        lane.unsent = next;
+    let_go(std::move(item->event), item->bytes);
     if (spare_items_.size() < sink_->capacity()) {
-        *item = {}; // its memory is free at once
-        spare_items_.push_back(std::move(item));
+        *item = {};
+        spare_items_.splice(spare_items_.begin(), lane.items, item);
+    } else {
+        lane.items.erase(item);
     }
-    if (index < lane.sent)
-        --lane.sent;
+    return next;
+}
+
+void StreamCourier::discard(Lane& lane)
+{
+    Lanes::node_type spare = lanes_.extract(lane.key);
+    if (spare_lanes_.size() < sink_->capacity())
+        spare_lanes_.push_back(std::move(spare));
 }
 
 // ---- what the relay decides
@@ -181,9 +222,8 @@ std::vector<Handle> StreamCourier::behind(const Settlement& rejected) const
     const auto found = lanes_.find(rejected.lane);
     if (found == lanes_.end())
         return handles;
-    const Queue<Item>& items = found->second.items;
-    for (std::size_t i = 0; i < items.size(); ++i)
-        handles.push_back({items[i].event.token, items[i].event.id});
+    for (const Item& item : found->second.items)
+        handles.push_back(item.handle);
     return handles;
 }
 
@@ -194,9 +234,10 @@ void StreamCourier::go_on_behind(const Settlement& rejected,
     if (found == lanes_.end())
         return;
     Lane& lane = found->second;
-    for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (std::ranges::find(parked_ids, lane.items[i].event.id) != parked_ids.end())
-            remove(lane, i);
+    for (auto item = lane.items.begin(); item != lane.items.end();) {
+        const bool is_parked = std::ranges::find(parked_ids, item->handle.id) != parked_ids.end();
+        item = is_parked ? remove(lane, item) : std::next(item);
+    }
     lane.held = false;
     go_on(lane);
 }
@@ -206,16 +247,11 @@ void StreamCourier::drop_batch(std::int64_t token)
     std::erase_if(settled_, [&](const Settlement& s) { return s.handle.token == token; });
     std::vector<Lane*> touched;
     for (auto& [key, lane] : lanes_) {
-        for (std::size_t i = lane.items.size(); i-- > 0;) {
-            Item& item = lane.items[i];
-            if (item.event.token != token)
-                continue;
-            // One that has arrived, or is on the way, goes when its turn comes.
-            if (i < lane.sent)
-                item.orphaned = true;
-            else
-                remove(lane, i);
-        }
+        // One that has arrived, or is on the way, goes when its turn comes.
+        for (auto item = lane.items.begin(); item != lane.unsent; ++item)
+            item->orphaned = item->orphaned || item->handle.token == token;
+        for (auto item = lane.unsent; item != lane.items.end();)
+            item = item->handle.token == token ? remove(lane, item) : std::next(item);
         touched.push_back(&lane);
     }
     for (Lane* lane : touched) {
@@ -237,13 +273,13 @@ void StreamCourier::forget_all()
 
 std::size_t StreamCourier::wanted() const
 {
-    return sink_->capacity();
+    return std::max(sink_->capacity() / 4, std::min(sink_->capacity(), small_claim));
 }
 
 bool StreamCourier::has_fresh_lane() const
 {
     return std::ranges::any_of(lanes_, [](const auto& entry) {
-        const Queue<Item>& items = entry.second.items;
+        const Items& items = entry.second.items;
         return !items.empty() && !items.front().suspicion.met_trouble;
     });
 }
@@ -254,7 +290,7 @@ bool StreamCourier::is_hungry() const
 {
     if (!sink_->complaint().empty())
         return in_hand_ == 0;
-    return in_hand_ < wanted() && (troubles_ == 0 || !has_fresh_lane());
+    return in_hand_ < sink_->capacity() && (troubles_ == 0 || !has_fresh_lane());
 }
 
 } // namespace outbox::sink

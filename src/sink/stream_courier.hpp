@@ -4,10 +4,10 @@
 #pragma once
 
 #include "sink/courier.hpp"
-#include "sink/queue.hpp"
 #include "sink/slots.hpp"
 
 #include <deque>
+#include <list>
 #include <unordered_map>
 
 namespace outbox::sink {
@@ -20,7 +20,7 @@ public:
     {}
     ~StreamCourier() override { sink_->abandon(); } // before the events go
 
-    void add(Event event) override;
+    void add(std::unique_ptr<Event> event) override;
     std::vector<Handle> behind(const Settlement& rejected) const override;
     void go_on_behind(const Settlement& rejected,
                       std::span<const std::int64_t> parked_ids) override;
@@ -29,32 +29,42 @@ public:
 
 private:
     struct Item {
-        Event event;
+        std::unique_ptr<Event> event;
+
+        // Of the event, which is not looked at any more when it has arrived: others have been in
+        // memory's fast part meanwhile.
+        Handle handle{};
+        Tally tally;
+        std::size_t bytes = 0;
+
         Suspicion suspicion;
-        bool on_the_way = false;
         bool arrived = false;
         bool orphaned = false; // its lease is lost: what comes of it is nobody's
         std::optional<std::string> rejection;
     };
 
+    using Items = std::list<Item>; // they stay where they are
+
     // The events of an aggregate, or one event where order does not matter.
     struct Lane {
-        std::uint64_t key;
-        Queue<Item> items;
-        std::size_t sent = 0;       // of these, the first ones
+        std::uint64_t key = 0;
+        Items items;
+        Items::iterator unsent = items.end(); // those before it are sent
         std::size_t on_the_way = 0; // of the sent ones: of the others it is known what came of them
         bool broken = false;        // one came back: those behind it go again, when all are home
         bool held = false;          // behind a rejected event
         bool queued = false;        // in ready_
         StreamId trusted = 0;       // in which one of its events was delivered
 
-        bool can_send() const { return sent < items.size() && !broken && !held; }
+        bool can_send() { return unsent != items.end() && !broken && !held; }
         bool is_idle() const { return items.empty() && !held && !queued; }
     };
 
+    using Lanes = std::unordered_map<std::uint64_t, Lane>; // so do these
+
     struct Parcel {
         Lane* lane;
-        Item* item;
+        Items::iterator item;
         StreamId stream;
         TimePoint sent_at;
     };
@@ -66,19 +76,23 @@ private:
     bool has_fresh_lane() const;
     void forget_all() override;
 
-    std::optional<StreamId> stream_of_next(const Lane& lane) const;
+    Lane& lane_with(std::uint64_t key);
+    Items::iterator new_item(Lane& lane);
+    std::optional<StreamId> stream_of_next(Lane& lane) const;
     void send_next(Lane& lane, StreamId stream, TimePoint now);
     void go_on(Lane& lane);
     void settle_front(Lane& lane);
     void take_home(Lane& lane);
-    void remove(Lane& lane, std::size_t index);
+    Items::iterator remove(Lane& lane, Items::iterator item);
+    void discard(Lane& lane);
 
-    std::size_t most_lanes() const { return 4 * sink_->capacity() + 64; }
-
-    std::unordered_map<std::uint64_t, Lane> lanes_; // they stay where they are
-    std::vector<std::unique_ptr<Item>> spare_items_;
+    Lanes lanes_;
     std::deque<Lane*> ready_; // those that can send, the longest waiting first
     Slots<Parcel> parcels_;
+
+    // Lanes and items come and go with every event: some are kept for those that follow.
+    std::vector<Lanes::node_type> spare_lanes_;
+    Items spare_items_;
 };
 
 } // namespace outbox::sink

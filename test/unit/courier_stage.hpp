@@ -161,7 +161,7 @@ struct Stage {
         event.aggregate_id = aggregate;
         event.payload = std::string(static_cast<std::size_t>(id % 50), 'x');
         event.attempts = attempts;
-        courier.add(std::move(event));
+        courier.add(std::make_unique<Event>(std::move(event)));
     }
 
     // Each in an aggregate of its own.

@@ -399,7 +399,7 @@ TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
     // four behind it on the way.
     cluster.answer_with({good, bad, good, good, good, bad, behind, behind, behind, behind});
     for (std::int64_t id = 0; id <= 9; ++id)
-        delivery.courier->add(make_event(id));
+        delivery.courier->add(std::make_unique<Event>(make_event(id)));
     delivery.settle(10);
     EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
     EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
@@ -414,13 +414,13 @@ TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
     // One to begin with, so that many of them go at once.
-    delivery.courier->add(make_event(0));
+    delivery.courier->add(std::make_unique<Event>(make_event(0)));
     delivery.settle(1);
     for (std::int64_t id = 1; id <= 9; ++id) {
         Event event = make_event(id);
         if (id == 4)
             event.payload = std::string(2000, 'x');
-        delivery.courier->add(std::move(event));
+        delivery.courier->add(std::make_unique<Event>(std::move(event)));
     }
     delivery.settle(10);
     EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
@@ -440,7 +440,7 @@ TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)
          RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_NO_ERROR,
          RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED});
     for (std::int64_t id = 1; id <= 500; ++id)
-        delivery.courier->add(make_event(id));
+        delivery.courier->add(std::make_unique<Event>(make_event(id)));
     delivery.settle(500);
     EXPECT_EQ(delivery.rejected.size(), 0u);
     EXPECT_TRUE(std::ranges::is_sorted(delivery.delivered));

@@ -39,7 +39,7 @@ TEST(LaneCourier, AggregatesDoNotWaitForEachOther)
     other.id = 7;
     other.aggregate_type = "customer";
     other.aggregate_id = "odd"; // the same id, but of something else
-    stage.courier.add(other);
+    stage.courier.add(std::make_unique<Event>(other));
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {7}}));
     stage.deliver({2});
@@ -221,7 +221,7 @@ TEST(LaneCourier, CountsWhatIsInHand)
     event.id = 1;
     event.payload = std::string(1000, 'x');
     const std::size_t size = event.size();
-    stage.courier.add(event);
+    stage.courier.add(std::make_unique<Event>(event));
     EXPECT_EQ(stage.courier.bytes(), size);
     stage.add(2, "b");
     EXPECT_GT(stage.courier.bytes(), size + sizeof(Event) - 1);

@@ -636,4 +636,29 @@ TEST(StreamCourier, TheSameEventInANewBatchIsSettledOnce)
     }
 }
 
+// ---- how much it wants
+
+TEST(StreamCourier, ClaimsComeInPiecesSoThatTheSinkHasSomethingToDoMeanwhile)
+{
+    Stage stage({.capacity = 10'000});
+    EXPECT_EQ(stage.courier.wanted(), 2'500u);
+}
+
+TEST(StreamCourier, ButNotForNextToNothing)
+{
+    EXPECT_EQ(Stage({.capacity = 2'000}).courier.wanted(), 1'000u);
+    EXPECT_EQ(Stage({.capacity = 10}).courier.wanted(), 10u);
+    EXPECT_EQ(Stage({.capacity = 1}).courier.wanted(), 1u);
+}
+
+TEST(StreamCourier, WhatWasSentGoesOutWithTheNextWork)
+{
+    Stage stage({.capacity = 10});
+    stage.add(1, "a");
+    stage.courier.send(stage.now);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
+    stage.work();
+    EXPECT_EQ(stage.receiver.started, 1u);
+}
+
 } // namespace

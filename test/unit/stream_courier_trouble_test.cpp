@@ -199,7 +199,7 @@ TEST(StreamCourier, CountsWhatIsInHandUntilItIsSettled)
     event.aggregate_id = "a";
     event.payload = std::string(1000, 'x');
     const std::size_t size = event.size();
-    stage.courier.add(event);
+    stage.courier.add(std::make_unique<Event>(event));
     EXPECT_EQ(stage.courier.bytes(), size);
     stage.add(2, "a");
     const std::size_t both = stage.courier.bytes();
@@ -217,9 +217,6 @@ TEST(StreamCourier, CountsWhatIsInHandUntilItIsSettled)
 
 TEST(StreamCourier, WantsAsMuchAsTheSinkTakes)
 {
-    EXPECT_EQ(Stage(stream(1)).courier.wanted(), 1u);
-    EXPECT_EQ(Stage(stream(10'000)).courier.wanted(), 10'000u);
-
     Stage stage(stream(100));
     for (std::int64_t id = 1; stage.courier.wants_more(stage.now) && id < 1000; ++id)
         stage.add(id, "a");

@@ -100,6 +100,14 @@ TEST(UuidV7, AResetForgetsWhatWasDrawnAhead)
     EXPECT_EQ(draws, 2);
 }
 
+TEST(Uuid, AsText)
+{
+    const outbox::Uuid uuid{0x01, 0x93, 0x5a, 0x0f, 0xff, 0x00, 0x7a, 0xbc,
+                            0x8d, 0xef, 0x10, 0x20, 0x30, 0x40, 0x50, 0x69};
+    const outbox::UuidText text = outbox::to_text(uuid);
+    EXPECT_EQ(std::string(text.begin(), text.end()), "01935a0f-ff00-7abc-8def-102030405069");
+}
+
 TEST(UuidV7, FailsWithoutRandomBytes)
 {
     outbox::UuidV7 generator{no_random};
