@@ -6,6 +6,8 @@
 #include "json_mutator.hpp"
 #include "schema_oracle.hpp"
 
+#include <cstring>
+
 namespace outbox::fuzz {
 
 using Json = nlohmann::json;
@@ -86,18 +88,66 @@ std::optional<schema::Form> form_of(std::string_view text)
     return form;
 }
 
+// A place in both schemas, without the references that lead there.
+struct Place {
+    const schema::Form& old_form;
+    const schema::Form& new_form;
+    const Json& old_one;
+    const Json& new_one;
+
+    static const Json& follow(const schema::Form& form, const Json& schema)
+    {
+        const Json* at = &schema;
+        while (at->is_object() && at->contains("$ref"))
+            at = &form.definitions.at(std::stoul(
+                at->at("$ref").get<std::string>().substr(std::strlen(schema::definitions_at))));
+        return *at;
+    }
+
+    static const Json* find(const Json& schema, const std::string& key)
+    {
+        return schema.is_object() && schema.contains(key) ? &schema.at(key) : nullptr;
+    }
+
+    static const Json* find_property(const Json& schema, const std::string& name)
+    {
+        const Json* properties = find(schema, "properties");
+        return properties == nullptr ? nullptr : find(*properties, name);
+    }
+
+    Place at(const Json& before, const Json& after) const
+    {
+        return {old_form, new_form, follow(old_form, before), follow(new_form, after)};
+    }
+};
+
 // A property that is new may have a schema of its own: nobody had it before, it is supposed.
-void forget_new(Json& value, const std::string& old_schema)
+void forget_new(Json& value, const Place& place)
 {
-    if (!value.is_structured())
+    const auto go_on = [&](Json& part, const Json* before, const Json* after) {
+        if (before != nullptr && after != nullptr)
+            forget_new(part, place.at(*before, *after));
+    };
+    if (value.is_array())
+        for (Json& part : value)
+            go_on(part, Place::find(place.old_one, "items"), Place::find(place.new_one, "items"));
+    if (!value.is_object())
         return;
-    if (value.is_object())
-        for (auto member = value.begin(); member != value.end();)
-            member = old_schema.find(Json(member.key()).dump()) == std::string::npos
-                         ? value.erase(member)
-                         : std::next(member);
-    for (Json& part : value)
-        forget_new(part, old_schema);
+    const Json* old_others = Place::find(place.old_one, "additionalProperties");
+    const Json* new_others = Place::find(place.new_one, "additionalProperties");
+    const bool was_open =
+        old_others == nullptr || *old_others == true || *old_others == Json::object();
+    for (auto member = value.begin(); member != value.end();) {
+        const Json* before = Place::find_property(place.old_one, member.key());
+        const Json* after = Place::find_property(place.new_one, member.key());
+        if (before == nullptr && after != nullptr && was_open) {
+            member = value.erase(member);
+            continue;
+        }
+        go_on(*member, before != nullptr ? before : old_others,
+              after != nullptr ? after : new_others);
+        ++member;
+    }
 }
 
 void try_one(std::string_view input)
@@ -116,7 +166,8 @@ void try_one(std::string_view input)
     if (reason)
         return;
     Json value = Json::parse(payload);
-    forget_new(value, std::string(before));
+    const Place none = {*old_form, *new_form, old_form->root, new_form->root};
+    forget_new(value, none.at(none.old_one, none.new_one));
     try {
         must(!fits(std::string(before), value) || fits(std::string(after), value),
              "what fitted before fits after");
