@@ -4,9 +4,11 @@
 #include "sink/courier.hpp"
 #include "sink/threaded_sink.hpp"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
@@ -182,9 +184,12 @@ TEST(KafkaSink, ATopicThatIsNotThereIsTrouble)
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
     KafkaSender sender(config_for(cluster, R"("topic.metadata.propagation.max.ms": 100,
                                               "topic.metadata.refresh.fast.interval.ms": 20)"));
+    const StreamId stream = sender.sink.stream_of(make_event(1));
     const Outcome outcome = sender.try_one(make_event(1));
     EXPECT_EQ(outcome.verdict, Verdict::trouble);
     EXPECT_NE(outcome.reason.find("nknown topic"), std::string::npos) << outcome.reason;
+    // What was decided on before that is known comes back.
+    EXPECT_NE(sender.sink.stream_of(make_event(2)), stream);
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_NO_ERROR);
     EXPECT_TRUE(
         comes_true([&] { return sender.try_one(make_event(2)).verdict == Verdict::delivered; }));
@@ -309,6 +314,34 @@ TEST(KafkaSink, ASessionThatCannotBeOpenedIsTrouble)
     ASSERT_EQ(mkdir(directory, 0700), 0);
     EXPECT_FALSE(sender.send(make_event(4)));
     rmdir(directory);
+}
+
+// Whoever reads from a pipe waits for somebody to write.
+TEST(KafkaSink, APipeIsNoCertificate)
+{
+    char directory[] = "/tmp/outbox_kafka_XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    const std::string pipe = std::string(directory) + "/pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    std::atomic<bool> is_over = false;
+    std::thread rescuer([&] {
+        EXPECT_TRUE(comes_true([&] { return is_over.load(); })) << "it waits";
+        for (; !is_over; std::this_thread::sleep_for(10ms))
+            close(open(pipe.c_str(), O_WRONLY | O_NONBLOCK));
+    });
+    for (const char* key : {"ssl.ca.location", "ssl.certificate.location", "ssl.keystore.location"})
+        try {
+            const KafkaSender sender(
+                config_for(nowhere, std::string(R"("security.protocol": "ssl", ")") + key +
+                                        "\": \"" + pipe + "\""));
+            ADD_FAILURE() << key;
+        } catch (const outbox::Error& error) {
+            EXPECT_STREQ(error.sqlstate(), "22023");
+            EXPECT_NE(std::string(error.what()).find("no file"), std::string::npos) << error.what();
+        }
+    is_over = true;
+    rescuer.join();
+    std::filesystem::remove_all(directory);
 }
 
 // ---- what it says
