@@ -303,6 +303,14 @@ $node->safe_psql('latin', q{SET client_encoding = 'UTF8'; SELECT outbox_enqueue(
 my (undef, $hole) = $receiver->wait_for(2, 20, '/latin');
 is(encode_utf8($hole->{body} // ''), '{"what": "?é?"}', 'a character that Unicode does not have stops nothing');
 
+# One that does not know its encoding has whatever it was given.
+sql("CREATE DATABASE bytes TEMPLATE template0 ENCODING 'SQL_ASCII' LOCALE 'C'");
+$node->safe_psql('bytes', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()');
+create_sink($node, 'bytes', { url => $receiver->url('/bytes') }, undef, 'bytes');
+$node->safe_psql('bytes', q{SELECT outbox_enqueue('Order', convert_from(key, 'SQL_ASCII'), 'Bytes', to_jsonb(convert_from(key, 'SQL_ASCII'))) FROM unnest('{"\\\\xc3a9", "\\\\x61ff62"}'::bytea[]) key});
+my @bytes = $receiver->wait_for(2, 20, '/bytes');
+is(join(' ', sort map { header($_, 'ce-partitionkey') . encode_utf8($_->{body}) } @bytes), '%C3%A9"é" a?b"a?b"', 'what is UTF-8 in it is sent as it is, what is not is readable');
+
 my %aggregates = map { (header($_, 'ce-partitionkey') // '') => 1 } $receiver->records('/first');
 ok($aggregates{'before%20the%20savepoint'} && $aggregates{'after%20the%20savepoint'}, 'what was committed around a savepoint arrived');
 ok(!$aggregates{'in%20the%20savepoint'}, 'what was rolled back to it never did');
