@@ -156,6 +156,8 @@ is(join(' ', sort keys %{ $lines[0] }), sql("SELECT string_agg(attname, ' ' ORDE
 is(Encode::encode_utf8("$lines[0]{aggregate_id} $lines[0]{event_type} ") . scalar(@lines), qq{1\n"\\ Ünusual 7}, 'of all events');
 
 # And back.
+my $earlier = $node->background_psql('postgres');
+is($earlier->query_safe(q{BEGIN; SELECT count(*) FROM outbox_claim('reads', 100)}), 0, 'before that there is nothing to claim');
 is(sql("SELECT outbox_restore_partition('$file')"), partition($node, 50), 'outbox_restore_partition() brings it back');
 is(sql($whole), $before, 'as it was');
 is(place($node, 50), 'archive', 'into the archive');
@@ -167,7 +169,9 @@ rmdir "$cold/$file" or die $!;
 rename "$dir/aside", "$cold/$file" or die $!;
 is(sql("SELECT count(*) FROM outbox_consume('reads', 100)"), 0, 'who has passed it gets nothing of it');
 sql("SELECT outbox_seek('reads', age.noon(50))");
-is(sql("SELECT count(*) FROM outbox_claim('reads', 100)"), 7, 'until it seeks');
+is($earlier->query_safe(q{SELECT count(*) FROM outbox_claim('reads', 100); ROLLBACK}), 7, 'until it seeks; also in a transaction that is older than that');
+$earlier->quit;
+is(sql("SELECT count(*) FROM outbox_claim('reads', 100)"), 7, 'and in others');
 sql('SELECT outbox_ack(max(token)) FROM outbox_leases WHERE acked_at IS NULL');
 whole_run($node);
 is(place($node, 50), 'archive', 'it stays, though it is older than archive_retention');
