@@ -59,6 +59,19 @@ is($node->safe_psql('postgres', q{SELECT tableoid <> 'outbox_messages_default'::
 	't', 'to the partition that has come');
 $reader->quit;
 
+# What the session knew as a partition is somebody else's now. It does not wait for that.
+$reader = $node->background_psql('postgres');
+$reader->query_safe($claim);
+my $given_away = $node->safe_psql('postgres', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
+$node->safe_psql('postgres', "ALTER TABLE outbox_messages DETACH PARTITION $given_away");
+$mover->query_safe("BEGIN; LOCK TABLE $given_away");
+$node->safe_psql('postgres', enqueue(4));
+my $started = time;
+like($reader->query_safe("SET statement_timeout = '20s'; $claim"), qr/OrderConfirmed/, 'a claim does not wait for a table that was a partition once');
+cmp_ok(time - $started, '<', 10, 'at once');
+$mover->query_safe("ROLLBACK");
+$reader->quit;
+
 # What the chain of the audit log passes over would stay out of it.
 $node->safe_psql('postgres', q{INSERT INTO audit_log (occurred_at, actor, action, entity_type, entity_id) VALUES ('2020-02-29', 'she', 'a', 't', '1')});
 $reader = misled_session('audit_log', 1);
