@@ -252,3 +252,21 @@ SELECT count(*) FROM outbox_claim('peeks');
 DROP TRIGGER noticed ON outbox_batches;
 DROP TRIGGER noticed ON outbox_leases;
 SELECT outbox_drop_consumer(name) FROM outbox_consumers ORDER BY name;
+
+-- A partition of the log that is partitioned itself is neither read nor passed over.
+SELECT outbox_create_consumer('nested');
+SELECT pg_temp.enqueue('h');
+BEGIN;
+CREATE TABLE nested (LIKE outbox_messages INCLUDING ALL) PARTITION BY RANGE (occurred_at);
+ALTER TABLE outbox_messages ATTACH PARTITION nested FOR VALUES FROM ('2001-01-01') TO ('2001-01-02');
+SELECT count(*) FROM outbox_claim('nested');
+ROLLBACK;
+SELECT count(*) FROM outbox_consume('nested');
+SELECT outbox_drop_consumer('nested');
+-- One that somebody detaches concurrently, and has not finished with, is none of the log's.
+BEGIN;
+SELECT count(*) AS before FROM outbox_partitions() \gset
+UPDATE pg_inherits SET inhdetachpending = true
+ WHERE inhrelid = (SELECT partition FROM outbox_partitions() ORDER BY lower_bound NULLS LAST LIMIT 1);
+SELECT :before - count(*) AS fewer FROM outbox_partitions();
+ROLLBACK;
