@@ -101,7 +101,7 @@ UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
 UNIT_TESTS = $(patsubst %.cpp,build/plain/%.o,$(wildcard test/unit/*.cpp))
 UNIT_OBJS = $(UNIT_TESTS) $(filter src/core/% src/sink/%,$(OBJS))
 UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
-UNIT_THREADS_OBJS = $(UNIT_SOURCES:%.cpp=build/threads/%.o)
+UNIT_THREADS_OBJS = $(patsubst %.cpp,build/threads/%.o,$(UNIT_SOURCES) $(wildcard test/unit/threads/*.cpp))
 UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lrdkafka -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
 # GCC 12 takes what its sanitizers add to std::regex for uninitialized.
