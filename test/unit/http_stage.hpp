@@ -266,10 +266,11 @@ public:
         sink.send(parcel, pointers, 0);
     }
 
-    // Works every few milliseconds, or only when the sink says that there is something to do.
+    // Works every few milliseconds, or only when the sink says that there is something to do: what
+    // that is about is soon done, anything else as fast as a busy machine can.
     std::vector<Outcome> wait_for(std::size_t count, bool only_when_told = false)
     {
-        const TimePoint end = Clock::now() + 1500ms;
+        const TimePoint end = Clock::now() + (only_when_told ? 1500ms : 5000ms);
         std::vector<Outcome> outcomes;
         while (outcomes.size() < count && Clock::now() < end) {
             TimePoint next = std::min(end, sink.next_work().value_or(end));
