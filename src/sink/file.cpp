@@ -35,6 +35,10 @@ private:
 
 [[noreturn]] void refuse(const char* what, const std::string& path, int error)
 {
+    // That is nothing about the file, and passes.
+    if (error == EMFILE || error == ENFILE || error == ENOMEM)
+        throw std::system_error(error, std::generic_category(),
+                                std::string("could not open ") + what);
     if (error == ELOOP)
         refuse_file(what, path, "it is a symbolic link", "Name the file itself.");
     refuse_file(what, path, std::generic_category().message(error),

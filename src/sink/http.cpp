@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <ctime>
+#include <system_error>
 
 namespace outbox::sink {
 
@@ -23,11 +24,6 @@ constexpr std::size_t kept_answer = 512;
 
 // What is searched for secrets before it is cut: a cut secret would not be recognized.
 constexpr std::size_t searched_answer = 8 * 1024;
-
-[[noreturn]] void fail(const char* what)
-{
-    throw Error("58000", std::string(what) + " failed");
-}
 
 template <typename Value>
 void set(CURL* easy, CURLoption option, Value value)
@@ -79,11 +75,11 @@ HttpSink::HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings
     client_key_ = content_of("client_key", config_.client_key);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_ < 0)
-        fail("epoll_create1()");
+        throw std::system_error(errno, std::generic_category(), "epoll_create1()");
     multi_ = curl_multi_init();
     if (multi_ == nullptr) {
         close(epoll_);
-        fail("curl_multi_init()");
+        throw std::bad_alloc();
     }
     curl_multi_setopt(multi_, CURLMOPT_SOCKETFUNCTION, on_socket);
     curl_multi_setopt(multi_, CURLMOPT_SOCKETDATA, this);
@@ -211,7 +207,7 @@ std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* co
     set(easy, CURLOPT_POSTFIELDS, transfer->body.data());
     set(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
     if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
-        fail("curl_multi_add_handle()");
+        throw Error("58000", "curl_multi_add_handle() failed");
     on_the_way_.emplace(easy, std::move(transfer));
     return std::nullopt;
 }

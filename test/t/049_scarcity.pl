@@ -1,4 +1,4 @@
-# When the disk is full, or a process gets no more memory: a clear error, nothing half done, and all goes on when there is room again.
+# When the disk is full, or a process gets no more memory or files: a clear error, nothing half done, and all goes on when there is room again.
 use strict;
 use warnings;
 use FindBin;
@@ -169,6 +169,19 @@ for my $more (map { $_ * 1024 } 0, 1024, 6144)
 }
 wait_for_all('a relay that got no memory for a while', @sent);
 like(slurp_file($node->logfile), qr/WARNING:  outbox: sink "sink": (?:out of memory|std::bad_alloc)/, 'it said so');
+
+# The relay can open no more files.
+my $relay = relay_pid($node);
+limit_files($relay);
+my $looked = -s $node->logfile;
+create_sink($node, 'second', { url => $receiver->url('/files') }, undef, 'postgres');
+ok(wait_until(sub { substr(slurp_file($node->logfile), $looked) =~ /WARNING:  outbox: sink "second" (?:cannot be opened: .*Too many open files|is paused)/ }, 20), 'a relay that gets no more files says so');
+is(sql_in('postgres', q{SELECT paused FROM outbox_consumers WHERE name = 'second'}), 'f', 'the sink is not paused for that');
+unlimit_files($relay);
+wait_for_all('when it gets them again', sql_in('postgres', q{SELECT outbox_enqueue('Order', 1, 'Late', '{}')}));
+ok(wait_until(sub { $receiver->accepted_ids('/files') }, 20), 'to the new sink, too');
+is(relay_pid($node), $relay, 'from the same relay');
+
 is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
 unlike(slurp_file($node->logfile), qr/terminated by signal|PANIC|reinitializing/, 'and never had to restart its processes');
 $node->stop;

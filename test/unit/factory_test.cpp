@@ -4,6 +4,10 @@
 
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
+#include <system_error>
+
 namespace {
 
 using namespace outbox::sink;
@@ -50,6 +54,21 @@ TEST(Factory, KnowsHttpAndKafka)
         EXPECT_NE(text.find("\""s + kind + "\""), std::string::npos) << text;
         EXPECT_EQ(error_of([&] { make_sink(kind, plain, no_secrets, {}); }).first, "22023") << kind;
     }
+}
+
+// Whoever hears an Error puts the sink aside until somebody has mended it.
+TEST(Factory, ThatThereIsNoDescriptorIsNothingAboutTheSink)
+{
+    const auto load = [] { return Secrets::load("/etc/hostname"); };
+    rlimit usual;
+    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
+    const rlimit none = {0, usual.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    EXPECT_THROW(make_sink("http", plain, no_secrets, {}), std::system_error);
+    EXPECT_THROW(make_sink("kafka", plain_kafka, no_secrets, {}), std::system_error);
+    const std::string with_secret = R"({"url": "https://example.org/", "secret": "${secret:a}"})";
+    EXPECT_THROW(make_sink("http", with_secret, load, {}), std::system_error);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
 }
 
 TEST(Factory, RefusesAConfigThatCannotWork)

@@ -1,4 +1,4 @@
-# A disk that is full, and a process that gets no more memory.
+# A disk that is full, and a process that gets no more memory, or no more files.
 package OutboxScarcity;
 
 use strict;
@@ -7,7 +7,7 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(need_small_disk fill make_room limit_memory unlimit_memory);
+our @EXPORT = qw(need_small_disk fill make_room limit_memory unlimit_memory limit_files unlimit_files);
 
 # The directory of a small file system of its own (test/servers mounts it). Skips the whole file where there is none; under CI that is
 # a failure.
@@ -49,6 +49,23 @@ sub unlimit_memory
 {
 	my ($pid) = @_;
 	return system('prlimit', '--pid', $pid, '--as=unlimited:') == 0;
+}
+
+# From now on a process can open no more files than it has open.
+sub limit_files
+{
+	my ($pid) = @_;
+	my %open = map { $_ => 1 } PostgreSQL::Test::Utils::slurp_dir("/proc/$pid/fd");
+	my $free = 0;
+	++$free while $open{$free};
+	system('prlimit', '--pid', $pid, "--nofile=$free:") == 0 or die "prlimit $pid";
+}
+
+sub unlimit_files
+{
+	my ($pid) = @_;
+	my ($most) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/limits") =~ /^Max open files\s+\d+\s+(\d+)/m or die "no process $pid";
+	system('prlimit', '--pid', $pid, "--nofile=$most:") == 0 or die "prlimit $pid";
 }
 
 1;
