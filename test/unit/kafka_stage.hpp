@@ -208,6 +208,9 @@ inline KafkaConfig config_for(const Cluster& cluster, const std::string& members
     return config_for(cluster.servers(), members);
 }
 
+// One request at a time, for these brokers do not look at sequence numbers.
+inline constexpr const char* in_small_steps = R"("batch.num.messages": 10, "max.in.flight": 1)";
+
 // A sink with all that one needs to see what it does. Parcels have the ids of their events.
 class KafkaSender {
 public:
