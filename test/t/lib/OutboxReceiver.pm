@@ -134,7 +134,7 @@ sub count
 	return scalar(my @all = defined $path ? $self->records($path) : $self->lines);
 }
 
-# For many requests: the events' ids without decoding everything. All, or only those answered with 2xx.
+# For many requests: the events' ids without decoding everything. All, or only those answered with 2xx, to one path, if one is given.
 sub ids
 {
 	my ($self) = @_;
@@ -143,8 +143,9 @@ sub ids
 
 sub accepted_ids
 {
-	my ($self) = @_;
-	return map { /^\{"answer": "2\d\d", "id": "([^"]+)"/ ? $1 : () } $self->lines;
+	my ($self, $path) = @_;
+	my @lines = grep { !defined $path || index($_, qq{"path": "$path"}) > 0 } $self->lines;
+	return map { /^\{"answer": "2\d\d", "id": "([^"]+)"/ ? $1 : () } @lines;
 }
 
 # Waits for so many requests, or until the sub says yes. The requests, or nothing if they do not come.
