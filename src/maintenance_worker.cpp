@@ -35,7 +35,7 @@ void choose_settings()
     choose("lock_timeout", "1s");
     choose("jit", "off");
     choose("outbox.tenant_id", ""); // it works for all of them
-    choose("statement_timeout", "0");
+    pg::lift_time_limits();
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");
     // Lost in a crash, it is done again.

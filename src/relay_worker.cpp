@@ -66,9 +66,7 @@ void choose_settings()
     choose("jit", "off");
     choose("outbox.tenant_id", ""); // it works for all of them
     choose("application_name", "outbox relay");
-    choose("statement_timeout", "0");
-    if (GetConfigOption("transaction_timeout", true, false) != nullptr)
-        choose("transaction_timeout", "0");
+    pg::lift_time_limits();
     choose("default_transaction_read_only", "off");
     choose("default_transaction_isolation", "read committed");
 }

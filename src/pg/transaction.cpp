@@ -63,6 +63,17 @@ void roll_back()
 
 } // namespace detail
 
+void lift_time_limits()
+{
+    const auto lift = [](const char* name) {
+        SetConfigOption(name, "0", PGC_SUSET, PGC_S_OVERRIDE);
+    };
+    lift("statement_timeout");
+    // From version 17 on.
+    if (GetConfigOption("transaction_timeout", true, false) != nullptr)
+        lift("transaction_timeout");
+}
+
 bool is_installed()
 {
     const MemoryContext context = CurrentMemoryContext;

@@ -21,6 +21,9 @@ void roll_back();
 
 } // namespace detail
 
+// Limits that a database sets to statements and transactions are not for its workers.
+void lift_time_limits();
+
 // Does this database have the extension?
 bool is_installed();
 

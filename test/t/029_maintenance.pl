@@ -193,6 +193,23 @@ $another->query_safe('ROLLBACK');
 $another->quit;
 settings($node, maintenance_interval => '1s');
 
+# Limits that a database sets to statements and, from version 17 on, to transactions are not for its workers.
+my @limits = split /\n/, sql(q{SELECT name FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout')});
+sql('CREATE DATABASE hasty');
+sql("ALTER DATABASE hasty SET $_ = '1ms'") for @limits;
+$before = -s $node->logfile;
+{
+	local $ENV{PGOPTIONS} = join ' ', map { "-c $_=0" } @limits;
+	my $receiver = OutboxReceiver->start('hasty');
+	$node->safe_psql('hasty', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_setup()');
+	create_sink($node, 'hasty', { url => $receiver->url('/hasty') }, undef, 'hasty');
+	$node->safe_psql('hasty', "SELECT count(outbox_enqueue('Order', i, 'OrderConfirmed', '{}')) FROM generate_series(1, 1000) i");
+	ok(wait_until(sub { $receiver->accepted_ids('/hasty') >= 1000 }, 30), 'where transactions are to be short the relay delivers all the same');
+	ok(eval { whole_run($node, 'hasty'); 1 }, 'and maintenance is done');
+}
+unlike(substr(slurp_file($node->logfile), $before), qr/canceling statement due to|terminating connection due to transaction timeout/, 'neither is interrupted');
+sql('DROP DATABASE hasty');
+
 # A partition is made so that the archive need not look at its rows, and vacuum freezes them early.
 is(sql(q{SELECT count(*) FROM outbox_partitions() p JOIN pg_class c ON c.oid = p.partition WHERE NOT is_default AND NOT (
 	c.reloptions @> '{autovacuum_freeze_min_age=0,autovacuum_vacuum_insert_scale_factor=0.05}'
