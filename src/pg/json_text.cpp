@@ -144,7 +144,7 @@ Level open(const JsonbContainer* container)
 template <typename Thing>
 Thing* aligned(std::string_view bytes)
 {
-    return reinterpret_cast<Thing*>(INTALIGN(reinterpret_cast<std::uintptr_t>(bytes.data())));
+    return reinterpret_cast<Thing*>(INTALIGN(bytes.data()));
 }
 
 void put_scalar(StringInfo out, JEntry entry, std::string_view bytes)
