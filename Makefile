@@ -190,7 +190,7 @@ MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
 MODEL_WRAPPED = _ZN6outbox2pg11take_momentEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
 
 build/model: $(MODEL_OBJS) $(MODEL_PARTS)
-	$(CXX) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^
+	$(CXX) $(COPT) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^
 
 $(MODEL_OBJS): build/%.o: %.cpp
 	@mkdir -p $(@D)
