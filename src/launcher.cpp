@@ -10,6 +10,7 @@
 #include "pg/guc.hpp"
 #include "pg/library.hpp"
 #include "pg/posts.hpp"
+#include "pg/transaction.hpp"
 #include "relay.hpp"
 
 extern "C" {
@@ -348,6 +349,7 @@ void outbox_launcher_main(Datum)
     BackgroundWorkerUnblockSignals();
     BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
     SetConfigOption("application_name", "outbox launcher", PGC_USERSET, PGC_S_OVERRIDE);
+    outbox::pg::lift_time_limits();
     outbox::pg::become_launcher();
     outbox::pg::entry([] { outbox::run(); });
     // Not 0, or the postmaster would not start it again.

@@ -194,8 +194,12 @@ void Writer::write(const JsonbContainer* container)
 // Looked up once: that takes OpenSSL longer than to hash a small request.
 void sha256(std::string_view text, unsigned char* hash)
 {
-    static EVP_MD_CTX* const context = EVP_MD_CTX_new();
-    static EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+    static EVP_MD_CTX* context = nullptr;
+    static EVP_MD* algorithm = nullptr;
+    if (context == nullptr)
+        context = EVP_MD_CTX_new();
+    if (algorithm == nullptr)
+        algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
     if (context == nullptr || algorithm == nullptr ||
         EVP_DigestInit_ex2(context, algorithm, nullptr) != 1 ||
         EVP_DigestUpdate(context, text.data(), text.size()) != 1 ||

@@ -24,7 +24,7 @@ using sink::TimePoint;
 using std::chrono::milliseconds;
 
 // What has been delivered is written down together with the next claim, or when there is so much of
-// it, or as much as a quarter of what the sink has at once, or after so long. A crash repeats what
+// it, or as much as a quarter of what is claimed at once, or after so long. A crash repeats what
 // is not written down.
 constexpr std::size_t enough_to_settle = 256;
 constexpr milliseconds longest_unsettled{10};
@@ -356,7 +356,7 @@ void Route::take(Outgoing& outgoing, TimePoint now)
     for (std::unique_ptr<sink::Event>& event : outgoing.events()) {
         courier_->add(std::move(event));
         if (++count % some_at_once == 0)
-            courier_->send(now);
+            courier_->send_early(now);
     }
     outgoing.events().clear();
 }

@@ -59,6 +59,12 @@ void Courier::send(TimePoint now)
         is_to_start_ = true;
 }
 
+void Courier::send_early(TimePoint now)
+{
+    if (sink_->parcel_size() == 1)
+        send(now);
+}
+
 std::size_t Courier::may_be_on_the_way() const
 {
     return troubles_ > 0 ? std::min(probes, sink_->capacity()) : sink_->capacity();
@@ -91,7 +97,7 @@ void Courier::take_in(std::size_t bytes)
     bytes_ += bytes;
 }
 
-// Who has nothing to do needs no memory.
+// Who has nothing in hand needs no memory for events.
 void Courier::let_go(std::unique_ptr<Event> event, std::size_t bytes)
 {
     spare_events_.put(std::move(event), bytes);

@@ -44,8 +44,9 @@ public:
     // Collects what has come of what is on the way, and sends what may be sent.
     void work(TimePoint now);
 
-    // Sends what may be sent, and nothing else. It goes out with the next work() at the latest.
-    void send(TimePoint now);
+    // Sends what may be sent while others are still being added, unless events travel together: then
+    // they had better wait for these. It goes out with the next work() at the latest.
+    void send_early(TimePoint now);
 
     // What is to be written down. The relay takes it, and says when that has happened.
     const std::vector<Settlement>& settled() const { return settled_; }
@@ -92,6 +93,8 @@ public:
 
 protected:
     Courier(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy, Chance chance);
+
+    void send(TimePoint now);
 
     // What came of a parcel.
     virtual void arrive(const Outcome& outcome, TimePoint now) = 0;

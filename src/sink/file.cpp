@@ -2,8 +2,10 @@
 
 #include "core/error.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <iterator>
 #include <sys/stat.h>
 #include <system_error>
 #include <unistd.h>
@@ -36,7 +38,8 @@ private:
 [[noreturn]] void refuse(const char* what, const std::string& path, int error)
 {
     // That is nothing about the file, and passes.
-    if (error == EMFILE || error == ENFILE || error == ENOMEM)
+    constexpr int passing[] = {EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, EIO, ESTALE, ETIMEDOUT};
+    if (std::ranges::find(passing, error) != std::end(passing))
         throw std::system_error(error, std::generic_category(),
                                 std::string("could not open ") + what);
     if (error == ELOOP)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -24,6 +25,16 @@ constexpr std::size_t max_known_topics = 1000;
 
 constexpr int everything =
     RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
+
+// One for librdkafka's files, that is.
+bool has_descriptor()
+{
+    const int descriptor = dup(STDERR_FILENO);
+    const bool has_one = descriptor >= 0 || (errno != EMFILE && errno != ENFILE);
+    if (descriptor >= 0)
+        close(descriptor);
+    return has_one;
+}
 
 // librdkafka opens files when a session begins, and waits for what is none: with a pipe, for ever.
 void check_files(const KafkaConfig& config)
@@ -58,10 +69,13 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config)
     char problem[512];
     handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
     if (handle_ == nullptr) {
+        const rd_kafka_resp_err_t reason = rd_kafka_last_error();
+        const bool lacks_descriptors = !has_descriptor();
         close(descriptor_);
         const std::string text = std::string("librdkafka: ") + problem;
-        // That there is no thread to be had is nothing that the config could change.
-        if (rd_kafka_last_error() == RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE)
+        // That there is no thread to be had, or no descriptor for one of its files, is nothing that
+        // the config could change.
+        if (reason == RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE || lacks_descriptors)
             throw std::runtime_error(text);
         throw Error("22023", text);
     }

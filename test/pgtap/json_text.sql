@@ -30,7 +30,7 @@ CREATE FUNCTION made_up_text() RETURNS text LANGUAGE sql VOLATILE AS $$
                                     ELSE chr(128 + (random() * 50000)::int) END, ''), '')
       FROM generate_series(1, (random() * 12)::int) $$;
 
-SELECT plan(5);
+SELECT plan(6);
 SELECT is(json_text(j), j::text, j::text)
   FROM (VALUES (jsonb '{"a": [1, {"b": [[], {}, null]}, "\"\\/\b\f\n\r\t\u0001\u007fé😀"], "": -0.10, "c": {"d": true}}')) v (j);
 SELECT is_empty($$SELECT j FROM unnest(ARRAY['1', '"x"', 'null', 'true', '[]', '{}', '[[]]', '[{}, []]',
@@ -45,5 +45,7 @@ SELECT is_empty($$SELECT j FROM (SELECT jsonb_object_agg(made_up_text() || i, ma
                    WHERE json_text(j) <> j::text$$, 'of any width');
 SELECT is(json_text(j), j::text, 'and depth')
   FROM (SELECT (repeat('{"a": [1, ', 2000) || '"x"' || repeat('], "b": 2}', 2000))::jsonb AS j) AS deep;
+SELECT is_empty($$SELECT left(j::text, 10) FROM unnest(ARRAY[repeat('x', 1000000), repeat('"', 1000000), repeat(E'\x01', 300000)]) t, to_jsonb(t) j
+                   WHERE json_text(j) <> j::text$$, 'and length');
 SELECT * FROM finish();
 ROLLBACK;

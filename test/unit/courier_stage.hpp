@@ -154,14 +154,14 @@ struct Stage {
     void add(std::int64_t id, const std::string& aggregate, std::int64_t token = 1,
              int attempts = 1)
     {
-        Event event;
-        event.id = id;
-        event.token = token;
-        event.aggregate_type = "order";
-        event.aggregate_id = aggregate;
-        event.payload = std::string(static_cast<std::size_t>(id % 50), 'x');
-        event.attempts = attempts;
-        courier.add(std::make_unique<Event>(std::move(event)));
+        std::unique_ptr<Event> event = courier.spare_events().take(); // as the relay does
+        event->id = id;
+        event->token = token;
+        event->aggregate_type = "order";
+        event->aggregate_id = aggregate;
+        event->payload = std::string(static_cast<std::size_t>(id % 50), 'x');
+        event->attempts = attempts;
+        courier.add(std::move(event));
     }
 
     // Each in an aggregate of its own.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <system_error>
 
@@ -56,20 +57,60 @@ TEST(Factory, KnowsHttpAndKafka)
     }
 }
 
+// A sanitizer looks at objects by way of a pipe, and takes all for broken if it gets none.
+#ifndef __SANITIZE_ADDRESS__
+
+// As long as it lives, so many can be had.
+class FewDescriptors {
+public:
+    explicit FewDescriptors(std::size_t count)
+    {
+        std::vector<int> free;
+        for (std::size_t i = 0; i < count; ++i)
+            free.push_back(dup(STDERR_FILENO));
+        EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &usual_), 0);
+        const rlimit few = {free.empty() ? 0 : static_cast<rlim_t>(free.back()) + 1,
+                            usual_.rlim_max};
+        EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+        for (const int descriptor : free)
+            EXPECT_EQ(close(descriptor), 0);
+    }
+    ~FewDescriptors() { EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &usual_), 0); }
+    FewDescriptors(const FewDescriptors&) = delete;
+    FewDescriptors& operator=(const FewDescriptors&) = delete;
+
+private:
+    rlimit usual_;
+};
+
 // Whoever hears an Error puts the sink aside until somebody has mended it.
 TEST(Factory, ThatThereIsNoDescriptorIsNothingAboutTheSink)
 {
-    const auto load = [] { return Secrets::load("/etc/hostname"); };
-    rlimit usual;
-    ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &usual), 0);
-    const rlimit none = {0, usual.rlim_max};
-    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const FewDescriptors few(0);
     EXPECT_THROW(make_sink("http", plain, no_secrets, {}), std::system_error);
     EXPECT_THROW(make_sink("kafka", plain_kafka, no_secrets, {}), std::system_error);
+    const auto load = [] { return Secrets::load("/etc/hostname"); };
     const std::string with_secret = R"({"url": "https://example.org/", "secret": "${secret:a}"})";
     EXPECT_THROW(make_sink("http", with_secret, load, {}), std::system_error);
-    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &usual), 0);
 }
+
+TEST(Factory, NorIsThatLibrdkafkaHasNoneForItsFiles)
+{
+    const std::string config = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t",
+                                   "security.protocol": "ssl", "ssl.ca.location": "/etc/hostname"})";
+    EXPECT_EQ(error_of([&] { make_sink("kafka", config, no_secrets, {}); }).first, "22023");
+    const FewDescriptors few(2); // its own
+    try {
+        make_sink("kafka", config, no_secrets, {});
+        FAIL() << "there was one";
+    } catch (const outbox::Error& error) {
+        FAIL() << error.what();
+    } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("librdkafka"), std::string::npos) << error.what();
+    }
+}
+
+#endif
 
 TEST(Factory, RefusesAConfigThatCannotWork)
 {

@@ -22,6 +22,17 @@ TEST(LaneCourier, AParcelIsFilledFromManyAggregates)
     EXPECT_EQ(stage.courier.in_hand(), 2u);
 }
 
+TEST(LaneCourier, AParcelWaitsForThoseThatCouldTravelWithIt)
+{
+    Stage stage({.parcel_size = 3});
+    for (const std::int64_t id : {1, 2, 3}) {
+        stage.add(id, "a");
+        stage.courier.send_early(stage.now);
+    }
+    stage.work();
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
+}
+
 TEST(LaneCourier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
 {
     Stage stage({.parcel_size = 2});

@@ -655,7 +655,7 @@ TEST(StreamCourier, WhatWasSentGoesOutWithTheNextWork)
 {
     Stage stage({.capacity = 10});
     stage.add(1, "a");
-    stage.courier.send(stage.now);
+    stage.courier.send_early(stage.now);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
     stage.work();
     EXPECT_EQ(stage.receiver.started, 1u);

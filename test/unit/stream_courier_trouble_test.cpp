@@ -217,10 +217,10 @@ TEST(StreamCourier, CountsWhatIsInHandUntilItIsSettled)
 
 TEST(StreamCourier, WantsAsMuchAsTheSinkTakes)
 {
-    Stage stage(stream(100));
-    for (std::int64_t id = 1; stage.courier.wants_more(stage.now) && id < 1000; ++id)
+    Stage stage(stream(5'000));
+    for (std::int64_t id = 1; stage.courier.wants_more(stage.now) && id < 10'000; ++id)
         stage.add(id, "a");
-    EXPECT_EQ(stage.courier.in_hand(), 100u);
+    EXPECT_EQ(stage.courier.in_hand(), 5'000u);
     stage.work();
     EXPECT_FALSE(stage.courier.wants_more(stage.now));
     stage.deliver({1});
