@@ -1,6 +1,7 @@
 #include "sink/threaded_sink.hpp"
 
 #include "kafka_stage.hpp"
+#include "sink/stream_courier.hpp"
 
 #include <csignal>
 
@@ -17,6 +18,7 @@ struct Inside {
     std::mutex mutex;
     std::vector<std::int64_t> sent;
     std::vector<StreamId> streams;
+    std::vector<std::string> payloads;
     std::thread::id thread;
     bool signals_are_blocked = false;
     bool fails = false;
@@ -59,6 +61,7 @@ public:
         note_thread();
         inside_.sent.push_back(events.front()->id);
         inside_.streams.push_back(stream);
+        inside_.payloads.push_back(events.front()->payload);
         on_the_way_.push_back(parcel);
         return std::nullopt;
     }
@@ -267,6 +270,36 @@ TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
     EXPECT_EQ(outcomes[0].verdict, Verdict::returned);
     EXPECT_EQ(outcomes[1].verdict, Verdict::delivered);
     EXPECT_EQ(cluster.read_values(), numbers(1, 1));
+}
+
+// Events are made from those that are done with. Were one of them still being read, a sanitizer
+// would see that, and so would whoever gets it.
+TEST(ThreadedSink, AnEventIsUsedAgainWhenTheThreadIsDoneWithIt)
+{
+    constexpr std::int64_t count = 20'000;
+    Inside inside;
+    StreamCourier courier(std::make_unique<ThreadedSink>(std::make_unique<PlainSink>(inside)), true,
+                          {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
+    std::set<const Event*> places;
+    int used_again = 0;
+    std::int64_t next = 1;
+    for (const TimePoint end = Clock::now() + patience;
+         courier.delivered() < count && Clock::now() < end;) {
+        for (; next <= count && courier.in_hand() < 900; ++next) {
+            std::unique_ptr<Event> event = courier.spare_events().take();
+            used_again += places.insert(event.get()).second ? 0 : 1;
+            event->id = next;
+            event->aggregate_id = std::to_string(next);
+            event->payload = "the payload of " + std::to_string(next);
+            courier.add(std::move(event));
+        }
+        courier.work(Clock::now());
+    }
+    EXPECT_EQ(courier.delivered(), static_cast<std::uint64_t>(count));
+    EXPECT_GT(used_again, 100);
+    const std::lock_guard lock(inside.mutex);
+    for (std::size_t i = 0; i < inside.sent.size(); ++i)
+        ASSERT_EQ(inside.payloads[i], "the payload of " + std::to_string(inside.sent[i]));
 }
 
 } // namespace
