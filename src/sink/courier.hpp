@@ -44,8 +44,8 @@ public:
     // Collects what has come of what is on the way, and sends what may be sent.
     void work(TimePoint now);
 
-    // Sends what may be sent while others are still being added, unless events travel together: then
-    // they had better wait for these. It goes out with the next work() at the latest.
+    // Sends what may be sent while others are still being added, unless events travel together:
+    // then they had better wait for these. It goes out with the next work() at the latest.
     void send_early(TimePoint now);
 
     // What is to be written down. The relay takes it, and says when that has happened.
