@@ -10,8 +10,8 @@ namespace outbox {
 class Outgoing final : public MessageSink {
 public:
     // No more than so many bytes, but always one message. `metadata` names the keys that travel as
-    // attributes.
-    // There is room for `expected` of them from the beginning. They are made from spare ones.
+    // attributes. There is room for `expected` of them from the beginning, and they are made from
+    // spare ones.
     Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata, std::size_t expected,
              sink::SpareEvents& spare)
         : max_bytes_(max_bytes), metadata_(metadata), spare_(spare)

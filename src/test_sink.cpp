@@ -1,5 +1,6 @@
 #include "test_sink.hpp"
 
+#include "core/uuid.hpp"
 #include "pg/guard.hpp"
 #include "pg/posts.hpp"
 #include "pg/procedure.hpp"
@@ -130,17 +131,16 @@ void wait_for_answer(Question& answer)
 sink::Event made_up_event()
 {
     sink::Event event;
-    pg_uuid_t id;
+    Uuid id;
     pg::call([&] {
-        if (!pg_strong_random(id.data, UUID_LEN))
+        if (!pg_strong_random(id.data(), id.size()))
             elog(ERROR, "no random bytes are to be had");
     });
     constexpr unsigned char version = 0x40, variant = 0x80;
-    id.data[6] = static_cast<unsigned char>((id.data[6] & 0x0F) | version);
-    id.data[8] = static_cast<unsigned char>((id.data[8] & 0x3F) | variant);
-    const char* text = pg::call(
-        [&] { return DatumGetCString(DirectFunctionCall1(uuid_out, UUIDPGetDatum(&id))); });
-    event.tracking_id = text;
+    id[6] = static_cast<unsigned char>((id[6] & 0x0F) | version);
+    id[8] = static_cast<unsigned char>((id[8] & 0x3F) | variant);
+    const UuidText text = to_text(id);
+    event.tracking_id.assign(text.data(), text.size());
     event.aggregate_type = "outbox";
     event.aggregate_id = "test";
     event.event_type = "OutboxSinkTested";

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
@@ -68,6 +69,9 @@ KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& su
     } catch (const Error& error) {
         close(epoll_);
         throw Error(error.sqlstate(), presentable(error.what()));
+    } catch (const std::runtime_error& error) {
+        close(epoll_);
+        throw std::runtime_error(presentable(error.what()));
     } catch (...) {
         close(epoll_);
         throw;

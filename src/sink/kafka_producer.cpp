@@ -26,7 +26,7 @@ constexpr std::size_t max_known_topics = 1000;
 constexpr int everything =
     RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
 
-// One for librdkafka's files, that is.
+// librdkafka does not say so if it had none for one of its files.
 bool has_descriptor()
 {
     const int descriptor = dup(STDERR_FILENO);

@@ -327,7 +327,8 @@ my $beside = elapsed(sub { $some->(); $receiver->wait_for(600, 20, '/beside') })
 is($receiver->count('/beside'), 600, 'while the broker hangs, everything goes to a webhook');
 cmp_ok($beside, '<', 2 * $alone + 1, sprintf('as fast as before (%.2f s, %.2f s)', $beside, $alone));
 on_the_way('beside', 'postgres', 300);
-# Short ones come now and then: one that is open would be there at the next look, too.
+# Under sanitizers short ones are seen now and then: one that is open would be there at the next look, too.
+my $seen_at_most = $ENV{OUTBOX_SANITIZED} ? 1 : 0;
 my %looks;
 for (1 .. 20)
 {
@@ -335,7 +336,7 @@ for (1 .. 20)
 		AND (xact_start IS NOT NULL OR backend_xid IS NOT NULL OR backend_xmin IS NOT NULL OR state <> 'idle')});
 	sleep 0.02;
 }
-is_deeply([ grep { $looks{$_} > 1 } keys %looks ], [], 'no transaction is open while records are on the way');
+is_deeply([ grep { $looks{$_} > $seen_at_most } keys %looks ], [], 'no transaction is open while records are on the way');
 like(wait_for_status($node, 'impatient', qr/^f\|.*no sign/), qr/^f\|.*no sign from the brokers within 1 s/, 'after its time-out a sink is in trouble');
 like(sink_status($node, 'beside'), qr/^t\|/, 'before, it is not');
 $node->safe_psql('hung', join '', map { enqueue(1) } 1 .. 5);

@@ -110,6 +110,22 @@ TEST(Factory, NorIsThatLibrdkafkaHasNoneForItsFiles)
     }
 }
 
+TEST(Factory, WhatLibrdkafkaSaysThenHasNoSecretsEither)
+{
+    const std::string config =
+        R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t", "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "${secret:pw}"})";
+    const auto load = [] { return Secrets::parse("pw = hunter2\n"); };
+    const FewDescriptors few(2);
+    try {
+        make_sink("kafka", config, load, {});
+        FAIL() << "there was one";
+    } catch (const std::runtime_error& error) {
+        EXPECT_NE(std::string(error.what()).find("***"), std::string::npos) << error.what();
+        EXPECT_EQ(std::string(error.what()).find("hunter2"), std::string::npos) << error.what();
+    }
+}
+
 #endif
 
 TEST(Factory, RefusesAConfigThatCannotWork)

@@ -661,4 +661,23 @@ TEST(StreamCourier, WhatWasSentGoesOutWithTheNextWork)
     EXPECT_EQ(stage.receiver.started, 1u);
 }
 
+// ---- memory
+
+TEST(StreamCourier, MemoryIsKeptForOthersAsLongAsThereAreAny)
+{
+    const auto kept = [](Stage& stage) {
+        return stage.courier.spare_events().take()->payload.capacity() > 40;
+    };
+    Stage stage;
+    stage.add_apart({45, 46, 47});
+    stage.deliver({45, 46});
+    EXPECT_TRUE(kept(stage));
+    stage.deliver({47});
+    EXPECT_FALSE(kept(stage));
+    stage.add_apart({48, 49});
+    stage.deliver({48});
+    stage.courier.abandon();
+    EXPECT_FALSE(kept(stage));
+}
+
 } // namespace
