@@ -14,10 +14,10 @@ namespace outbox {
 
 namespace {
 
-// One that is gone is passed over.
-void open_partition(OpenLog& log, Oid partition)
+// One that is gone is passed over. With NoLock it is locked already.
+void open_partition(OpenLog& log, Oid partition, LOCKMODE lock = AccessShareLock)
 {
-    if (const Relation table = try_relation_open(partition, AccessShareLock))
+    if (const Relation table = try_relation_open(partition, lock))
         log.partitions.push({table, LogPartition::unknown, {}});
 }
 
@@ -34,7 +34,7 @@ bool open_at_once(OpenLog& log, List* partitions)
     for (int i = 0; i < list_length(partitions); ++i) {
         if (!ConditionalLockRelationOid(list_nth_oid(partitions, i), AccessShareLock))
             return false;
-        open_partition(log, list_nth_oid(partitions, i));
+        open_partition(log, list_nth_oid(partitions, i), NoLock);
     }
     return true;
 }
@@ -60,11 +60,8 @@ bool has_opened(const OpenLog& log, List* partitions)
 
 bool is_complete(const OpenLog& log)
 {
-    List* partitions = pg::children_of(RelationGetRelid(log.log));
-    if (!has_opened(log, partitions)) {
-        pg::expect_children(partitions);
+    if (!has_opened(log, pg::current_children(RelationGetRelid(log.log))))
         return false;
-    }
     // In a transaction that had all the locks before, it has only now been heard of what was
     // brought back from cold storage.
     return log.archive != nullptr || !is_archived_above(log.above);

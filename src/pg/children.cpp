@@ -1,9 +1,13 @@
 #include "pg/children.hpp"
 
+#include "pg/catalog.hpp"
+
 extern "C" {
 #include "catalog/pg_inherits.h"
 #include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
 #include "storage/sinval.h"
+#include "utils/inval.h"
 }
 
 #include <utility>
@@ -13,6 +17,31 @@ namespace outbox::pg {
 namespace {
 
 List* expected = NIL;
+uint64 expected_since = PG_UINT64_MAX; // the catalog's generation before they were looked up
+
+// If this fails, they are to be looked up again.
+void look_up(Oid log)
+{
+    const uint64 generation = catalog_generation();
+    List* children = children_of(log);
+    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+    list_free(std::exchange(expected, list_copy(children)));
+    MemoryContextSwitchTo(before);
+    expected_since = generation;
+    list_free(children);
+}
+
+// Whoever attaches or detaches holds such a lock until its transaction has ended, and gives it back
+// only when it has told everybody: its rows can be seen a moment before that. Who gets the lock has
+// heard of all that could be seen before.
+bool is_settled(Oid table)
+{
+    if (RecoveryInProgress() || !ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
+        return false;
+    UnlockRelationOid(table, ShareUpdateExclusiveLock);
+    AcceptInvalidationMessages(); // a lock that this transaction had before did not
+    return true;
+}
 
 } // namespace
 
@@ -34,18 +63,18 @@ void refresh_partitions(Relation table)
     list_free(children);
 }
 
-List* expected_children(Oid table)
+List* expected_children(Oid log)
 {
     if (expected == NIL)
-        expect_children(children_of(table));
+        look_up(log);
     return expected;
 }
 
-void expect_children(List* children)
+List* current_children(Oid log)
 {
-    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
-    list_free(std::exchange(expected, list_copy(children)));
-    MemoryContextSwitchTo(before);
+    if (!is_settled(log) || expected_since != catalog_generation())
+        look_up(log);
+    return expected;
 }
 
 } // namespace outbox::pg

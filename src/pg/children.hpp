@@ -13,8 +13,11 @@ List* children_of(Oid table);
 // Has the relation cache look again if it has missed one, and the plans that were made with it.
 void refresh_partitions(Relation table);
 
-// Those that the session has seen last, of whatever table that was: only a guess.
-List* expected_children(Oid table);
-void expect_children(List* children);
+// Those of the log that the session has seen last: only a guess.
+List* expected_children(Oid log);
+
+// Those of the log that are there now: all in which a snapshot taken before could show a row. The
+// catalog is asked only if something may have changed.
+List* current_children(Oid log);
 
 } // namespace outbox::pg

@@ -1,5 +1,6 @@
 #include "pg/wake.hpp"
 
+#include "pg/pause.hpp"
 #include "pg/shared.hpp"
 
 extern "C" {
@@ -52,6 +53,8 @@ void at_end(XactEvent event, void*)
         event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE;
     if (!ends)
         return;
+    if (event == XACT_EVENT_COMMIT)
+        pause_at("commit");
     if (event == XACT_EVENT_COMMIT && shared != nullptr && pending.for_waiters) {
         ConditionVariableBroadcast(our_place());
         call_relay(pending.types, pending.tasks);

@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use OutboxTest;
 use OutboxReceiver;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_node('main', conf => "outbox.relay = off\nautovacuum = off\n");
@@ -72,12 +73,60 @@ cmp_ok(time - $started, '<', 10, 'at once');
 $mover->query_safe("ROLLBACK");
 $reader->quit;
 
+# A session that could not find out which partitions there are does not believe that it has.
+$reader = $node->background_psql('postgres', on_error_stop => 0);
+$reader->query_safe($claim);
+$node->safe_psql('postgres', old_event('2019-02-28'));
+is($mover->query_safe(q{SELECT sum(events) FROM outbox_move_strays('outbox_messages')}), 1, 'another stray gets its partition');
+$mover->query_safe('BEGIN; LOCK TABLE pg_inherits IN ACCESS EXCLUSIVE MODE');
+$reader->query("SET statement_timeout = '300ms'; $claim");
+like(slurp_file($node->logfile), qr/canceling statement due to statement timeout/, 'a claim that cannot read the catalog fails');
+$mover->query_safe('ROLLBACK');
+like(scalar $reader->query("SET statement_timeout = 0; $claim"), qr/Stray/, 'and finds, tried again, what came meanwhile');
+$reader->quit;
+
 # What the chain of the audit log passes over would stay out of it.
 $node->safe_psql('postgres', q{INSERT INTO audit_log (occurred_at, actor, action, entity_type, entity_id) VALUES ('2020-02-29', 'she', 'a', 't', '1')});
 $reader = misled_session('audit_log', 1);
 $reader->query_safe('SELECT audit_chain_rows(1000)') for 1 .. 2;
 is($node->safe_psql('postgres', 'SELECT ok, rows_checked, not_yet_chained FROM audit_verify()'), 't|1|0', 'the reader chains what is in them');
 $_->quit for $reader, $mover;
+$node->stop;
+
+# What comes with a partition can be seen a moment before others hear of the partition: here that moment is long. With a default
+# partition they would wait for its lock.
+my ($partitions, $events) = (40, 80);
+$node = start_node('pauses', stage => $ENV{OUTBOX_PAUSES_CONF}, conf => "outbox.relay = off\nautovacuum = off\n");
+$node->safe_psql('postgres', q{SELECT outbox_setup(), outbox_create_consumer('worker', start_at => 'earliest');
+	ALTER TABLE outbox_messages DETACH PARTITION outbox_messages_default;
+	CREATE TABLE seen (id bigint)});
+my $readers = $node->background_psql('postgres');
+$readers->query_until(qr/begun/, qq{\\echo begun
+	DO \$\$ BEGIN
+		WHILE to_regclass('done') IS NULL LOOP
+			INSERT INTO seen SELECT id FROM outbox_consume('worker', 100);
+			COMMIT;
+		END LOOP;
+	END \$\$;
+});
+$node->safe_psql('postgres', qq{SET outbox.test_pauses = 'commit';
+	DO \$\$ BEGIN
+		FOR i IN 1 .. $partitions LOOP
+			PERFORM outbox_create_partition('public.late_' || i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval);
+			EXECUTE format(\$f\$INSERT INTO late_%s (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+				VALUES (%L, 'Order', '1', 'Late', '{}')\$f\$, i, '2020-01-01 12:00'::timestamp + i * '1 day'::interval);
+			EXECUTE format('ALTER TABLE outbox_messages ATTACH PARTITION late_%s FOR VALUES FROM (%L) TO (%L)',
+				i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval);
+			-- It takes whoever claims it past the other.
+			PERFORM outbox_enqueue('Order', i, 'OrderConfirmed', '{}');
+			COMMIT;
+		END LOOP;
+	END \$\$;
+	CREATE TABLE done ()});
+$readers->quit;
+$node->safe_psql('postgres', q{INSERT INTO seen SELECT id FROM outbox_consume('worker', 100)});
+is($node->safe_psql('postgres', 'SELECT count(*), count(DISTINCT id) FROM seen'), "$events|$events",
+	'nothing is passed over that comes with its partition, while that is hardly known');
 $node->stop;
 
 done_testing();
