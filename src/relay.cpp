@@ -78,7 +78,7 @@ private:
     void release_scheduled();
     void notify();
     void test_sink();
-    void begin_test(int32 consumer);
+    void begin_test(const TestQuestion& question);
 
     TimePoint next_turn() const;
     void wait();
@@ -335,27 +335,27 @@ void Relay::test_sink()
     }
     if (is_asked_) {
         is_asked_ = false;
-        if (const auto consumer = SinkTest::question())
-            begin_test(*consumer);
+        if (const auto question = SinkTest::question())
+            begin_test(*question);
     }
 }
 
 // With a sink of its own: also one that is paused or in trouble can be tested.
-void Relay::begin_test(int32 consumer)
+void Relay::begin_test(const TestQuestion& question)
 {
     std::vector<SinkDefinition> sinks;
     const auto rollback =
-        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, consumer); });
+        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, question.consumer); });
     std::string problem = rollback ? rollback->message : sinks.empty() ? "the sink is gone" : "";
     try {
         if (problem.empty())
-            test_ = std::make_unique<SinkTest>(consumer, make_sink(sinks.front()));
+            test_ = std::make_unique<SinkTest>(question, make_sink(sinks.front()));
     } catch (const std::exception& error) {
         problem = text_of(error);
     }
     forget_wait_set();
     if (!problem.empty())
-        SinkTest::answer(consumer, false, problem);
+        SinkTest::answer(question, false, problem);
 }
 
 // ---- waiting

@@ -29,7 +29,7 @@ struct Question {
     static constexpr std::size_t max_detail = 1024;
 
     Oid database; // none: nobody asks
-    int32 consumer;
+    TestQuestion what;
     int asker; // its process
     State state;
     bool ok;
@@ -37,6 +37,7 @@ struct Question {
 };
 
 struct Questions {
+    uint64 asked; // so many have been
     Question all[pg::max_posts];
 };
 
@@ -71,7 +72,7 @@ bool ask(int32 consumer)
     if (asked) {
         *question = {};
         question->database = MyDatabaseId;
-        question->consumer = consumer;
+        question->what = {consumer, ++questions->asked};
         question->asker = MyProcPid;
         question->state = Question::asked;
     }
@@ -153,22 +154,22 @@ sink::Event made_up_event()
 
 } // namespace
 
-std::optional<int32> SinkTest::question()
+std::optional<TestQuestion> SinkTest::question()
 {
-    std::optional<int32> consumer;
+    std::optional<TestQuestion> what;
     LWLockAcquire(pg::shared_lock(), LW_SHARED);
     if (const Question* question = find(MyDatabaseId))
         if (question->state == Question::asked)
-            consumer = question->consumer;
+            what = question->what;
     LWLockRelease(pg::shared_lock());
-    return consumer;
+    return what;
 }
 
-void SinkTest::answer(int32 consumer, bool ok, std::string_view detail)
+void SinkTest::answer(const TestQuestion& what, bool ok, std::string_view detail)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
     Question* question = find(MyDatabaseId);
-    if (question != nullptr && question->consumer == consumer &&
+    if (question != nullptr && question->what.number == what.number &&
         question->state == Question::asked) {
         question->ok = ok;
         question->state = Question::answered;
@@ -182,8 +183,8 @@ void SinkTest::answer(int32 consumer, bool ok, std::string_view detail)
     LWLockRelease(pg::shared_lock());
 }
 
-SinkTest::SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink)
-    : consumer_(consumer), event_(made_up_event()), sink_(std::move(sink))
+SinkTest::SinkTest(const TestQuestion& what, std::unique_ptr<sink::Sink> sink)
+    : what_(what), event_(made_up_event()), sink_(std::move(sink))
 {
     const sink::Event* events[] = {&event_};
     if (auto outcome = sink_->send(1, events, sink_->stream_of(event_)))
@@ -198,7 +199,7 @@ bool SinkTest::work()
         return false;
     const sink::Outcome& outcome = outcomes_.front();
     const bool ok = outcome.verdict == sink::Verdict::delivered;
-    answer(consumer_, ok, outcome.reason);
+    answer(what_, ok, outcome.reason);
     return true;
 }
 

@@ -6,14 +6,21 @@
 
 namespace outbox {
 
+// Which sink somebody is waiting to see tested. Who was interrupted may ask again, when the sink is
+// another, and what came of the first question is no answer to the second: each has its number.
+struct TestQuestion {
+    int32 consumer;
+    uint64 number;
+};
+
 // The relay's side. One question at a time.
 class SinkTest {
 public:
-    // Which sink is somebody waiting to see tested? Nothing if no one asks.
-    static std::optional<int32> question();
+    // Nothing if no one asks.
+    static std::optional<TestQuestion> question();
 
     // Sends the event.
-    SinkTest(int32 consumer, std::unique_ptr<sink::Sink> sink);
+    SinkTest(const TestQuestion& what, std::unique_ptr<sink::Sink> sink);
 
     int descriptor() const { return sink_->descriptor(); }
     std::optional<sink::TimePoint> next_work() const { return sink_->next_work(); }
@@ -22,10 +29,10 @@ public:
     bool work();
 
     // An answer without a sink.
-    static void answer(int32 consumer, bool ok, std::string_view detail);
+    static void answer(const TestQuestion& what, bool ok, std::string_view detail);
 
 private:
-    int32 consumer_;
+    TestQuestion what_;
     sink::Event event_; // outlives the sink, which may be reading it
     std::unique_ptr<sink::Sink> sink_;
     std::vector<sink::Outcome> outcomes_;

@@ -101,5 +101,14 @@ $receiver->drop_connections;
 sleep 1;
 like(sql("CALL outbox_test_sink('restored', NULL, NULL)"), qr/^t\|/, 'a test that was interrupted does not keep others from testing');
 
+# What comes of it later is no answer to whoever asks then.
+$receiver->control({ path => '/slow', delay => [ 3, 3 ], status => 500 });
+create_sink($node, 'asked', { url => $receiver->url('/slow') });
+$node->psql('postgres', "SET statement_timeout = '500ms'; CALL outbox_test_sink('asked', NULL, NULL)");
+is($receiver->count('/slow'), 0, 'a test is on the way, and nobody waits for it');
+sql(sprintf q{SELECT outbox_alter_sink('asked', config => '{"url": "%s"}')}, $receiver->url('/mended'));
+like(sql("CALL outbox_test_sink('asked', NULL, NULL)"), qr/^t\|/, 'the sink that is mended meanwhile is not said to be what it was');
+is($receiver->count('/slow'), 1, 'which was heard before');
+
 $node->stop;
 done_testing();
