@@ -96,7 +96,10 @@ void add_header(Rendered& request, std::string_view name, std::string_view value
 void add_binary_headers(Rendered& request, const Event& event, std::string_view source)
 {
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
-        add_header(request, std::string("ce-").append(name), percent_encode(value));
+        std::string& header = request.headers.emplace_back();
+        header.reserve(name.size() + value.size() + 5);
+        header.append("ce-").append(name).append(": ");
+        append_percent_encoded(header, value);
     });
 }
 
@@ -142,6 +145,7 @@ Rendered render(std::span<const Event* const> events, Format format, std::string
                                  " events into a request of this format");
     const Event& first = *events.front();
     Rendered request;
+    request.headers.reserve(20);
     add_header(request, "Content-Type", content_type(format));
     if (format == Format::batch) {
         request.id = batch_id(events);

@@ -71,20 +71,27 @@ std::string lower(std::string_view text)
     return out;
 }
 
-std::string percent_encode(std::string_view utf8)
+void append_percent_encoded(std::string& out, std::string_view utf8)
 {
-    std::string out;
-    out.reserve(utf8.size());
-    for (const char c : utf8) {
-        const auto byte = static_cast<unsigned char>(c);
-        if (byte > 0x20 && byte < 0x7F && c != '"' && c != '%') {
-            out += c;
-            continue;
-        }
+    const auto stays = [](char c) { return c > 0x20 && c < 0x7F && c != '"' && c != '%'; };
+    for (auto rest = utf8.begin(); rest != utf8.end();) {
+        const auto next = std::find_if_not(rest, utf8.end(), stays);
+        out.append(rest, next);
+        rest = next;
+        if (rest == utf8.end())
+            return;
+        const auto byte = static_cast<unsigned char>(*rest++);
         out += '%';
         out += upper_hex[byte >> 4];
         out += upper_hex[byte & 0x0F];
     }
+}
+
+std::string percent_encode(std::string_view utf8)
+{
+    std::string out;
+    out.reserve(utf8.size());
+    append_percent_encoded(out, utf8);
     return out;
 }
 

@@ -14,6 +14,7 @@ std::string lower(std::string_view text);
 
 // For values of ce- headers: what is not visible ASCII, and `"` and `%`, as %XX.
 std::string percent_encode(std::string_view utf8);
+void append_percent_encoded(std::string& out, std::string_view utf8);
 
 std::string base64(std::span<const unsigned char> bytes);
 
