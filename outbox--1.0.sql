@@ -1558,8 +1558,7 @@ IS 'true the first time that a consumer sees the event, as long as this transact
 
 ----------------------------------------------------------------------------------------------------
 -- Idempotency keys. A plain table: uniqueness cannot span partitions. An attempt that is begun and
--- finished in one transaction is one row, written once. Expired ones are found by a B-tree: a BRIN index
--- would cost less, but its ranges never shrink, and once space is used again it finds everything.
+-- finished in one transaction is one row, written once, and has one entry in one index.
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE idempotency_keys (
@@ -1575,10 +1574,10 @@ CREATE TABLE idempotency_keys (
     scope        text        COLLATE "C" NOT NULL,
     key          text        COLLATE "C" NOT NULL,
     response     jsonb,
-    PRIMARY KEY (tenant_id, scope, key)
+    -- The key comes first because it alone tells most rows apart: one comparison instead of three.
+    PRIMARY KEY (key, scope, tenant_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off,
        autovacuum_vacuum_insert_scale_factor = 0.02);
-CREATE INDEX ON idempotency_keys (expires_at);
 COMMENT ON TABLE idempotency_keys
 IS 'idempotency keys in use, with the answers to them';
 COMMENT ON COLUMN idempotency_keys.tenant_id IS 'keys of different tenants never meet';
@@ -1618,34 +1617,46 @@ LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
 COMMENT ON FUNCTION idempotency_hash(text)
 IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
 
+-- A type with a name, because the server makes the row type of OUT parameters anew for every call.
+CREATE TYPE idempotency_verdict AS (
+    decision    text,
+    token       bigint,
+    status_code integer,
+    response    jsonb,
+    http_hint   integer
+);
+COMMENT ON TYPE idempotency_verdict
+IS 'what idempotency_begin() says of a request';
+COMMENT ON COLUMN idempotency_verdict.decision IS 'execute, replay, conflict or in_progress';
+COMMENT ON COLUMN idempotency_verdict.token IS 'for idempotency_finish(), if the request is to be executed under a key';
+COMMENT ON COLUMN idempotency_verdict.status_code IS 'of the answer that is to be replayed';
+COMMENT ON COLUMN idempotency_verdict.response IS 'of the answer that is to be replayed';
+COMMENT ON COLUMN idempotency_verdict.http_hint IS 'the status with which an HTTP layer answers; NULL: the request is to be executed';
+
 CREATE FUNCTION idempotency_begin(
     scope text, key text, request jsonb, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
-    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
-    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, jsonb, bigint, interval, interval, interval)
 IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
 
 CREATE FUNCTION idempotency_begin(
     scope text, key text, request json, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
-    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
-    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, json, bigint, interval, interval, interval)
 IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
 
 CREATE FUNCTION idempotency_begin(
     scope text, key text, request text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
-    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
-    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, text, bigint, interval, interval, interval)
 IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
 
 CREATE FUNCTION idempotency_begin_hashed(
     scope text, key text, request_hash text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
-    lease interval DEFAULT NULL, wait interval DEFAULT NULL,
-    OUT decision text, OUT token bigint, OUT status_code integer, OUT response jsonb, OUT http_hint integer)
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin_hashed';
 COMMENT ON FUNCTION idempotency_begin_hashed(text, text, text, bigint, interval, interval, interval)
 IS 'idempotency_begin() for a request that the caller has hashed: 64 hex digits';
@@ -1694,22 +1705,79 @@ END $$;
 COMMENT ON FUNCTION idempotency_required(text, boolean)
 IS 'is a call without a key an error in this scope? NULL: as outbox.idempotency_required says';
 
-CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+-- Old rows of tables that have no index on their time, because every row would pay for it when it is written. A clock hand goes
+-- round instead: each run of maintenance looks through a 12th of the table, from where the last one ended. Rows come, and grow
+-- old, next to each other: where many are found, it goes on.
+CREATE TABLE outbox_sweeps (
+    swept regclass PRIMARY KEY,
+    block bigint   NOT NULL,
+    rest  bigint
+);
+INSERT INTO outbox_sweeps VALUES ('outbox_dedup_keys', 0), ('outbox_inbox', 0), ('idempotency_keys', 0);
+COMMENT ON TABLE outbox_sweeps
+IS 'where to look next for rows that are to be removed: only a hint';
+COMMENT ON COLUMN outbox_sweeps.swept IS 'the table';
+COMMENT ON COLUMN outbox_sweeps.block IS 'the block of it';
+COMMENT ON COLUMN outbox_sweeps.rest IS 'how many blocks the run that is under way has yet to look through; negative: more than it had to; NULL: none is under way';
+
+-- Nobody waits here: whoever is using a row keeps it, and who cannot have the hint begins anywhere.
+CREATE FUNCTION outbox_sweep(swept regclass, condition text, max_rows integer, whole boolean DEFAULT false,
+                             max_blocks integer DEFAULT 10000, OUT removed integer, OUT again boolean)
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    moment  CONSTANT timestamptz := clock_timestamp();
-    removed integer;
+    blocks   CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
+    hint     @extschema@.outbox_sweeps;
+    place    bigint;
+    still    bigint;
+    next     bigint;
+    looked   bigint := 1;   -- or an empty table would never have been looked through
+    last     tid;
+    found    integer;
+BEGIN
+    removed := 0;
+    -- Under one snapshot for the whole transaction, a hint that has changed would be an error.
+    IF current_setting('transaction_isolation') = 'read committed' THEN
+        SELECT * INTO hint FROM @extschema@.outbox_sweeps s WHERE s.swept = outbox_sweep.swept FOR UPDATE SKIP LOCKED;
+    END IF;
+    place := coalesce(hint.block, floor(random() * blocks));
+    still := coalesce(hint.rest, blocks / 12 + 1);
+    -- Both the part that the table ends in and the last one may be short.
+    FOR part IN 0 .. CASE WHEN whole THEN blocks / max_blocks + 1 ELSE 0 END LOOP
+        IF place >= blocks THEN
+            place := 0;
+        END IF;
+        next := least(place + max_blocks, blocks);
+        EXECUTE format('WITH gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY('
+                       'SELECT ctid FROM %1$s WHERE ctid >= %2$L AND ctid < %3$L AND (%4$s) LIMIT %5$L FOR UPDATE SKIP LOCKED))'
+                       ' RETURNING ctid) SELECT count(*), max(ctid) FROM gone', swept, format('(%s,0)', place),
+                       format('(%s,0)', next), condition, max_rows - removed)
+           INTO found, last;
+        removed := removed + found;
+        IF removed >= max_rows THEN
+            next := (last::text::point)[0];   -- which may have others
+        END IF;
+        looked := looked + next - place;
+        place := next;
+        EXIT WHEN removed >= max_rows;
+    END LOOP;
+    still := still - looked;
+    -- At most once around.
+    again := hint.swept IS NOT NULL AND (still > 0 OR (removed >= looked AND still > -blocks));
+    UPDATE @extschema@.outbox_sweeps s
+       SET block = place, rest = CASE WHEN whole THEN hint.rest WHEN again THEN still END
+     WHERE s.swept = hint.swept;
+END $$;
+COMMENT ON FUNCTION outbox_sweep(regclass, text, integer, boolean, integer)
+IS 'internal: removes rows of which a condition is true, no more than so many, from some blocks of a table or from the whole; is there more to do at once?';
+
+CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM @extschema@.outbox_refuse_tenants('idempotency_expire()');
     IF max_keys IS NULL OR max_keys < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'max_keys must be at least 1';
     END IF;
-    DELETE FROM @extschema@.idempotency_keys
-     WHERE ctid = ANY (ARRAY(SELECT k.ctid FROM @extschema@.idempotency_keys k
-                              WHERE k.expires_at <= moment ORDER BY k.expires_at LIMIT max_keys
-                                FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS removed = ROW_COUNT;
-    RETURN removed;
+    RETURN (@extschema@.outbox_sweep('@extschema@.idempotency_keys', 'expires_at <= clock_timestamp()', max_keys, whole => true)).removed;
 END $$;
 COMMENT ON FUNCTION idempotency_expire(integer)
 IS 'removes expired keys, no more than so many; returns how many';
@@ -2184,40 +2252,6 @@ END $$;
 COMMENT ON FUNCTION outbox_prune_batches(integer)
 IS 'internal: removes the record of old deliveries, no more than so many batches; returns how many';
 
--- No index on the time: every enqueue with a key would pay for it. A part of the table is looked through instead,
--- from any place on, and over time that is all of it.
-CREATE FUNCTION outbox_sweep(swept regclass, condition text, max_blocks integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    blocks  CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
-    -- Any block is as likely to be among them as any other.
-    start   CONSTANT bigint := CASE WHEN blocks <= max_blocks THEN 0
-                                    ELSE floor(random() * (blocks + max_blocks - 1)) - max_blocks + 1 END;
-    removed integer;
-BEGIN
-    EXECUTE format('DELETE FROM %s WHERE ctid >= %L AND ctid < %L AND %s', swept, format('(%s,0)', greatest(start, 0)),
-                   format('(%s,0)', start + max_blocks), condition);
-    GET DIAGNOSTICS removed = ROW_COUNT;
-    RETURN removed;
-END $$;
-COMMENT ON FUNCTION outbox_sweep(regclass, text, integer)
-IS 'internal: removes what a condition is true of, from so many blocks of a table; returns how many rows';
-
-CREATE FUNCTION outbox_prune_dedup_keys(max_blocks integer) RETURNS integer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT @extschema@.outbox_sweep('@extschema@.outbox_dedup_keys', 'expires_at <= clock_timestamp()', max_blocks)
-$$;
-COMMENT ON FUNCTION outbox_prune_dedup_keys(integer)
-IS 'internal: removes dedup keys that have expired, from so many blocks; returns how many';
-
-CREATE FUNCTION outbox_prune_inbox(max_blocks integer) RETURNS integer
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT @extschema@.outbox_sweep('@extschema@.outbox_inbox',
-               'accepted_at <= clock_timestamp() - @extschema@.outbox_setting(''outbox.inbox_retention'')', max_blocks)
-$$;
-COMMENT ON FUNCTION outbox_prune_inbox(integer)
-IS 'internal: removes entries of the inbox that are old, from so many blocks; returns how many';
-
 -- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
 CREATE FUNCTION outbox_keep_partitions(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
@@ -2390,29 +2424,44 @@ END $$;
 COMMENT ON FUNCTION outbox_step_cold_files()
 IS 'internal: removes files from cold storage whose time is over';
 
-CREATE FUNCTION outbox_step_expire(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
-RETURNS SETOF record
+-- Each table in transactions of its own: what one has removed stays locked until its end. Some tenths of a second.
+CREATE FUNCTION outbox_expire_rows(swept regclass, condition text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- What one transaction does at most: some tenths of a second.
-    max_rows   CONSTANT integer := 10000;
-    max_blocks CONSTANT integer := 10000;
-    removed    integer;
+    removed integer;
 BEGIN
+    SELECT s.removed, s.again INTO removed, again FROM @extschema@.outbox_sweep(swept, condition, max_rows => 50000) s;
+    object := (SELECT c.relname FROM pg_class c WHERE c.oid = swept);
+    detail := CASE WHEN removed > 0 THEN format('%s removed', removed) END;
     done := true;
-    FOR object, removed IN
-        SELECT 'idempotency_keys', @extschema@.idempotency_expire(max_rows)
-        UNION ALL SELECT 'outbox_dedup_keys', @extschema@.outbox_prune_dedup_keys(max_blocks)
-        UNION ALL SELECT 'outbox_inbox', @extschema@.outbox_prune_inbox(max_blocks)
-    LOOP
-        CONTINUE WHEN removed = 0;
-        detail := format('%s removed', removed);
-        again := removed >= max_rows;
-        RETURN NEXT;
-    END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_step_expire()
-IS 'internal: removes some of the keys whose time is over';
+COMMENT ON FUNCTION outbox_expire_rows(regclass, text)
+IS 'internal: removes some of the rows whose time is over';
+
+CREATE FUNCTION outbox_step_expire_idempotency_keys(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM @extschema@.outbox_expire_rows('@extschema@.idempotency_keys', 'expires_at <= clock_timestamp()')
+$$;
+COMMENT ON FUNCTION outbox_step_expire_idempotency_keys()
+IS 'internal: removes some of the idempotency keys that have expired';
+
+CREATE FUNCTION outbox_step_expire_dedup_keys(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM @extschema@.outbox_expire_rows('@extschema@.outbox_dedup_keys', 'expires_at <= clock_timestamp()')
+$$;
+COMMENT ON FUNCTION outbox_step_expire_dedup_keys()
+IS 'internal: removes some of the dedup keys that have expired';
+
+CREATE FUNCTION outbox_step_expire_inbox(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM @extschema@.outbox_expire_rows('@extschema@.outbox_inbox',
+        'accepted_at <= clock_timestamp() - @extschema@.outbox_setting(''outbox.inbox_retention'')')
+$$;
+COMMENT ON FUNCTION outbox_step_expire_inbox()
+IS 'internal: removes some of the entries of the inbox that are old';
 
 CREATE FUNCTION outbox_step_prune(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
@@ -2434,7 +2483,7 @@ IS 'internal: removes some of the record of deliveries';
 
 CREATE FUNCTION outbox_steps() RETURNS SETOF text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT unnest('{catch_up,sample,expire,partitions,audit_partitions,audit_chain,prune,cold_files,export,audit_retention,drop,archive}'::text[])
+    SELECT unnest('{catch_up,sample,expire_idempotency_keys,expire_dedup_keys,expire_inbox,partitions,audit_partitions,audit_chain,prune,cold_files,export,audit_retention,drop,archive}'::text[])
 $$;
 COMMENT ON FUNCTION outbox_steps()
 IS 'internal: the steps of maintenance in their order, those with strong locks last';
@@ -2447,7 +2496,7 @@ BEGIN
     RETURN QUERY EXECUTE format('SELECT * FROM %I.%I()', @extschema@.outbox_schema_of('outbox'), 'outbox_step_' || step);
 END $$;
 COMMENT ON FUNCTION outbox_run_step(text)
-IS 'internal: one step of maintenance: what it did and could not do, and whether there is more to do at once';
+IS 'internal: one step of maintenance: what it did and could not do, with a detail if it is worth to be told, and whether there is more to do at once';
 
 -- A step that fails changes nothing, and keeps no other from being taken.
 CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT done boolean)
@@ -2466,7 +2515,8 @@ BEGIN
     INSERT INTO @extschema@.outbox_home SELECT WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_home);
     FOR step IN SELECT @extschema@.outbox_steps() LOOP
         BEGIN
-            FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM @extschema@.outbox_run_step(step) s LOOP
+            FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM @extschema@.outbox_run_step(step) s
+                                         WHERE s.detail IS NOT NULL LOOP
                 RETURN NEXT;
             END LOOP;
         EXCEPTION WHEN others THEN
@@ -2801,6 +2851,15 @@ LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
 COMMENT ON FUNCTION outbox_oldest_unsettled(text)
 IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
 
+-- Not for times without end, whose difference is an error before PostgreSQL 17.
+CREATE FUNCTION outbox_age(since timestamptz) RETURNS double precision
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT CASE WHEN isfinite(since) THEN greatest(extract(epoch FROM clock_timestamp() - since), 0)
+                WHEN since < clock_timestamp() THEN 'Infinity' ELSE 0 END
+$$;
+COMMENT ON FUNCTION outbox_age(timestamptz)
+IS 'internal: how many seconds ago that was; 0: it is yet to come, or never was';
+
 CREATE FUNCTION outbox_collect_stats(
     OUT consumer text, OUT kind text, OUT paused boolean,
     OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
@@ -2812,7 +2871,7 @@ CREATE FUNCTION outbox_collect_stats(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     SELECT c.name, c.kind, c.paused,
-           coalesce(extract(epoch FROM greatest(clock_timestamp() - least(o.occurred_at, r.oldest), '0')), 0)::double precision,
+           @extschema@.outbox_age(least(o.occurred_at, r.oldest)),
            o.is_exact OR coalesce(r.oldest <= o.occurred_at, false),
            greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
            + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
@@ -2919,7 +2978,7 @@ IS 'internal: the rows of outbox_stats_tables';
 CREATE FUNCTION outbox_collect_held(OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT h.consumer, max(extract(epoch FROM clock_timestamp() - h.since))::double precision, sum(h.bytes)::bigint
+    SELECT h.consumer, max(@extschema@.outbox_age(h.since)), sum(h.bytes)::bigint
       FROM @extschema@.outbox_held_partitions() h GROUP BY 1
 $$;
 COMMENT ON FUNCTION outbox_collect_held()

@@ -231,6 +231,51 @@ SELECT idempotency_expire(3), idempotency_expire(3);
 SELECT idempotency_expire();
 SELECT idempotency_expire();
 SELECT count(*) = :others AS others_stay FROM idempotency_keys;
+
+-- A run looks through a 12th of the table, some blocks at a time, and on where many are found; where one ends the next goes on.
+-- Here a block has one row.
+CREATE TABLE swept (n integer, filler text);
+ALTER TABLE swept ALTER filler SET STORAGE PLAIN;
+INSERT INTO swept SELECT n, repeat('.', 7000) FROM generate_series(0, 99) n;
+INSERT INTO outbox_sweeps VALUES ('swept', 0);
+CREATE FUNCTION look(condition text, max_rows integer, whole boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    s record;
+    next record;
+BEGIN
+    s := outbox_sweep('swept', condition, max_rows, whole, max_blocks => 5);
+    SELECT * INTO next FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+    RETURN format('%s removed, next is %s%s', s.removed, next.block, CASE WHEN s.again THEN ', at once: ' || next.rest END);
+END $$;
+SELECT look('n % 2 = 0', 10) FROM generate_series(1, 4);
+SELECT look('n % 2 = 0', 2) FROM generate_series(1, 3);
+SELECT look('n % 2 = 0', 10) FROM generate_series(1, 18);
+SELECT count(*), bool_and(n % 2 = 1) FROM swept;
+SELECT look('n < 6 OR n > 90', 4, true), look('n < 6 OR n > 90', 100, true), look('n < 6 OR n > 90', 100, true);
+SELECT count(*), min(n), max(n) FROM swept;
+-- Where every block has some, it goes on, but not for ever.
+TRUNCATE swept;
+ALTER TABLE swept DROP filler;
+INSERT INTO swept SELECT n FROM generate_series(1, 4000) n;
+UPDATE outbox_sweeps SET block = 5 WHERE swept = 'swept'::regclass;
+SELECT look('true', 100) FROM generate_series(1, 6);
+SELECT look('true', 1000) FROM generate_series(1, 6);
+SELECT count(*) FROM swept;
+-- Who cannot have the hint begins anywhere, and so does who has one snapshot for the whole transaction.
+INSERT INTO swept SELECT n FROM generate_series(1, 4000) n;
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT look('n % 2 = 0', 10000, true) LIKE '2000 removed%' AS ok;
+ROLLBACK;
+DELETE FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+SELECT look('n > 3990', 3, true) LIKE '3 removed%' AS ok, look('true', 10000, true) LIKE '3997 removed%' AS ok;
+SELECT count(*) FROM swept;
+TRUNCATE swept;
+SELECT (outbox_sweep('swept', 'true', 100)).*, (outbox_sweep('swept', 'true', 100, true)).removed;
+INSERT INTO outbox_sweeps VALUES ('swept', 7);
+SELECT look('true', 100), look('true', 100, true);
+DELETE FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+DROP TABLE swept;
+DROP FUNCTION look;
 SELECT ask('sp-7');
 
 -- Calls without a key: an error, unless the setting or the scope says otherwise.
@@ -505,6 +550,13 @@ SELECT idempotency_expire(1) >= 0 AS ok, idempotency_required('s');
 RESET ROLE;
 RESET outbox.idempotency_ttl;
 DROP TABLE pg_temp.idempotency_keys;
+-- The type of what is returned is known to whoever returns it.
+BEGIN;
+ALTER TYPE idempotency_verdict ADD ATTRIBUTE more text;
+SELECT decision FROM idempotency_begin('s', 'another shape', '{}'::jsonb);
+ROLLBACK;
+SELECT decision FROM idempotency_begin('s', 'another shape', '{}'::jsonb);
+
 SELECT idempotency_required('s', NULL), idempotency_required('payments', NULL);
 SET client_min_messages = warning;
 DROP OWNED BY outbox_web;

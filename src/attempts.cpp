@@ -39,19 +39,21 @@ bool is_same(const KeyName& a, const KeyName& b)
            pg::to_view(a.key) == pg::to_view(b.key);
 }
 
-// Those that are neither finished nor abandoned go on in another transaction: from now on the table
-// speaks for them.
-void write_down()
+// One that is neither finished nor abandoned goes on in another transaction: from now on the table
+// speaks for it.
+void write_down(Open& open)
 {
-    if (all == nullptr)
-        return;
     PushActiveSnapshot(GetTransactionSnapshot());
-    for (Open* open = all; open != nullptr; open = open->next)
-        if (open->settled_in == InvalidSubTransactionId) {
-            insert_key(open->attempt, std::nullopt);
-            open->settled_in = TopSubTransactionId;
-        }
+    insert_key(open.attempt, std::nullopt);
+    open.settled_in = TopSubTransactionId;
     PopActiveSnapshot();
+}
+
+void write_down_all()
+{
+    for (Open* open = all; open != nullptr; open = open->next)
+        if (open->settled_in == InvalidSubTransactionId)
+            write_down(*open);
 }
 
 void at_end(XactEvent event, void*)
@@ -59,7 +61,7 @@ void at_end(XactEvent event, void*)
     switch (event) {
     case XACT_EVENT_PRE_COMMIT:
     case XACT_EVENT_PRE_PREPARE:
-        write_down();
+        write_down_all();
         break;
     case XACT_EVENT_COMMIT:
     case XACT_EVENT_ABORT:

@@ -187,11 +187,23 @@ const char* name_of(Decision decision)
     pg_unreachable();
 }
 
+// As long as nobody has changed the type.
+TupleDesc shape_of_verdict(FunctionCallInfo fcinfo)
+{
+    constexpr Oid types[] = {TEXTOID, INT8OID, INT4OID, JSONBOID, INT4OID};
+    TupleDesc descriptor;
+    bool fits = get_call_result_type(fcinfo, nullptr, &descriptor) == TYPEFUNC_COMPOSITE &&
+                descriptor->natts == static_cast<int>(std::size(types));
+    for (int i = 0; fits && i < descriptor->natts; ++i)
+        fits = TupleDescAttr(descriptor, i)->atttypid == types[i];
+    if (!fits)
+        ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                        errmsg("type idempotency_verdict is not as the extension made it")));
+    return BlessTupleDesc(descriptor);
+}
+
 Datum to_row(FunctionCallInfo fcinfo, const Verdict& verdict)
 {
-    TupleDesc descriptor;
-    if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
-        elog(ERROR, "idempotency_begin() must return a row");
     constexpr int conflict_status = 409, too_early_status = 425;
     const bool executes = verdict.decision == Decision::execute;
     const auto& answer = verdict.answer;
@@ -202,7 +214,7 @@ Datum to_row(FunctionCallInfo fcinfo, const Verdict& verdict)
                                     : verdict.decision == Decision::conflict ? conflict_status
                                                                              : too_early_status)};
     bool nulls[] = {false, verdict.token == 0, !answer, !answer || !answer->response, executes};
-    return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+    return HeapTupleGetDatum(heap_form_tuple(shape_of_verdict(fcinfo), values, nulls));
 }
 
 // The arguments behind scope, key and request.

@@ -45,9 +45,9 @@ enum Column : int {
 constinit pg::DirectTable key_table{key_columns};
 
 // What is read of a row, by its name.
-constexpr pg::ColumnShape wanted_columns[] = {{"tenant_id", INT8OID},
+constexpr pg::ColumnShape wanted_columns[] = {{"key", TEXTOID},
                                               {"scope", TEXTOID},
-                                              {"key", TEXTOID},
+                                              {"tenant_id", INT8OID},
                                               {"token", INT8OID},
                                               {"expires_at", TIMESTAMPTZOID},
                                               {"locked_until", TIMESTAMPTZOID},
@@ -70,7 +70,7 @@ std::optional<StoredKey> look_up(const KeyName& name, Snapshot snapshot)
 {
     static constinit pg::IndexedTable keys{wanted_columns, 3};
     const pg::IndexKey wanted[] = {
-        {INT8OID, Int64GetDatum(name.tenant_id)}, {TEXTOID, name.scope}, {TEXTOID, name.key}};
+        {TEXTOID, name.key}, {TEXTOID, name.scope}, {INT8OID, Int64GetDatum(name.tenant_id)}};
     const auto row = keys.find_first(pg::objects().idempotency_keys, snapshot, wanted);
     if (!row)
         return std::nullopt;

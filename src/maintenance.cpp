@@ -98,10 +98,11 @@ void log_line(const char* step, const Lines::Line& line, const std::string& hint
         level, std::string("maintenance, ") + step + ": " + line.object + ": " + line.detail, hint);
 }
 
+// What has no detail is not worth to be told.
 void log_what_was_done(const char* step, const Lines& lines)
 {
     for (int i = 0; i < lines.count; ++i)
-        if (lines.all[i].done)
+        if (lines.all[i].done && lines.all[i].detail[0] != '\0')
             log_line(step, lines.all[i]);
 }
 
@@ -249,7 +250,7 @@ void maintain()
 {
     const bool may_touch_log = may_touch_the_log();
     for (const std::string& step : all_steps())
-        if (may_touch_log || step == "expire")
+        if (may_touch_log || step.starts_with("expire_"))
             run_step(step.c_str());
     // Last, because nobody knows how long it takes.
     if (may_touch_log && store_files())

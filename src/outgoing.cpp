@@ -139,7 +139,9 @@ void copy(sink::Event& event, const Fields& fields, const Message& message,
     event.attempts = delivery.attempts;
     event.tenant_id = DatumGetInt64(message.values[col_tenant_id]);
     event.event_version = DatumGetInt16(message.values[col_event_version]);
-    event.occurred_at = DatumGetTimestampTz(message.values[col_occurred_at]) + microseconds_to_2000;
+    // The end of all times stays what it is.
+    const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
+    event.occurred_at = Min(time, DT_NOEND - microseconds_to_2000) + microseconds_to_2000;
     event.tally = tally;
     event.tracking_id.assign(fields.tracking_id.data(), fields.tracking_id.size());
     event.aggregate_type = fields.aggregate_type;

@@ -58,9 +58,11 @@ ConsumerDelta& delta_of_consumer(int32 consumer)
     return delta_of_place(level(), place_of_consumer(consumer));
 }
 
-// A clock that went back counts as no time at all.
-void add_latency(ConsumerDelta& delta, int64 microseconds, uint32 weight)
+// A clock that went back counts as no time at all, and so does a time without end, which whoever
+// writes events past outbox_enqueue() may give them.
+void add_latency(ConsumerDelta& delta, TimestampTz since, TimestampTz now, uint32 weight)
 {
+    const int64 microseconds = TIMESTAMP_NOT_FINITE(since) ? 0 : now - since;
     delta.latency[latency::bucket_of(microseconds)] += weight;
     delta.latency_sum += static_cast<uint64>(Max(microseconds, int64{0})) * weight;
 }
@@ -135,7 +137,7 @@ void count_delivered(int32 consumer, const Facts& event, TimestampTz now)
     ConsumerDelta& delta = delta_of_consumer(consumer);
     ++delta.delivered;
     delta.bytes += event.bytes;
-    add_latency(delta, now - event.occurred_at, 1);
+    add_latency(delta, event.occurred_at, now, 1);
     ++delta_of(level(), event.type).delivered;
 }
 
@@ -162,7 +164,7 @@ bool count_batch(int32 consumer, int64 token, TimestampTz now)
         // Their weights add up to the whole.
         const uint32 weight =
             summary->count * (i + 1) / Summary::samples - summary->count * i / Summary::samples;
-        add_latency(delta, now - summary->occurred_at[i], weight);
+        add_latency(delta, summary->occurred_at[i], now, weight);
     }
     for (const auto& type : summary->types)
         if (type.count > 0)

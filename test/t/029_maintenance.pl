@@ -123,6 +123,28 @@ settings($node, delivery_retention => '0', hot_retention => '1d');
 sql("INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
 ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM outbox_dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
 ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'outbox_dedup_keys'") == 1 }), 'and autovacuum hears of it');
+# Who takes over keys that have expired, and goes on, holds nobody up.
+sub expired_keys
+{
+	my ($name) = @_;
+	return "INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), '$name');
+		INSERT INTO idempotency_keys (tenant_id, token, expires_at, begun_at, failed, request_hash, scope, key)
+		VALUES (0, 1, now() - interval '1 s', now(), false, sha256(''), 's', '$name')";
+}
+sub expired_keys_there { my ($name) = @_; return sql("SELECT (SELECT count(*) FROM outbox_dedup_keys WHERE dedup_key = '$name') + (SELECT count(*) FROM idempotency_keys WHERE key = '$name')") }
+my ($taker, $keeper) = map { $node->background_psql('postgres') } 1 .. 2;
+$keeper->query_safe('BEGIN; LOCK TABLE outbox_home IN SHARE UPDATE EXCLUSIVE MODE'); # until then there is no maintenance
+sql(expired_keys('taken'));
+$taker->query_safe(q{BEGIN; SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', dedup_key => 'taken'); SELECT FROM idempotency_begin('s', 'taken', '{}')});
+$keeper->query_safe('ROLLBACK');
+# Nor does who removes some by hand, and goes on.
+$keeper->query_safe('BEGIN; SELECT idempotency_expire()');
+sql(expired_keys('other'));
+ok(wait_until(sub { expired_keys_there('other') == 0 }), 'others\' keys go while a transaction that has taken over an expired one goes on');
+is(expired_keys_there('taken'), 2, 'and what is being used stays');
+$taker->query_safe('ROLLBACK');
+ok(wait_until(sub { expired_keys_there('taken') == 0 }), 'until that ends');
+$_->quit for $taker, $keeper;
 ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 4 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
 is(sql("SELECT outbox_ack($open)"), 1, 'and a batch that is open');
 sql(enqueue('next'));

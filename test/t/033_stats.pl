@@ -146,5 +146,16 @@ is(consumer('hook'), '20|0|0|0', 'its counts are still there');
 deliver(40);
 is(sql(q{SELECT p50_ms < 10000, bytes > 0, lag_seconds, latency_seconds_count FROM outbox_stats JOIN outbox_stats_latency USING (consumer) WHERE consumer = 'hook'}), 't|t|0|40', 'with all that belongs to it');
 
+# Times without end do no harm.
+sql(q{SELECT outbox_create_consumer('patient')});
+sql(q{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+	SELECT t, 'Order', t::text, 'Endless', '{}' FROM unnest('{-infinity,infinity}'::timestamptz[]) t});
+is(sql(q{SELECT lag_seconds FROM outbox_stats WHERE consumer = 'patient'}), 'Infinity', 'an event that has always been there has waited for ever');
+like(sql('SELECT outbox_metrics()'), qr/^outbox_lag_seconds\{consumer="patient"\} Infinity$/m, 'and outbox_metrics() says so');
+like(sql('SELECT status FROM outbox_health()'), qr/^\w+$/, 'outbox_health() answers');
+is(sql(q{SELECT count(*) FROM outbox_consume('patient')}), 2, 'it is read');
+is(sql(q{SELECT delivered, lag_seconds, latency_seconds_sum FROM outbox_stats JOIN outbox_stats_latency USING (consumer) WHERE consumer = 'patient'}), '2|0|0', 'and counted');
+ok(wait_until(sub { consumer('hook') eq '42|0|0|0' }), 'sinks get it, too');
+
 $node->stop;
 done_testing();

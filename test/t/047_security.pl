@@ -195,7 +195,9 @@ for my $what (@harm)
 }
 ok(quick(), 'a sink is still quick');
 # Two events of a megabyte for each of them, and a copy of it for a request, are less than this.
-cmp_ok(resident() - $before, '<', 64 * 1024, sprintf 'and the relay has not grown by much (%d KiB)', resident() - $before);
+$ENV{OUTBOX_SANITIZED}
+  ? note('the relay\'s memory is not measured: AddressSanitizer keeps what is freed')
+  : cmp_ok(resident() - $before, '<', 64 * 1024, sprintf 'and the relay has not grown by much (%d KiB)', resident() - $before);
 $receiver->control;
 $receiver->drop_connections;
 sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind = 'http'");

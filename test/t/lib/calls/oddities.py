@@ -42,7 +42,7 @@ SENSIBLE = {
     "consumers": ["'{plain}'", "'{}'"],
     "pii_fields": ["'{/s}'", "'{/o/*}'", "'{}'"],
     "function": ["'upcast(jsonb)'", "'failing_upcast(jsonb)'"],
-    "step": ["'expire'", "'partitions'", "'prune'", "'sample'", "'audit_chain'", "'drop'", "'archive'", "'export'"],
+    "step": ["'expire_idempotency_keys'", "'expire_dedup_keys'", "'expire_inbox'", "'partitions'", "'prune'", "'sample'", "'audit_chain'", "'drop'", "'archive'", "'export'"],
     "hours": ["1", "6"],
     "max_blocks": ["1", "10"],
     "condition": ["'false'"],
