@@ -1,13 +1,16 @@
 #include "sink/factory.hpp"
 
 #include "core/error.hpp"
+#include "sink/kafka_producer.hpp"
 
 #include <gtest/gtest.h>
 
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <system_error>
+#include <thread>
 
 namespace {
 
@@ -65,6 +68,9 @@ class FewDescriptors {
 public:
     explicit FewDescriptors(std::size_t count)
     {
+        // A session that a test before has left behind ends in its own time, and gives back some.
+        while (has_kafka_threads())
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
         std::vector<int> free;
         for (std::size_t i = 0; i < count; ++i)
             free.push_back(dup(STDERR_FILENO));
