@@ -130,7 +130,7 @@ $(UNIT_THREADS_OBJS): build/threads/%.o: %.cpp
 
 -include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d) $(UNIT_THREADS_OBJS:.o=.d)
 
-# Every parser of what comes from outside, or only the one called ONLY: so many seconds each.
+# Every parser of what comes from outside, or only the one called ONLY: so many seconds each in which it had a core.
 fuzz:
 	@test/fuzz/run $(or $(SECONDS),600) $(ONLY)
 
