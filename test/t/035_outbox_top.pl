@@ -12,6 +12,9 @@ use OutboxTest;
 use POSIX ();
 use Test::More;
 
+# Whoever runs the tests in the background may have them ignore it.
+$SIG{INT} = 'DEFAULT';
+
 my $node = start_node('main', conf => "outbox.backoff_base = '30s'\noutbox.backoff_max = '30s'\n");
 sub sql { return $node->safe_psql('postgres', encode('UTF-8', join ';', @_)) }
 

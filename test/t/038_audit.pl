@@ -98,7 +98,8 @@ sub tampered
 		"SELECT ok, broken_id = coalesce((SELECT id FROM victim), broken_id), problem FROM audit_verify(known => '" . ($known // '{}') . "')", 'ROLLBACK');
 	return like($lines[-1], $expected, $name);
 }
-sql(q{CREATE TABLE victim AS SELECT id, occurred_at FROM audit_log ORDER BY id OFFSET 50 LIMIT 1}, 'CREATE TABLE other AS SELECT id FROM audit_log ORDER BY id OFFSET 60 LIMIT 1');
+# By their places in the chain, which are not in the order of their ids: of two, the first in the chain is the one that is found.
+sql(map { "CREATE TABLE $_->[0] AS SELECT id FROM audit_chain ORDER BY period, position OFFSET $_->[1] LIMIT 1" } [ victim => 50 ], [ other => 60 ]);
 my $known = sql('SELECT jsonb_object_agg(month, last_hash) FROM audit_verify()');
 my $victim = '(SELECT id FROM victim)';
 tampered('untouched, all is well', 'SELECT 1', qr/^t\|\|$/, $known);

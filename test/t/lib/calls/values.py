@@ -73,7 +73,8 @@ class Values:
     def character(self):
         while True:
             code = self.chance.choice([self.chance.randint(1, 0x7F), self.chance.randint(0x80, 0xFFFF), self.chance.randint(0x10000, 0x10FFFF)])
-            if not 0xD800 <= code <= 0xDFFF:
+            # Not the one that stands for bytes that are no text.
+            if not 0xD800 <= code <= 0xDFFF and code != 0xFFFD:
                 return chr(code)
 
     def array(self, type):
