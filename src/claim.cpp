@@ -118,10 +118,18 @@ void Claim::refresh_behind_lock()
 }
 
 // Only what is simple is kept: retries come and go without the lock.
-void Claim::keep(const Progress& progress) const
+void Claim::keep(const Progress& progress, int64 spare_token, const UnwrittenBatch* unwritten) const
 {
     if (is_relay() && !has_retries_)
-        request_.relay->kept.keep({consumer_, progress, false, false});
+        request_.relay->kept.keep({consumer_, progress, false, false}, spare_token, unwritten);
+}
+
+// Whoever does something with messages on their way to the caller may have to fail one of them at
+// once, and that takes a batch.
+bool Claim::may_write_later() const
+{
+    const bool goes_straight_out = out_ != &sink_;
+    return is_relay() && request_.relay->may_write_later && !has_retries_ && goes_straight_out;
 }
 
 void Claim::believe(const ConsumerState& state)
@@ -204,6 +212,20 @@ Claimed claim(const ClaimRequest& request, MessageSink& sink)
     if (count > 0 && !request.settle && request.relay == nullptr)
         ForceSyncCommit();
     return {count, claim.may_find_more(), claim.was_busy()};
+}
+
+bool write_down(int32 consumer, const KeptState& kept, int64& spare_token)
+{
+    pg::pause_at("unwritten");
+    if (!pg::lock_consumer(consumer, 0))
+        return false;
+    const ConsumerState* state = kept.find();
+    if (state == nullptr)
+        return false;
+    const UnwrittenBatch& unwritten = *kept.unwritten();
+    add_newest_batch(consumer, unwritten.batch, &unwritten.holder, state->progress);
+    spare_token = draw_tokens(1);
+    return true;
 }
 
 } // namespace outbox

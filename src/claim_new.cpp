@@ -68,6 +68,8 @@ ClaimOutcome Claim::hand_out_page()
     const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
     const Progress before = progress_;
+    int64 spare_token = is_relay() ? request_.relay->kept.spare_token() : 0;
+    const bool writes_later = spare_token != 0 && may_write_later();
     int64 limit = request_.batch_size;
     // The relay has other sinks to look after, and comes again.
     const int64 budget = is_relay() ? reading_budget / 10 : reading_budget;
@@ -76,7 +78,8 @@ ClaimOutcome Claim::hand_out_page()
             if (some_wait && must_wait(consumer_, 0, message, 0))
                 return true;
             if (handed_out++ == 0)
-                batch.token = batch.root = draw_tokens(1);
+                batch.token = batch.root =
+                    writes_later ? spare_token : draw_tokens(is_relay() ? 2 : 1);
             append_to(ids, message.id());
             out_->put(message, {batch.token, locked_until(), 1, false});
             if (out_->is_full())
@@ -86,7 +89,7 @@ ClaimOutcome Claim::hand_out_page()
     more_ = !page.at_end;
     const bool settles = out_->complete() && request_.settle;
     if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
-        keep(before);
+        keep(before, spare_token);
         return {};
     }
     batch.ids = ids.view();
@@ -94,13 +97,14 @@ ClaimOutcome Claim::hand_out_page()
         batch.token = batch.root = draw_tokens(1);
     const bool stays_open = handed_out > 0 && !settles;
     const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
-    if (stays_open) {
-        const Holder holder = this->holder();
-        add_newest_batch(consumer_.id, batch, &holder, after);
-    } else {
+    const UnwrittenBatch unwritten = {batch, holder()};
+    if (!stays_open)
         add_cursor(consumer_.id, batch, after);
-    }
-    keep(after);
+    else if (!writes_later)
+        add_newest_batch(consumer_.id, batch, &unwritten.holder, after);
+    const bool is_unwritten = stays_open && writes_later;
+    keep(after, stays_open && !writes_later ? batch.token + 1 : 0,
+         is_unwritten ? &unwritten : nullptr);
     moved_ = true;
     return {handed_out, page.taken > 0};
 }

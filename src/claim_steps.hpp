@@ -30,7 +30,9 @@ private:
     void refresh();
     void believe(const ConsumerState& state);
     void refresh_behind_lock();
-    void keep(const Progress& progress) const;
+    void keep(const Progress& progress, int64 spare_token,
+              const UnwrittenBatch* unwritten = nullptr) const;
+    bool may_write_later() const;
     bool lock(int patience);
     void unlock_if_unmoved();
 

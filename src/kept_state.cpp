@@ -55,6 +55,14 @@ ConsumerState copy_of(const ConsumerState& state)
     return copy;
 }
 
+UnwrittenBatch copy_of(const UnwrittenBatch& unwritten)
+{
+    UnwrittenBatch copy = unwritten;
+    copy.batch.ids = copy_of(unwritten.batch.ids);
+    copy.holder.worker = datumCopy(unwritten.holder.worker, false, -1);
+    return copy;
+}
+
 } // namespace
 
 const ConsumerState* KeptState::find() const
@@ -64,7 +72,23 @@ const ConsumerState* KeptState::find() const
     return &slots_[believed_].state;
 }
 
-void KeptState::keep(const ConsumerState& state)
+int64 KeptState::spare_token() const
+{
+    return find() == nullptr ? 0 : slots_[believed_].spare_token;
+}
+
+const UnwrittenBatch* KeptState::unwritten() const
+{
+    return believed_ < 0 || !slots_[believed_].unwritten ? nullptr : &*slots_[believed_].unwritten;
+}
+
+void KeptState::wrote_down(int64 spare_token)
+{
+    slots_[believed_].unwritten.reset();
+    slots_[believed_].spare_token = spare_token;
+}
+
+void KeptState::keep(const ConsumerState& state, int64 spare_token, const UnwrittenBatch* unwritten)
 {
     Slot& slot = slots_[believed_ == 0 ? 1 : 0];
     if (slot.memory == nullptr)
@@ -73,6 +97,10 @@ void KeptState::keep(const ConsumerState& state)
     MemoryContextReset(slot.memory);
     const MemoryContext before = MemoryContextSwitchTo(slot.memory);
     slot.state = copy_of(state);
+    slot.spare_token = spare_token;
+    slot.unwritten.reset();
+    if (unwritten != nullptr)
+        slot.unwritten = copy_of(*unwritten);
     MemoryContextSwitchTo(before);
     has_next_ = true;
 }

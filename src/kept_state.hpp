@@ -3,17 +3,34 @@
 // consumer's lock and calls the relay before giving it back.
 #pragma once
 
-#include "consumer.hpp"
+#include "batch.hpp"
 
 namespace outbox {
+
+// A batch that has been handed out before it is in the tables.
+struct UnwrittenBatch {
+    Batch batch;
+    Holder holder;
+};
 
 class KeptState {
 public:
     // To be asked with the consumer's lock in hand. Nothing if it has to be read.
     const ConsumerState* find() const;
 
-    // What the present transaction leaves behind.
-    void keep(const ConsumerState& state);
+    // A token above those of all batches of the consumer, as long as there is something to be
+    // found; 0 if there is none.
+    int64 spare_token() const;
+
+    // What the last transaction has handed out and not written down, if it has.
+    const UnwrittenBatch* unwritten() const;
+    // Now it is written down. `spare_token` was drawn meanwhile.
+    void wrote_down(int64 spare_token);
+
+    // What the present transaction leaves behind. A batch that it does not write is the last one
+    // that the state has among those that are open.
+    void keep(const ConsumerState& state, int64 spare_token,
+              const UnwrittenBatch* unwritten = nullptr);
 
     // It was committed, or it was not: then nothing is known.
     void committed();
@@ -24,6 +41,8 @@ private:
     struct Slot {
         MemoryContext memory = nullptr;
         ConsumerState state = {};
+        int64 spare_token = 0;
+        std::optional<UnwrittenBatch> unwritten;
     };
 
     Slot slots_[2];

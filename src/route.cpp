@@ -93,6 +93,7 @@ void Route::turn(std::size_t memory)
     if (now >= retry_at_ && (claims || settles || is_to_renew(now))) {
         transact(now, settles, claims, memory);
         courier_->work(sink::Clock::now());
+        write_down_claim(now);
     }
     if (now >= flush_by_) {
         flush_by_ = never;
@@ -194,6 +195,9 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
+    // Nor need it be written before its events leave, if there is nothing else to write.
+    const bool may_write_later =
+        commit == pg::Commit::soon && plan.settled == 0 && plan.renewals.empty();
     Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_, plan.wanted,
                       courier_->spare_events());
     if (!plan.rejections.empty())
@@ -204,7 +208,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         [&] {
             settle(plan);
             if (plan.wanted > 0)
-                claimed = claim_next(plan, outgoing);
+                claimed = claim_next(plan, may_write_later, outgoing);
             if (plan.looks_for_retries)
                 plan.next_retry =
                     next_due(definition_.consumer, GetCurrentTimestamp()).value_or(DT_NOEND);
@@ -283,11 +287,12 @@ void Route::reject(Rejection& rejection)
             note_parked(rejection.parked, token, park_behind(token, ids));
 }
 
-Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
+Claimed Route::claim_next(const Plan& plan, bool may_write_later, Outgoing& outgoing) const
 {
     constexpr int64 microseconds = 1000;
     outgoing.start();
-    const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before, kept_};
+    const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before, kept_,
+                                may_write_later};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
@@ -296,6 +301,31 @@ Claimed Route::claim_next(const Plan& plan, Outgoing& outgoing) const
         false,
         &known};
     return claim_upcast(request, outgoing);
+}
+
+// Behind what it is about: its events are on the way, and none of them has been heard of. If it
+// cannot be written, they are claimed again, as after a crash.
+void Route::write_down_claim(TimePoint now)
+{
+    if (kept_.unwritten() == nullptr)
+        return;
+    const int64 token = kept_.unwritten()->batch.token;
+    bool written = false;
+    int64 spare_token = 0;
+    const auto rollback = pg::in_transaction(
+        activity_.c_str(), [&] { written = write_down(definition_.consumer, kept_, spare_token); },
+        pg::Commit::soon);
+    if (written && !rollback) {
+        kept_.wrote_down(spare_token);
+        return;
+    }
+    courier_->drop_batch(token);
+    batches_.erase(token);
+    if (courier_->settled().empty())
+        settle_by_ = never;
+    look_closely();
+    if (rollback)
+        recover(*rollback, now);
 }
 
 // ---- and afterwards

@@ -94,7 +94,8 @@ private:
     void settle(Plan& plan) const;
     void count_delivered(const Plan& plan) const;
     static void reject(Rejection& rejection);
-    Claimed claim_next(const Plan& plan, Outgoing& outgoing) const;
+    Claimed claim_next(const Plan& plan, bool may_write_later, Outgoing& outgoing) const;
+    void write_down_claim(sink::TimePoint now);
     void believe(const Plan& plan, sink::TimePoint now);
     void take(Outgoing& outgoing, sink::TimePoint now);
     void count_down(int64 token, std::size_t count);
