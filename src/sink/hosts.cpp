@@ -129,8 +129,10 @@ bool AllowedHosts::allows(std::string_view host, int port) const
             return false;
         if (pattern.host.empty())
             return true;
+        // An IPv6 address is in no domain, although its spelling may end like a name: ::1.2.3.4.
         if (pattern.subdomains)
-            return name.size() > pattern.host.size() && name.ends_with(pattern.host);
+            return name.size() > pattern.host.size() && name.ends_with(pattern.host) &&
+                   name.find(':') == std::string::npos;
         return name == pattern.host;
     });
 }

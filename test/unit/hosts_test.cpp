@@ -55,6 +55,14 @@ TEST(AllowedHosts, AStarBeforeADomainIsEverySubdomain)
     EXPECT_FALSE(hosts.allows("a.example.org.evil", 443));
 }
 
+TEST(AllowedHosts, AnIpv6AddressIsInNoDomain)
+{
+    const AllowedHosts hosts("*.0.12");
+    EXPECT_FALSE(hosts.allows("::7f:c", 443)); // otherwise written ::0.127.0.12
+    EXPECT_FALSE(hosts.allows("[::ffff:10.0.0.12]", 443));
+    EXPECT_TRUE(hosts.allows("host.0.12", 443));
+}
+
 TEST(AllowedHosts, APortIsThatPortAlone)
 {
     const AllowedHosts hosts("example.org:8443 *.example.net:80,[::1]:9");
