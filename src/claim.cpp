@@ -214,18 +214,4 @@ Claimed claim(const ClaimRequest& request, MessageSink& sink)
     return {count, claim.may_find_more(), claim.was_busy()};
 }
 
-bool write_down(int32 consumer, const KeptState& kept, int64& spare_token)
-{
-    pg::pause_at("unwritten");
-    if (!pg::lock_consumer(consumer, 0))
-        return false;
-    const ConsumerState* state = kept.find();
-    if (state == nullptr)
-        return false;
-    const UnwrittenBatch& unwritten = *kept.unwritten();
-    add_newest_batch(consumer, unwritten.batch, &unwritten.holder, state->progress);
-    spare_token = draw_tokens(1);
-    return true;
-}
-
 } // namespace outbox

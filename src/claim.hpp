@@ -15,8 +15,8 @@ struct RelayBatches {
     std::span<const int64> settled;
     KeptState& kept;
 
-    // What is claimed may be handed out before it is written down (write_down()): who fails to do
-    // so hands it out again.
+    // What is claimed may be handed out before it is written down. The consumer's lock is then held
+    // until the caller has done so, or given up (pg::let_go_of_consumer()).
     bool may_write_later;
 };
 
@@ -44,10 +44,5 @@ struct Claimed {
 // Hands out at most one batch, as it was written, in the caller's transaction. Call inside
 // pg::as_owner().
 Claimed claim(const ClaimRequest& request, MessageSink& sink);
-
-// Writes down the batch that the relay's last claim has handed out unwritten, in another
-// transaction. False if the consumer has been moved meanwhile, or may have been: then that is no
-// batch of it. `spare_token` is for the kept state, once this is committed.
-bool write_down(int32 consumer, const KeptState& kept, int64& spare_token);
 
 } // namespace outbox

@@ -1,6 +1,7 @@
 #include "claim_steps.hpp"
 
 #include "deal.hpp"
+#include "pg/key_lock.hpp"
 #include "pg/wake.hpp"
 #include "retries.hpp"
 
@@ -68,7 +69,7 @@ ClaimOutcome Claim::hand_out_page()
     const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
     const Progress before = progress_;
-    int64 spare_token = is_relay() ? request_.relay->kept.spare_token() : 0;
+    const int64 spare_token = is_relay() ? request_.relay->kept.spare_token() : 0;
     const bool writes_later = spare_token != 0 && may_write_later();
     int64 limit = request_.batch_size;
     // The relay has other sinks to look after, and comes again.
@@ -97,14 +98,17 @@ ClaimOutcome Claim::hand_out_page()
         batch.token = batch.root = draw_tokens(1);
     const bool stays_open = handed_out > 0 && !settles;
     const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
-    const UnwrittenBatch unwritten = {batch, holder()};
-    if (!stays_open)
+    const UnwrittenBatch unwritten = {consumer_.id, batch, holder(), after};
+    if (!stays_open) {
         add_cursor(consumer_.id, batch, after);
-    else if (!writes_later)
+        keep(after, 0);
+    } else if (writes_later) {
+        keep(after, 0, &unwritten);
+        pg::hold_consumer(consumer_.id);
+    } else {
         add_newest_batch(consumer_.id, batch, &unwritten.holder, after);
-    const bool is_unwritten = stays_open && writes_later;
-    keep(after, stays_open && !writes_later ? batch.token + 1 : 0,
-         is_unwritten ? &unwritten : nullptr);
+        keep(after, batch.token + 1);
+    }
     moved_ = true;
     return {handed_out, page.taken > 0};
 }

@@ -42,28 +42,43 @@ Position copy_of(const Position& position)
     return {position.seq, copy_of(position.running)};
 }
 
+Progress copy_of(const Progress& progress)
+{
+    Progress copy = progress;
+    copy.cursor.passed = copy_of(progress.cursor.passed);
+    if (progress.cursor.target)
+        copy.cursor.target = copy_of(*progress.cursor.target);
+    copy.open_tokens = copy_of(progress.open_tokens);
+    return copy;
+}
+
 ConsumerState copy_of(const ConsumerState& state)
 {
     ConsumerState copy = state;
     copy.consumer.filter.event_types = copy_of_texts(state.consumer.filter.event_types);
     copy.consumer.filter.aggregate_types = copy_of_texts(state.consumer.filter.aggregate_types);
     copy.consumer.versions = copy_of_versions(state.consumer.versions);
-    copy.progress.cursor.passed = copy_of(state.progress.cursor.passed);
-    if (state.progress.cursor.target)
-        copy.progress.cursor.target = copy_of(*state.progress.cursor.target);
-    copy.progress.open_tokens = copy_of(state.progress.open_tokens);
+    copy.progress = copy_of(state.progress);
     return copy;
 }
 
 UnwrittenBatch copy_of(const UnwrittenBatch& unwritten)
 {
     UnwrittenBatch copy = unwritten;
+    copy.progress = copy_of(unwritten.progress);
     copy.batch.ids = copy_of(unwritten.batch.ids);
     copy.holder.worker = datumCopy(unwritten.holder.worker, false, -1);
     return copy;
 }
 
 } // namespace
+
+KeptState::~KeptState()
+{
+    for (const Slot& slot : slots_)
+        if (slot.memory != nullptr)
+            MemoryContextDelete(slot.memory);
+}
 
 const ConsumerState* KeptState::find() const
 {

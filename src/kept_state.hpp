@@ -7,14 +7,21 @@
 
 namespace outbox {
 
-// A batch that has been handed out before it is in the tables.
+// A batch that has been handed out before it is in the tables, and where its consumer is with it.
 struct UnwrittenBatch {
+    int32 consumer;
     Batch batch;
     Holder holder;
+    Progress progress;
 };
 
 class KeptState {
 public:
+    KeptState() = default;
+    KeptState(const KeptState&) = delete;
+    KeptState& operator=(const KeptState&) = delete;
+    ~KeptState();
+
     // To be asked with the consumer's lock in hand. Nothing if it has to be read.
     const ConsumerState* find() const;
 
@@ -27,8 +34,8 @@ public:
     // Now it is written down. `spare_token` was drawn meanwhile.
     void wrote_down(int64 spare_token);
 
-    // What the present transaction leaves behind. A batch that it does not write is the last one
-    // that the state has among those that are open.
+    // What the present transaction leaves behind, with the batch that it does not write, if there
+    // is one.
     void keep(const ConsumerState& state, int64 spare_token,
               const UnwrittenBatch* unwritten = nullptr);
 

@@ -3,7 +3,9 @@
 #include "pg/durability.hpp"
 #include "pg/errors.hpp"
 #include "pg/guc.hpp"
+#include "pg/key_lock.hpp"
 #include "pg/log_line.hpp"
+#include "pg/pause.hpp"
 #include "pg/text.hpp"
 #include "pg/transaction.hpp"
 #include "retries.hpp"
@@ -216,6 +218,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         commit);
     if (rollback) {
         kept_.forget();
+        pg::call([] { pg::let_go_of_consumer(); });
         recover(*rollback, now);
         return;
     }
@@ -303,19 +306,26 @@ Claimed Route::claim_next(const Plan& plan, bool may_write_later, Outgoing& outg
     return claim_upcast(request, outgoing);
 }
 
-// Behind what it is about: its events are on the way, and none of them has been heard of. If it
-// cannot be written, they are claimed again, as after a crash.
+// Behind what it is about, whose events are on the way. If it cannot be written they are claimed
+// again, as after a crash.
 void Route::write_down_claim(TimePoint now)
 {
-    if (kept_.unwritten() == nullptr)
+    const UnwrittenBatch* unwritten = kept_.unwritten();
+    if (unwritten == nullptr)
         return;
-    const int64 token = kept_.unwritten()->batch.token;
-    bool written = false;
+    const int64 token = unwritten->batch.token;
     int64 spare_token = 0;
     const auto rollback = pg::in_transaction(
-        activity_.c_str(), [&] { written = write_down(definition_.consumer, kept_, spare_token); },
+        activity_.c_str(),
+        [&] {
+            pg::pause_at("unwritten");
+            add_newest_batch(unwritten->consumer, unwritten->batch, &unwritten->holder,
+                             unwritten->progress);
+            spare_token = draw_tokens(1);
+        },
         pg::Commit::soon);
-    if (written && !rollback) {
+    pg::call([] { pg::let_go_of_consumer(); });
+    if (!rollback) {
         kept_.wrote_down(spare_token);
         return;
     }
@@ -324,8 +334,7 @@ void Route::write_down_claim(TimePoint now)
     if (courier_->settled().empty())
         settle_by_ = never;
     look_closely();
-    if (rollback)
-        recover(*rollback, now);
+    recover(*rollback, now);
 }
 
 // ---- and afterwards

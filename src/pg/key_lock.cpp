@@ -7,12 +7,16 @@ extern "C" {
 #include "utils/resowner.h"
 }
 
+#include <optional>
+
 namespace outbox::pg {
 
 namespace {
 
 // Users' advisory locks have 1 or 2 here.
 enum Space : uint16 { keys = 0x4F42, consumers = 0x4F43, partitions = 0x4F44, attempts = 0x4F45 };
+
+std::optional<int32> held_consumer;
 
 LOCKTAG tag_of(Space space, uint32 first, uint32 second)
 {
@@ -162,6 +166,22 @@ bool is_consumer_locked(int32 consumer)
         return true;
     unlock_consumer(consumer);
     return false;
+}
+
+void hold_consumer(int32 consumer)
+{
+    const LOCKTAG tag = tag_of_consumer(consumer);
+    (void)LockAcquire(&tag, ExclusiveLock, true, false);
+    held_consumer = consumer;
+}
+
+void let_go_of_consumer()
+{
+    if (!held_consumer)
+        return;
+    const LOCKTAG tag = tag_of_consumer(*held_consumer);
+    held_consumer.reset();
+    (void)LockRelease(&tag, ExclusiveLock, true);
 }
 
 void unlock_consumer(int32 consumer)

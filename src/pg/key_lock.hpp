@@ -34,4 +34,9 @@ bool is_partition_locked(int32 consumer, int32 partition);
 // Gives a consumer's lock back: only for one who has not moved the cursor.
 void unlock_consumer(int32 consumer);
 
+// Keeps a consumer's lock that this transaction has beyond its end. One at a time.
+void hold_consumer(int32 consumer);
+// Gives back the one that is held, if one is.
+void let_go_of_consumer();
+
 } // namespace outbox::pg

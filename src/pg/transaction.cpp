@@ -38,7 +38,7 @@ void begin(const char* activity)
 void commit(bool waits)
 {
     PopActiveSnapshot();
-    is_committing = true;
+    is_committing = waits;
     if (!waits)
         synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
     else if (ShutdownRequestPending)

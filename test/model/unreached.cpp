@@ -34,7 +34,12 @@ const ConsumerState* KeptState::find() const
     refuse("the relay");
 }
 
-void KeptState::keep(const ConsumerState&)
+int64 KeptState::spare_token() const
+{
+    refuse("the relay");
+}
+
+void KeptState::keep(const ConsumerState&, int64, const UnwrittenBatch*)
 {
     refuse("the relay");
 }
@@ -84,6 +89,11 @@ Summary Collector::summary() const
 } // namespace stats
 
 namespace pg {
+
+void hold_consumer(int32)
+{
+    refuse("the relay");
+}
 
 uint64 Statement::execute(const Datum*, const char*)
 {
