@@ -138,7 +138,7 @@ def wal_position() -> int:
 
 
 def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str = "",
-            seconds: float = SECONDS, offered: float | None = None) -> Run:
+            seconds: float = SECONDS, offered: float | None = None, protocol: str = "prepared") -> Run:
     """Runs a script for a while, as often as it can or so many operations per second; `operations` is
     how many one transaction stands for."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
@@ -146,7 +146,7 @@ def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str 
         file.flush()
         cpu, wal = server_cpu_seconds(), wal_position()
         out = subprocess.run(
-            ["pgbench", "-n", "-M", "prepared", "-c", str(clients), "-j", "2",
+            ["pgbench", "-n", "-M", protocol, "-c", str(clients), "-j", "2",
              *(["-R", str(offered / operations)] if offered else []),
              "-T", str(int(seconds)), "-f", file.name, "bench"],
             capture_output=True, text=True, check=True,
