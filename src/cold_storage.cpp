@@ -221,15 +221,22 @@ OUTBOX_SQL_FUNCTION(outbox_read_cold_file)
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         pg::CompressedReader* reader =
             pg::open_compressed(checked_path(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+        const char* no_text = nullptr;
         while (const char* line = pg::read_compressed_line(reader)) {
-            // Anybody can have written it.
-            (void)pg_verifymbstr(line, static_cast<int>(std::strlen(line)), false);
+            // Anybody can have written it. Whether it is damaged is known at its end, and comes
+            // first.
+            if (!pg_verifymbstr(line, static_cast<int>(std::strlen(line)), true)) {
+                no_text = no_text == nullptr ? pstrdup(line) : no_text;
+                continue;
+            }
             Datum value = CStringGetTextDatum(line);
             bool null = false;
             tuplestore_putvalues(result->setResult, result->setDesc, &value, &null);
             pfree(DatumGetPointer(value));
         }
         pg::close_compressed(reader);
+        if (no_text != nullptr)
+            (void)pg_verifymbstr(no_text, static_cast<int>(std::strlen(no_text)), false);
         return Datum{0};
     });
 }

@@ -205,9 +205,12 @@ my $damaged = sub {
 	append_to_file("$cold/$broken", $content);
 	refuses($promise, "'$broken'", $error);
 };
-my $flipped = $bytes;
-substr($flipped, length($bytes) / 2, 1) ^= "\x10";
-$damaged->('a file with another byte in it', $flipped, 'XX001: file .* is damaged');
+for my $part (0 .. 39)
+{
+	my ($flipped, $place) = ($bytes, int(length($bytes) * $part / 40));
+	substr($flipped, $place, 1) ^= "\x10";
+	$damaged->("a file with another byte in it, at $place", $flipped, 'XX001: file .* is damaged');
+}
 $damaged->('a file without its end', substr($bytes, 0, -5), 'XX001: file .* is damaged');
 $damaged->('half a file', substr($bytes, 0, length($bytes) / 2), 'XX001: file .* is damaged');
 $damaged->('an empty file', '', 'XX001: file .* is damaged');
