@@ -37,9 +37,10 @@ bool allows(std::string_view list, std::string_view host, int port)
             parse_bigint(item.substr(colon + 1)).value_or(0) != port)
             continue;
         const std::string name = spell(host);
+        const bool is_address = host.find(':') != std::string_view::npos; // no name has one
         const std::string domain = allowed.starts_with("*.") ? "." + spell(allowed.substr(2)) : "";
         if (allowed == "*" || name == spell(allowed) ||
-            (!domain.empty() && name.ends_with(domain) && name != domain))
+            (!domain.empty() && name.ends_with(domain) && name != domain && !is_address))
             return true;
     }
     return is_empty;
