@@ -2,6 +2,7 @@
 
 #include "deal.hpp"
 #include "pg/key_lock.hpp"
+#include "pg/pause.hpp"
 #include "pg/wake.hpp"
 #include "retries.hpp"
 
@@ -105,6 +106,7 @@ ClaimOutcome Claim::hand_out_page()
     } else if (writes_later) {
         keep(after, 0, &unwritten);
         pg::hold_consumer(consumer_.id);
+        pg::pause_at("held");
     } else {
         add_newest_batch(consumer_.id, batch, &unwritten.holder, after);
         keep(after, batch.token + 1);

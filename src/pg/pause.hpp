@@ -1,6 +1,7 @@
-// Moments between two steps that a test can stretch: with -DOUTBOX_TEST_PAUSES, the setting
-// outbox.test_pauses names steps ("all" for every one), and each of them sleeps at random up to 5
-// ms. Otherwise there is nothing.
+// Moments between two steps that a test can stretch, or end with an error: with
+// -DOUTBOX_TEST_PAUSES, the setting outbox.test_pauses names steps ("all" for every one), and each
+// of them sleeps at random up to 5 ms; those in outbox.test_failures fail. Otherwise there is
+// nothing.
 #pragma once
 
 namespace outbox::pg {

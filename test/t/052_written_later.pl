@@ -5,6 +5,7 @@ use warnings;
 use lib 't/lib';
 use OutboxReceiver;
 use OutboxTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(sleep);
 
@@ -100,6 +101,25 @@ is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_att
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_status() WHERE detail LIKE '%not now%'}) > 0 }), 'as outbox_status() says');
 sql('DROP TRIGGER refuse ON outbox_leases');
 ok(wait_until(sub { (grep { $_ == 500 } numbers()) == 2 && grep { $_ == 501 } numbers() }), 'it goes again when it can be');
+
+# Nor does a claim that fails when it has decided to be written down later; and nothing of it is sent.
+sub settings
+{
+	$node->append_conf('postgresql.conf', @_);
+	$node->reload;
+}
+settings("outbox.test_failures = 'held'\n");
+my $has_failed = qr/sink "ordered": a test lets step "held" fail/;
+my ($sent, $refused) = (10_000);
+# The first ones may be written at once: so is what comes after something new.
+ok( wait_until(sub {
+		sql(event('Ordered', ++$sent));
+		return wait_until(sub { ($refused = slurp_file($node->logfile) =~ $has_failed) || grep { $_ == $sent } numbers() }) && $refused;
+	}), 'a claim fails');
+is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 8)}), '', 'others can have the consumer');
+settings("outbox.test_failures = ''\n");
+ok(wait_until(sub { grep { $_ == $sent } numbers() }), 'the event goes when claims work');
+is(scalar(grep { $_ == $sent } numbers()), 1, 'once');
 
 # The server crashes: what was sent and not written down goes again, and nothing is passed over.
 for my $crash (1 .. 3)
