@@ -213,6 +213,13 @@ SELECT ask('old-3', request => '1'), token_of('old-3') > :token3 AS newer;
 SELECT * FROM attempt(format($$SELECT idempotency_finish('s', 'old-3', %s, 200, '{}')$$, :token3));
 SELECT * FROM attempt(format($$SELECT idempotency_abandon('s', 'old-3', %s)$$, :token3));
 SELECT idempotency_finish('s', 'old-3', token_of('old-3'), 200, '{}');
+-- Whoever took a key over has abandoned it: then nothing tells of the attempt before.
+SELECT ask('left', lease => '1 h');
+SELECT token_of('left') AS token \gset
+UPDATE idempotency_keys SET locked_until = now() WHERE key = 'left';
+SELECT ask('left');
+SELECT idempotency_abandon('s', 'left', token_of('left'));
+SELECT * FROM attempt(format($$SELECT idempotency_finish('s', 'left', %s, 200, '{}')$$, :token));
 -- Taken over and finished in one transaction, and taken over but rolled back.
 BEGIN;
 UPDATE idempotency_keys SET locked_until = now() WHERE key = 'old-2';

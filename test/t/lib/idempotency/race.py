@@ -19,6 +19,8 @@ from session import DISCONNECTED, Session, Tally  # noqa: E402
 LEASE = 1.0  # seconds, the shortest there is
 
 LEASE_LOST = "OB001"
+# Somebody else has, or has finished, the key; or has had it, and abandoned it.
+TOKEN_REFUSED = {LEASE_LOST, "OB002"}
 
 
 class Attempt:
@@ -128,7 +130,15 @@ class Client(threading.Thread):
             self.session.rows("ROLLBACK" if fate == "rollback" else "COMMIT")
 
     def execute_in_two(self, key, attempt):
-        """Begun and committed. A token outlives its session."""
+        """Begun and committed. A token outlives its session, and its lease only if nobody else comes."""
+        try:
+            self.end_in_two(key, attempt)
+        except psycopg2.Error as error:
+            if error.pgcode not in TOKEN_REFUSED or attempt.must_be_alone(time.monotonic()):
+                raise
+            self.race.tally.count("leases lost")
+
+    def end_in_two(self, key, attempt):
         self.pause(0.02)
         fate = self.chance.choices(["finish", "finish again", "give up", "die", "oversleep"], [70, 10, 10, 6, 4])[0]
         self.race.tally.count(f"ended by {fate}")
@@ -142,9 +152,10 @@ class Client(threading.Thread):
         if fate == "oversleep":
             time.sleep(LEASE + 0.1)
         if fate == "finish again":
-            self.session.rows("BEGIN")
-            self.finish(key, attempt, "undone")
-            self.session.rows("ROLLBACK")
+            with self.session.transaction():
+                self.finish(key, attempt, "undone")
+                self.session.rows("ROLLBACK")
+        was_disconnected = False
         while True:
             try:
                 if self.session is None:
@@ -153,12 +164,12 @@ class Client(threading.Thread):
                     self.finish(key, attempt, self.number)
                 return
             except psycopg2.Error as error:
-                # The commit may have come through before the session was lost.
-                if error.pgcode == LEASE_LOST:
-                    self.race.tally.count("leases lost")
-                    return
                 if error.pgcode not in DISCONNECTED:
+                    # The commit may have come through before the session was lost.
+                    if error.pgcode == LEASE_LOST and was_disconnected:
+                        return
                     raise
+                was_disconnected = True
                 self.hang_up()
 
     def finish(self, key, attempt, by):
