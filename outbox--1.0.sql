@@ -1820,16 +1820,19 @@ SELECT c.name AS consumer_name,
        done.at AS last_processed_at,
        greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
        + CASE WHEN b.target_seq IS NULL THEN 0
-              ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END AS lag
+              ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
+       + open.waiting AS lag
   FROM @extschema@.outbox_consumers c
  CROSS JOIN LATERAL generate_series(0, c.partitions - 1) p
  CROSS JOIN LATERAL (SELECT o.*, o AS newest FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
                       ORDER BY o.token DESC LIMIT 1) b
  CROSS JOIN LATERAL (SELECT min(r.id) AS first_id FROM @extschema@.outbox_retries r
                       WHERE r.consumer_id = c.consumer_id AND r.partition = p) waiting
- CROSS JOIN LATERAL (SELECT min(lower(coalesce(l.remaining, o.ids))) AS first_id
+ CROSS JOIN LATERAL (SELECT min(lower(coalesce(l.remaining, o.ids))) AS first_id,
+                            coalesce(sum(e.count) FILTER (WHERE (l.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
                        FROM @extschema@.outbox_leases l
                        JOIN @extschema@.outbox_batches o USING (consumer_id, token)
+                      CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), l.size) AS count FROM unnest(l.remaining) run) e
                       WHERE l.token = ANY (b.open_tokens) AND l.acked_at IS NULL
                         AND l.superseded_by IS NULL AND l.partition = p) open
  CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM @extschema@.outbox_leases l
@@ -1888,7 +1891,7 @@ COMMENT ON COLUMN consumer_offsets.consumer_name IS 'the consumer';
 COMMENT ON COLUMN consumer_offsets.partition_key IS 'its partition; empty where there is only one';
 COMMENT ON COLUMN consumer_offsets.last_processed_id IS 'the highest id up to which everything is settled';
 COMMENT ON COLUMN consumer_offsets.last_processed_at IS 'when a batch was settled last';
-COMMENT ON COLUMN consumer_offsets.lag IS 'ids that were drawn and not yet read, gaps included';
+COMMENT ON COLUMN consumer_offsets.lag IS 'ids that were drawn and not yet read, gaps included, and what was read and nobody has in hand';
 
 COMMENT ON VIEW outbox_deliveries
 IS 'every message in the log and every consumer that wants it: where is it, and what happened to it?';
@@ -2874,10 +2877,11 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
            @extschema@.outbox_age(least(o.occurred_at, r.oldest)),
            o.is_exact OR coalesce(r.oldest <= o.occurred_at, false),
            greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
-           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END,
+           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
+           + l.waiting,
            coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
            coalesce(n.bytes, 0), coalesce(n.per_second, 0), n.p50_ms, n.p95_ms, n.p99_ms,
-           l.open, l.stale, coalesce(s.in_hand, l.size), r.count, r.next, r.attempts, d.count,
+           l.open, l.stale, coalesce(s.in_hand, l.in_hand), r.count, r.next, r.attempts, d.count,
            CASE WHEN s.resume_at > clock_timestamp() THEN s.resume_at END,
            CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
                 THEN s.last_error ELSE n.last_error END,
@@ -2890,8 +2894,10 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
      CROSS JOIN LATERAL @extschema@.outbox_oldest_unsettled(c.name) o
      CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
                                                                      AND x.locked_until <> '-infinity') AS stale,
-                                coalesce(sum(x.size) FILTER (WHERE x.locked_until >= clock_timestamp()), 0) AS size
+                                coalesce(sum(e.count) FILTER (WHERE x.locked_until >= clock_timestamp()), 0)::bigint AS in_hand,
+                                coalesce(sum(e.count) FILTER (WHERE (x.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
                            FROM @extschema@.outbox_leases x
+                          CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), x.size) AS count FROM unnest(x.remaining) run) e
                           WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
      CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
                                 min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next,
@@ -3017,7 +3023,7 @@ COMMENT ON COLUMN outbox_stats.kind IS 'worker, http or kafka';
 COMMENT ON COLUMN outbox_stats.paused IS 'is it paused?';
 COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that it has yet to settle; 0: there is none';
 COMMENT ON COLUMN outbox_stats.lag_is_exact IS 'false: an upper bound, because the next events may not be for it';
-COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included';
+COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included, and events that were read and nobody has in hand';
 COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled as done';
 COMMENT ON COLUMN outbox_stats.failed IS 'attempts that failed';
 COMMENT ON COLUMN outbox_stats.retried IS 'of these, those that were to be tried again';
@@ -3099,7 +3105,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
         ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
         ('outbox_lag_is_exact', 'gauge', '0: the lag is an upper bound, because the next events may not be for the consumer.', c.label, c.lag_is_exact::integer),
-        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer.', c.label, c.lag_messages),
+        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer, and events that were read and nobody has in hand.', c.label, c.lag_messages),
         ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
         ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
         ('outbox_retries_total', 'counter', 'Attempts that failed and were to be repeated.', c.label, c.retried),

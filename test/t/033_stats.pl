@@ -27,7 +27,7 @@ is(type('Many'), '2|0|0|0', 'also many at once');
 my ($token, $first) = split /\|/, sql(q{SELECT max(lock_token), min(id) FROM outbox_claim('worker', 5)});
 is(sql(q{SELECT open_leases, stale_leases, in_flight, lag_messages, lag_seconds > 0 FROM outbox_stats WHERE consumer = 'worker'}), '1|0|5|10|t', 'a batch is in hand; ids that were rolled back count as messages');
 sql("SELECT outbox_ack($token, ARRAY[$first])");
-is(consumer('worker'), '1|0|0|0', 'one is acked');
+is(consumer('worker') . ' ' . sql(q{SELECT in_flight FROM outbox_stats WHERE consumer = 'worker'}), '1|0|0|0 4', 'one is acked');
 sql("SELECT outbox_fail($token, $first + 1, 'no luck', retry_in => '1 hour')", "SELECT outbox_fail($token, $first + 2, 'bad', dead => true)");
 is(consumer('worker'), '1|2|1|1', 'two fail, and one of them is dead');
 sql('BEGIN', "SELECT outbox_ack($token)", 'ROLLBACK');
@@ -45,6 +45,22 @@ is(type('OrderConfirmed') . ' ' . type('Kept') . ' ' . type('Many'), '10|8|2|1 1
 is(sql(q{SELECT p50_ms > 0 AND p50_ms <= p95_ms AND p95_ms <= p99_ms AND p99_ms < 60000, bytes > 0, lag_messages FROM outbox_stats WHERE consumer = 'worker'}),
 	't|t|0', 'how long it took, and how much it was');
 is(sql(q{SELECT lag_is_exact, lag_seconds FROM outbox_stats WHERE consumer = 'picky'}), 't|0', 'who wants nothing of it is not behind');
+
+# A fair consumer reads all there is, and sets it aside; one with partitions deals it out. Nobody has that in hand yet.
+sql(q{SELECT outbox_create_consumer('fair', fair => true, event_types => '{Aside}'), outbox_create_consumer('parted', partitions => 2, event_types => '{Aside}')});
+sql(q{SELECT outbox_enqueue('Order', i, 'Aside', '{}', tenant_id => i % 2) FROM generate_series(1, 10) i});
+sub behind { return sql("SELECT in_flight, lag_messages, (SELECT sum(lag) FROM consumer_offsets WHERE consumer_name = consumer) FROM outbox_stats WHERE consumer = '$_[0]'") }
+is(behind('fair'), '0|10|10', 'a consumer is behind by what it has not read');
+$token = sql(q{SELECT max(lock_token) FROM outbox_claim('fair', 3)});
+is(behind('fair'), '3|7|7', 'and by what it has read and nobody has in hand');
+sql("SELECT outbox_release($token)");
+is(behind('fair'), '0|10|10', 'also by what was handed back');
+$token = sql(q{SELECT max(lock_token) FROM outbox_claim('parted', 10)});
+my $dealt = sql("SELECT size FROM outbox_leases WHERE token = $token");
+is(behind('parted'), "$dealt|" . (10 - $dealt) . '|' . (10 - $dealt), 'each partition by what was dealt to it');
+sql(q{UPDATE outbox_leases SET locked_until = now() - interval '1 minute' WHERE token = } . $token);
+is(behind('parted'), '0|10|10', 'and by what somebody had in hand for too long');
+sql(qq{SELECT outbox_drop_consumer('fair')}, q{SELECT outbox_drop_consumer('parted')});
 
 sql(q{SET outbox.statistics = off}, q{SELECT outbox_enqueue('Order', 1, 'Unseen', '{}')});
 is(type('Unseen'), '', 'what is not to be counted is not');
