@@ -14,8 +14,9 @@ int dedup_window;
 int max_payload_size;
 char* source;
 bool statistics;
-int catalog_mode;
-int pii_mode;
+// A server with assertions insists that enums have their defaults from the start.
+int catalog_mode = catalog_off;
+int pii_mode = pii_strip;
 int batch_size;
 int lease;
 int upcaster_timeout;
@@ -50,7 +51,7 @@ namespace {
 
 // Only its name is ever asked for, in pg_partman's own terms.
 enum PartitionInterval { hourly, daily, weekly, monthly };
-int partition_interval;
+int partition_interval = daily;
 
 // Only registration asks for it, in SQL.
 char* event_name_pattern;
