@@ -93,6 +93,9 @@ SELECT outbox_history(NULL, '1');
 SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, 7, '{}', NULL, NULL, NULL)::outbox_batches, '5', 3),
        outbox_known_upto(ROW(1, 1, 0, 1, 1, false, NULL, NULL, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches);
 SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches, '5', 3);
+-- No partitions.
+SELECT outbox_partition_of('Order', '1', 0);
+SELECT outbox_partition_of('Order', '1', -1);
 -- what is no partition
 SELECT * FROM outbox_holders(0);
 SELECT * FROM outbox_holders('outbox_messages');

@@ -308,7 +308,10 @@ OUTBOX_SQL_FUNCTION(outbox_known_upto)
 OUTBOX_SQL_FUNCTION(outbox_partition_of)
 {
     return outbox::pg::entry([&] {
-        PG_RETURN_INT32(
-            outbox::partition_of(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1), PG_GETARG_INT32(2)));
+        const int32 partitions = PG_GETARG_INT32(2);
+        if (partitions < 1)
+            ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                            errmsg("partitions must be at least 1, not %d", partitions)));
+        PG_RETURN_INT32(outbox::partition_of(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1), partitions));
     });
 }

@@ -93,7 +93,7 @@ sub times_ready
 sub log_has_only
 {
 	my ($node, $expected, $times, $promise) = @_;
-	my @bad = grep { /leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|terminated by signal/ }
+	my @bad = grep { /leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|runtime error:|terminated by signal/ }
 	  split /\n/, slurp_log($node);
 	my @strange = grep { !/$expected/ } @bad;
 	ok(!@strange && @bad >= $times, $promise) or return diag("@bad" ? join "\n", @strange : 'nothing');
