@@ -70,7 +70,7 @@ TEST(KafkaSink, WhenNobodyAnswersItComplainsAndThenGivesUp)
 
     // It takes a moment to notice, and less is waited for.
     cluster.come_up();
-    EXPECT_TRUE(
+    ASSERT_TRUE(
         comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
     EXPECT_EQ(cluster.read_values().front(), "1");
 }
