@@ -18,7 +18,7 @@ namespace outbox::sink::test {
 using namespace std::chrono_literals;
 
 // Long enough for a busy machine; nothing that works takes as long.
-inline constexpr auto patience = 5s;
+inline constexpr auto patience = 30s;
 
 template <typename Condition>
 bool comes_true(Condition condition, Clock::duration within = patience)
