@@ -1487,6 +1487,8 @@ DECLARE
     sink CONSTANT @extschema@.outbox_consumers := @extschema@.outbox_find_sink(name);
 BEGIN
     IF outbox_alter_sink.config IS NOT NULL THEN
+        -- It can name every secret in the file.
+        PERFORM @extschema@.outbox_refuse_tenants('to change the config of a sink');
         PERFORM @extschema@.outbox_check_sink(sink.kind, outbox_alter_sink.config::text);
         UPDATE @extschema@.outbox_sinks s SET config = outbox_alter_sink.config
          WHERE s.consumer_id = sink.consumer_id;
@@ -1519,7 +1521,7 @@ CREATE FUNCTION outbox_sink_states(
     OUT last_error text)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';
 COMMENT ON FUNCTION outbox_sink_states()
-IS 'internal: what the relay is doing for each sink of this database';
+IS 'internal: what the relay is doing for each sink of this database that the session may see';
 
 ----------------------------------------------------------------------------------------------------
 -- The inbox: a consumer's memory of what it has handled
@@ -1854,15 +1856,16 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
             ELSE coalesce(s.handed_out, 0) END AS attempts,
        CASE WHEN d.id IS NULL AND r.id IS NULL AND NOT s.open THEN s.acked_at END AS processed_at,
        CASE WHEN s.in_hand THEN s.locked_until END AS locked_until,
-       CASE WHEN s.in_hand THEN s.token END AS lock_token,
-       CASE WHEN s.in_hand THEN s.worker END AS worker,
+       CASE WHEN s.in_hand AND c.is_shown THEN s.token END AS lock_token,
+       CASE WHEN s.in_hand AND c.is_shown THEN s.worker END AS worker,
        coalesce(d.died_at, CASE WHEN s.in_hand THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
        CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
        coalesce(d.last_error, r.last_error,
-                CASE WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id)
+                CASE WHEN c.is_shown AND (s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id))
                      THEN coalesce(t.last_error, c.pause_reason) END)
        AS last_error
-  FROM @extschema@.outbox_consumers c
+       -- To a tenant a consumer of all tenants shows what became of the tenant's events, and nothing of itself.
+  FROM (SELECT *, @extschema@.outbox_shows_tenant(tenant_id) AS is_shown FROM @extschema@.outbox_consumers) c
   LEFT JOIN @extschema@.outbox_sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
  CROSS JOIN @extschema@.outbox_messages m
  CROSS JOIN LATERAL (SELECT o FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
@@ -1907,8 +1910,8 @@ COMMENT ON COLUMN outbox_deliveries.status IS 'PENDING, PROCESSING, COMPLETED, R
 COMMENT ON COLUMN outbox_deliveries.attempts IS 'how often it was tried, the one in hand included';
 COMMENT ON COLUMN outbox_deliveries.processed_at IS 'when its batch was settled';
 COMMENT ON COLUMN outbox_deliveries.locked_until IS 'until when its worker has it';
-COMMENT ON COLUMN outbox_deliveries.lock_token IS 'of the batch that it is in';
-COMMENT ON COLUMN outbox_deliveries.worker IS 'who has it';
+COMMENT ON COLUMN outbox_deliveries.lock_token IS 'of the batch that it is in; not for a tenant, if the consumer is for all';
+COMMENT ON COLUMN outbox_deliveries.worker IS 'who has it; likewise';
 COMMENT ON COLUMN outbox_deliveries.since IS 'since when it is in this status, as far as that is known';
 COMMENT ON COLUMN outbox_deliveries.available_at IS 'when a retry is due; infinity: it waits behind another';
 COMMENT ON COLUMN outbox_deliveries.last_error IS 'what the worker said, or what is wrong with the sink';

@@ -3,6 +3,7 @@
 #include "pg/guard.hpp"
 #include "pg/shared.hpp"
 #include "pg/text.hpp"
+#include "tenant.hpp"
 
 extern "C" {
 #include "storage/lwlock.h"
@@ -70,7 +71,8 @@ void set_up_board()
 
 } // namespace outbox
 
-// Internal: what the relay shows of the sinks of this database.
+// Internal: what the relay shows of the sinks of this database. What a receiver has said may be
+// about any tenant's events.
 OUTBOX_SQL_FUNCTION(outbox_sink_states)
 {
     return outbox::pg::entry([&] {
@@ -84,7 +86,7 @@ OUTBOX_SQL_FUNCTION(outbox_sink_states)
         *copy = *board;
         LWLockRelease(pg::shared_lock());
         for (const SinkState& state : copy->states) {
-            if (state.database != MyDatabaseId)
+            if (state.database != MyDatabaseId || !shows_tenant(state.tenant))
                 continue;
             const Datum values[] = {
                 Int32GetDatum(state.consumer),        Int32GetDatum(state.in_hand),

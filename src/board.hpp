@@ -3,6 +3,8 @@
 
 #include "pg/prelude.hpp"
 
+#include <optional>
+
 namespace outbox {
 
 struct SinkState {
@@ -10,10 +12,11 @@ struct SinkState {
 
     Oid database;
     int32 consumer;
-    int32 in_hand;    // events that were claimed and not yet settled
-    int32 on_the_way; // requests
-    int32 troubles;   // in a row
-    int64 delivered;  // since the worker started
+    std::optional<int64> tenant; // whose sink it is; nothing: everybody's
+    int32 in_hand;               // events that were claimed and not yet settled
+    int32 on_the_way;            // requests
+    int32 troubles;              // in a row
+    int64 delivered;             // since the worker started
     int64 rejected;
     TimestampTz resume_at;      // when it is tried again; 0: now
     TimestampTz last_error_at;  // 0: there was none

@@ -67,6 +67,7 @@ void Bulletin::publish(sink::Courier& courier, const std::string& problem, TimeP
         log_change(in_trouble, complaint);
     SinkState state = {};
     state.consumer = consumer_;
+    state.tenant = tenant_;
     state.in_hand = static_cast<int32>(courier.in_hand());
     state.on_the_way = static_cast<int32>(courier.on_the_way());
     state.troubles = troubles + !problem.empty();

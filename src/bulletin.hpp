@@ -8,7 +8,9 @@ namespace outbox {
 
 class Bulletin {
 public:
-    Bulletin(int32 consumer, std::string name) : consumer_(consumer), name_(std::move(name)) {}
+    Bulletin(int32 consumer, std::optional<int64> tenant, std::string name)
+        : consumer_(consumer), tenant_(tenant), name_(std::move(name))
+    {}
 
     // Tells what is new, and not too often. `problem` is one of ours, not of the receiver's.
     void publish(sink::Courier& courier, const std::string& problem, sink::TimePoint now);
@@ -21,6 +23,7 @@ private:
     void log_change(bool in_trouble, const std::string& complaint);
 
     int32 consumer_;
+    std::optional<int64> tenant_;
     std::string name_;
     bool in_trouble_ = false;
     int remarks_left_ = 0; // that may be logged until:

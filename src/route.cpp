@@ -70,7 +70,8 @@ Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
     : definition_(std::move(definition)), activity_("relay to sink " + definition_.name),
       courier_(sink::make_courier(std::move(sink), definition_.ordered, definition_.policy,
                                   [] { return pg_prng_double(&pg_global_prng_state); })),
-      metadata_(courier_->metadata()), bulletin_(definition_.consumer, definition_.name)
+      metadata_(courier_->metadata()),
+      bulletin_(definition_.consumer, definition_.tenant, definition_.name)
 {}
 
 void Route::look_closely()

@@ -11,6 +11,7 @@ namespace outbox {
 
 struct SinkDefinition {
     int32 consumer;
+    std::optional<int64> tenant; // whose events it gets; nothing: everybody's
     std::string name;
     std::string kind;
     std::string config; // JSON
@@ -21,8 +22,9 @@ struct SinkDefinition {
     // All but the types: these can change under way.
     bool makes_same_route(const SinkDefinition& other) const
     {
-        return consumer == other.consumer && name == other.name && kind == other.kind &&
-               config == other.config && ordered == other.ordered && policy == other.policy;
+        return consumer == other.consumer && tenant == other.tenant && name == other.name &&
+               kind == other.kind && config == other.config && ordered == other.ordered &&
+               policy == other.policy;
     }
 };
 

@@ -139,8 +139,34 @@ is(as('two', "SELECT idempotency_finish('pay', 'mine', $of_one, 200, '{}'::jsonb
 is(as($_, "SELECT inbox_accept('mailer', '$tracking{one}')"), 't', 'inboxes of tenants never meet') for qw(one two);
 is(as('one', "SELECT inbox_accept('mailer', '$tracking{one}')"), 'f', 'but that of one does');
 
-# A database of a single tenant: the relay serves it all the same.
+# Sinks: what a receiver has said of one tenant's event is not for another.
+as('ops', map { "SELECT outbox_grant('one', '$_')" } @privileges);
 my $receiver = OutboxReceiver->start('main');
+$receiver->control({ path => '/all', status => 500, body => 'about two' }, { path => '/own', status => 500, body => 'about one' });
+create_sink($node, 'all', { url => $receiver->url('/all') });
+create_sink($node, 'own', { url => $receiver->url('/own') }, 'tenant_id => 1');
+as('two', event('of two'));
+my $pending = as('one', event('of one'));
+for my $sink (qw(all own))
+{
+	ok(wait_until(sub { as('ops', "SELECT last_error FROM outbox_stats WHERE consumer = '$sink'") =~ /about/ }), "sink $sink is in trouble");
+}
+as('ops', q{SELECT count(*) FROM outbox_claim('c0', lease => '1 hour')});
+my %shown = map { my $role = $_; $role => join "\n", map { as($role, "SELECT x::text FROM $_ x") } 'outbox_sink_states()', 'outbox_deliveries', "outbox_find('$pending')", q{outbox_history('Order', 'of one')} } qw(one ops);
+like($shown{ops}, qr/about two/, 'who has no tenant sees what was said');
+unlike($shown{one}, qr/about two|ERROR/, 'a tenant does not');
+like($shown{one}, qr/about one/, 'but hears of its own sink');
+like(as('one', "SELECT string_agg(status, ' ' ORDER BY consumer_name) FROM outbox_deliveries WHERE tracking_id = '$pending' AND consumer_name IN ('all', 'c0')"),
+	qr/^(PENDING|PROCESSING) PROCESSING$/, 'it sees what becomes of its events');
+my $tokens = q{SELECT count(lock_token) > 0, count(worker) > 0 FROM outbox_deliveries WHERE consumer_name = 'c0' AND tenant_id = 1};
+is(as($_->[0], $tokens), $_->[1], "$_->[0]: with whom and under which token, if the consumer is its own") for [ one => 'f|f' ], [ ops => 't|t' ];
+like(as('one', q{SELECT outbox_alter_sink('own', '{"url": "http://127.0.0.1:9/", "headers": {"X-A": "${secret:of_two}"}}')}),
+	qr/^ERROR:  42501: to change the config of a sink is not for the session of a tenant/, 'nor does a tenant send secrets anywhere');
+is(as('one', q{SELECT outbox_alter_sink('own', max_attempts => 3)}), '', 'the rest of its sink is its own');
+drop_sinks($node, 'all', 'own');
+$receiver->control;
+
+# A database of a single tenant: the relay serves it all the same.
 create_sink($node, 'hook', { url => $receiver->url('/hook') });
 $node->safe_psql('postgres', 'ALTER DATABASE postgres SET outbox.tenant_id = 5');
 my $relay = relay_pid($node);
