@@ -3,6 +3,7 @@
 #include "core/note.hpp"
 #include "event_types.hpp"
 #include "payload_tree.hpp"
+#include "pg/text.hpp"
 #include "pg/values.hpp"
 #include "strip.hpp"
 
@@ -35,22 +36,27 @@ Misfit find_misfit(const EventType& type, const json::Value& payload)
     return result;
 }
 
+// A warning goes to the server's log, too.
 const char* in_server_encoding(const char* text)
 {
     const std::string_view converted = pg::from_utf8(text);
-    return pnstrdup(converted.data(), converted.size());
+    return pg::in_one_line(pnstrdup(converted.data(), converted.size()));
+}
+
+const char* name_of(const Event& event)
+{
+    return pg::in_one_line(TextDatumGetCString(event.event_type));
 }
 
 void complain_of_misfit(const EventArguments& arguments, const Event& event, const Misfit& misfit)
 {
-    ereport(
-        severity(),
-        (errcode(ERRCODE_CHECK_VIOLATION),
-         errmsg("%s does not fit the schema of \"%s\" version %d: \"%s\" at \"%s\"",
-                arguments.name_of("payload"), TextDatumGetCString(event.event_type),
-                event.event_version, misfit.rule.text(), in_server_encoding(misfit.pointer.text())),
-         errdetail("%s", in_server_encoding(misfit.reason.text())),
-         errhint("Send what the schema describes, or register a new version of the event.")));
+    ereport(severity(),
+            (errcode(ERRCODE_CHECK_VIOLATION),
+             errmsg("%s does not fit the schema of \"%s\" version %d: \"%s\" at \"%s\"",
+                    arguments.name_of("payload"), name_of(event), event.event_version,
+                    misfit.rule.text(), in_server_encoding(misfit.pointer.text())),
+             errdetail("%s", in_server_encoding(misfit.reason.text())),
+             errhint("Send what the schema describes, or register a new version of the event.")));
 }
 
 void complain_of_depth(const EventArguments& arguments, const EventType& type)
@@ -78,7 +84,7 @@ int find_pii(const EventType& type, const json::Value& payload)
     ereport(ERROR, (errcode(ERRCODE_CHECK_VIOLATION),
                     errmsg("%s has something at \"%s\", which \"%s\" version %d must not carry",
                            arguments.name_of("payload"), in_server_encoding(pointer.c_str()),
-                           TextDatumGetCString(event.event_type), event.event_version),
+                           name_of(event), event.event_version),
                     errhint("It is one of the event's pii_fields. Leave it out.")));
     pg_unreachable();
 }
@@ -130,7 +136,7 @@ void check_against_catalog(const EventArguments& arguments, Event& event)
         ereport(severity(),
                 (errcode(ERRCODE_UNDEFINED_OBJECT),
                  errmsg("%s \"%s\" version %d is not registered", arguments.name_of("event_type"),
-                        TextDatumGetCString(event.event_type), event.event_version),
+                        name_of(event), event.event_version),
                  errhint("Register it with outbox_register_event().")));
     else if (type->schema || !type->pii_fields.empty())
         check_payload(arguments, event, *type, kept);

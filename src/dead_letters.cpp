@@ -1,6 +1,7 @@
 #include "dead_letters.hpp"
 
 #include "pg/spi.hpp"
+#include "pg/text.hpp"
 #include "pg/values.hpp"
 
 #include <cstring>
@@ -49,15 +50,12 @@ const char* list_of(IdRanges ids)
     return list.data;
 }
 
-// Whatever a worker or a receiver has said, it stays one line.
-const char* in_one_line(Datum error)
+// What a worker or a receiver has said.
+const char* beginning_of(Datum error)
 {
-    char* line = TextDatumGetCString(error);
-    line[pg_mbcliplen(line, static_cast<int>(std::strlen(line)), most_of_error)] = '\0';
-    for (char* at = line; *at != '\0'; ++at)
-        if (static_cast<unsigned char>(*at) < ' ' || *at == 0x7F)
-            *at = ' ';
-    return line;
+    char* said = TextDatumGetCString(error);
+    said[pg_mbcliplen(said, static_cast<int>(std::strlen(said)), most_of_error)] = '\0';
+    return pg::in_one_line(said);
 }
 
 } // namespace
@@ -80,7 +78,7 @@ void announce_dead(int32 consumer, IdRanges ids, Datum error)
     ereport(LOG_SERVER_ONLY,
             (errmsg_internal("outbox: consumer \"%s\" has given up %s: %s", name,
                              count == 1 ? "an event" : psprintf(INT64_FORMAT " events", count),
-                             in_one_line(error)),
+                             beginning_of(error)),
              errdetail_internal(
                  "ids: %s%s", list_of(ids),
                  left_out > 0 ? psprintf("; " INT64_FORMAT " others before them", left_out) : ""),

@@ -14,8 +14,9 @@ ErrorData* in_sandbox(Oid role, void (*body)(const void*), const void* state);
 } // namespace detail
 
 // Runs `body` with the rights of this role and read-only, in a subtransaction that is rolled back
-// whatever comes of it: settings, locks, cursors, notifications, nothing stays. Returns the error
-// that ended it, in the caller's memory, or nullptr. Call inside as_owner().
+// whatever comes of it: settings, locks, cursors, notifications, nothing stays but an advisory lock
+// of the session. Returns the error that ended it, in the caller's memory, or nullptr. Call inside
+// as_owner().
 template <typename Body>
 ErrorData* in_sandbox(Oid role, Body&& body)
 {

@@ -16,4 +16,12 @@ Datum text_from_utf8(std::string_view text)
     return PointerGetDatum(cstring_to_text(copy));
 }
 
+char* in_one_line(char* text)
+{
+    for (char* at = text; *at != '\0'; ++at)
+        if (static_cast<unsigned char>(*at) < ' ' || *at == 0x7F)
+            *at = ' ';
+    return text;
+}
+
 } // namespace outbox::pg

@@ -152,8 +152,12 @@ constexpr Network4 private_networks4[] = {
     {0xA9FE0000, 16}, // 169.254.0.0/16, link-local, where clouds keep credentials
     {0xAC100000, 12}, // 172.16.0.0/12
     {0xC0000000, 24}, // 192.0.0.0/24, protocol assignments
+    {0xC0000200, 24}, // 192.0.2.0/24, documentation
+    {0xC0586300, 24}, // 192.88.99.0/24, relays of 6to4
     {0xC0A80000, 16}, // 192.168.0.0/16
     {0xC6120000, 15}, // 198.18.0.0/15, benchmarks
+    {0xC6336400, 24}, // 198.51.100.0/24, documentation
+    {0xCB007100, 24}, // 203.0.113.0/24, documentation
     {0xE0000000, 4},  // 224.0.0.0/4, multicast
     {0xF0000000, 4},  // 240.0.0.0/4, reserved, and broadcast
 };
@@ -182,13 +186,6 @@ std::uint32_t embedded4(const Address6& address, std::size_t at)
 
 bool is_private6(const Address6& address)
 {
-    // fe80::/10, and the site-local fec0::/10 of old; fc00::/7; ff00::/8
-    if ((address[0] == 0xFE && address[1] >= 0x80) || (address[0] & 0xFE) == 0xFC ||
-        address[0] == 0xFF)
-        return true;
-    // NAT64 for use within a network: whatever it maps to is inside.
-    if (starts_with(address, {0x00, 0x64, 0xFF, 0x9B, 0x00, 0x01}))
-        return true;
     // IPv4-compatible, which covers :: and ::1 too, IPv4-mapped, IPv4-translated, NAT64
     if (starts_with(address, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) ||
         starts_with(address, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}) ||
@@ -197,7 +194,12 @@ bool is_private6(const Address6& address)
         return is_private4(embedded4(address, 12));
     if (starts_with(address, {0x20, 0x02})) // 6to4
         return is_private4(embedded4(address, 2));
-    return false;
+    // Of the rest the world outside has 2000::/3, but for what is set aside: 2001::/23, where
+    // Teredo hides IPv4 addresses, and the documentation's 2001:db8::/32 and 3fff::/20.
+    return (address[0] & 0xE0) != 0x20 ||
+           (starts_with(address, {0x20, 0x01}) && (address[2] & 0xFE) == 0) ||
+           starts_with(address, {0x20, 0x01, 0x0D, 0xB8}) ||
+           (starts_with(address, {0x3F, 0xFF}) && (address[2] & 0xF0) == 0);
 }
 
 } // namespace

@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "sink/encoding.hpp"
+#include "sink/userinfo.hpp"
 
 #include <curl/curl.h>
 
@@ -77,14 +78,6 @@ private:
     std::unique_ptr<CURLU, FreeCurl> url_;
 };
 
-// What stands between the scheme and the path: userinfo, host and port.
-std::string_view authority_of(std::string_view url)
-{
-    if (const auto scheme = url.find("://"); scheme != std::string_view::npos)
-        url.remove_prefix(scheme + 3);
-    return url.substr(0, url.find_first_of("/?#"));
-}
-
 void check_characters(const std::string& key, std::string_view url)
 {
     const auto is_visible = [](char c) { return c > ' ' && c < 0x7F; };
@@ -106,7 +99,7 @@ ParsedUrl check_url(const std::string& url)
     if (authority.find('@') != std::string_view::npos)
         refuse("config key \"url\" must not contain a user name or password",
                "Use the header Authorization, with a ${secret:name} in it.");
-    if (authority.empty())
+    if (authority.empty() || url[url.find("://") + 3] == '/')
         refuse("config key \"url\" must have a host");
     ParsedUrl parsed("url", url, CURLU_DISALLOW_USER);
     if (parsed.part(CURLUPART_HOST).empty())
@@ -130,26 +123,10 @@ Endpoint endpoint_of(const ParsedUrl& parsed, const std::string& port)
     return endpoint;
 }
 
-// The password of a proxy's userinfo, or all of it if it has none. A reference has a colon too.
-std::string_view credential_in(std::string_view userinfo)
-{
-    constexpr std::string_view opening = "${secret:";
-    for (std::size_t i = 0; i < userinfo.size(); ++i) {
-        if (userinfo.substr(i).starts_with(opening))
-            i += opening.size();
-        else if (userinfo[i] == ':')
-            return userinfo.substr(i + 1);
-    }
-    return userinfo;
-}
-
 void check_proxy_reference(const std::string& proxy)
 {
     check_references(proxy);
-    const std::string_view authority = authority_of(proxy);
-    const auto at = authority.rfind('@');
-    if (at != std::string_view::npos &&
-        !has_secret_reference(credential_in(authority.substr(0, at))))
+    if (has_literal_password(proxy))
         refuse("config key \"proxy\" must not contain a password", how_to_refer);
     if (!has_secret_reference(proxy))
         check_proxy(proxy);

@@ -2,6 +2,7 @@
 
 #include "core/error.hpp"
 #include "sink/cloudevents.hpp"
+#include "sink/userinfo.hpp"
 
 #include <librdkafka/rdkafka.h>
 
@@ -49,7 +50,7 @@ constexpr std::string_view forbidden_properties[] = {
 };
 
 // A property whose name has one of these in it is to be kept secret.
-constexpr std::string_view credential_words[] = {"password", "secret", "ssl.key.pem",
+constexpr std::string_view credential_words[] = {"password", "passphrase", "secret", "key.pem",
                                                  "sasl.oauthbearer.config"};
 
 template <typename Range>
@@ -105,8 +106,15 @@ void check_property(const std::string& name, const std::string& value)
         refuse("config key \"" + name + "\" is set by the sink itself");
     if (is_one_of(name, forbidden_properties))
         refuse("config key \"" + name + "\" is not allowed", "It would run code in the server.");
+    // What OAuth wants to be told is in there, and it is told to any URL.
+    if (name.ends_with(".file"))
+        refuse("config key \"" + name + "\" is not allowed",
+               "It would send a file of the server's. Where there is one, use the property that "
+               "takes the content, with a ${secret:name}.");
     if (is_credential(name) && !has_secret_reference(value))
         refuse("config key \"" + name + "\" must take its value from a secret", how_to_refer);
+    if (name.ends_with(".url") && has_literal_password(value))
+        refuse("config key \"" + name + "\" must not contain a password", how_to_refer);
 }
 
 KafkaFormat parse_format(const std::string& text)

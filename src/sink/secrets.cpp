@@ -3,6 +3,7 @@
 #include "core/error.hpp"
 #include "sink/disguise.hpp"
 #include "sink/file.hpp"
+#include "sink/signature.hpp"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -161,8 +162,12 @@ void Secrets::redact(std::string& text) const
 {
     // Marked first, replaced then: where two values overlap, nothing of either stays.
     std::vector<bool> secret(text.size());
-    for (const auto& [name, value] : values_)
+    for (const auto& [name, value] : values_) {
         mark_secret(text, value, secret);
+        // The rest of a signing secret is all there is to it.
+        if (value.starts_with(WebhookSecret::prefix))
+            mark_secret(text, std::string_view(value).substr(WebhookSecret::prefix.size()), secret);
+    }
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
         if (!secret[i])

@@ -14,7 +14,6 @@ namespace outbox::sink {
 
 namespace {
 
-constexpr std::string_view prefix = "whsec_";
 constexpr std::size_t min_key_bytes = 24;
 constexpr std::size_t max_key_bytes = 64;
 

@@ -11,6 +11,8 @@ namespace outbox::sink {
 // A key that signs requests as Standard Webhooks does.
 class WebhookSecret {
 public:
+    static constexpr std::string_view prefix = "whsec_";
+
     // `whsec_` and the base64 of 24 to 64 bytes. Throws 22023, without the text.
     static WebhookSecret parse(std::string_view whsec);
 

@@ -26,10 +26,10 @@ inline bool is_in(std::string_view address, const char* network)
 inline bool is_private(std::string_view address)
 {
     constexpr const char* networks[] = {
-        "0.0.0.0/8",     "10.0.0.0/8",     "100.64.0.0/10",  "127.0.0.0/8",   "169.254.0.0/16",
-        "172.16.0.0/12", "192.0.0.0/24",   "192.168.0.0/16", "198.18.0.0/15", "224.0.0.0/3",
-        "::/128",        "::1/128",        "fc00::/7",       "fe80::/10",     "fec0::/10",
-        "ff00::/8",      "64:ff9b:1::/48",
+        "0.0.0.0/8",     "10.0.0.0/8",      "100.64.0.0/10",  "127.0.0.0/8",    "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24",    "192.0.2.0/24",   "192.88.99.0/24", "192.168.0.0/16",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",    "2001::/23",
+        "2001:db8::/32", "3fff::/20",
     };
     // IPv6 networks with an IPv4 address inside, and where it stands.
     constexpr std::pair<const char*, std::size_t> wrappings[] = {
@@ -37,10 +37,11 @@ inline bool is_private(std::string_view address)
         {"64:ff9b::/96", 12}, {"2002::/16", 2},
     };
     const auto contains = [&](const char* network) { return is_in(address, network); };
-    return std::ranges::any_of(networks, contains) ||
-           std::ranges::any_of(wrappings, [&](const auto& wrapping) {
-               return contains(wrapping.first) && is_private(address.substr(wrapping.second, 4));
-           });
+    for (const auto& [network, at] : wrappings)
+        if (contains(network))
+            return is_private(address.substr(at, 4));
+    const bool is_assigned = address.size() == 4 || contains("2000::/3");
+    return !is_assigned || std::ranges::any_of(networks, contains);
 }
 
 // The bytes of an address; empty if it is of another family, or cut off.

@@ -286,7 +286,9 @@ TEST(HttpConfig, AProxyTakesItsPasswordFromASecret)
     for (const char* proxy :
          {"http://user:hunter2@proxy", "user:hunter2@proxy:3128", "http://hunter2@proxy",
           "http://${secret:u}:hunter2@proxy", "http://user:hunter2@${secret:host}",
-          "http://user:hunt@er2@proxy", "http://user:@proxy"}) {
+          "http://user:hunt@er2@proxy", "http://user:@proxy", "user:hunter2@proxy/?x://y",
+          "user:hunter2@proxy/?${secret:x}://y", "http:/user:hunter2@proxy",
+          "http:///user:hunter2@proxy", "user:hunter2@proxy://x"}) {
         EXPECT_REFUSED(with("\"proxy\": \""s + proxy + "\""), "must not contain a password")
             << proxy;
         EXPECT_EQ(refusal([&] { with("\"proxy\": \""s + proxy + "\""); }).find("hunter2"),

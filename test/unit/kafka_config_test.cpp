@@ -190,6 +190,15 @@ TEST(KafkaConfig, WhatWouldRunCodeIsNotAllowed)
             EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is not allowed");
 }
 
+TEST(KafkaConfig, NoFileOfTheServersIsSent)
+{
+    for (const char* name :
+         {"sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.private.key.file",
+          "sasl.oauthbearer.assertion.jwt.template.file"})
+        for (const char* value : {"", "/etc/passwd", "${secret:x}"})
+            EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is not allowed");
+}
+
 // librdkafka would have a shell run kinit, with the principal as it was given.
 TEST(KafkaConfig, KinitIsNotRun)
 {
@@ -299,7 +308,23 @@ TEST(KafkaConfig, CredentialsComeFromSecrets)
         EXPECT_REFUSED(with_property(name, "hunter2"), "${secret:name}");
         EXPECT_NO_THROW(with_property(name, "${secret:x}")) << name;
     }
-    EXPECT_REFUSED(with_property("sasl.oauthbearer.client.secret", "hunter2"), "from a secret");
+    for (const char* name :
+         {"sasl.oauthbearer.client.secret", "sasl.oauthbearer.assertion.private.key.pem",
+          "sasl.oauthbearer.assertion.private.key.passphrase"})
+        EXPECT_REFUSED(with_property(name, "hunter2"), "must take its value from a secret") << name;
+    for (const char* url : {"https://user:hunter2@idp/", "https:/user:hunter2@idp/?x://y",
+                            "https://hunter2@idp/", "https://${secret:u}:hunter2@idp"}) {
+        const char* name = "sasl.oauthbearer.token.endpoint.url";
+        EXPECT_REFUSED(with_property(name, url), "must not contain a password") << url;
+        EXPECT_EQ(refusal([&] { with_property(name, url); }).find("hunter2"), std::string::npos);
+    }
+    // Not every librdkafka knows the property.
+    for (const char* url : {"https://idp/token?a@b", "https://user:${secret:x}@idp/"})
+        EXPECT_EQ(refusal([&] {
+                      with_property("sasl.oauthbearer.token.endpoint.url", url);
+                  }).find("must not"),
+                  std::string::npos)
+            << url;
     for (const char* name : {"sasl.username", "ssl.ca.location", "ssl.certificate.pem"})
         EXPECT_NO_THROW(with_property(name, "x")) << name;
 }

@@ -142,6 +142,19 @@ TEST(Secrets, AreRedactedFromText)
     EXPECT_EQ(text, "pass");
 }
 
+TEST(Secrets, ASigningSecretIsRedactedWithoutItsPrefix)
+{
+    const Secrets secrets = Secrets::parse("a = whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n");
+    const auto redacted = [&](std::string text) {
+        secrets.redact(text);
+        return text;
+    };
+    EXPECT_EQ(redacted("not signed with MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw!"),
+              "not signed with ***!");
+    EXPECT_EQ(redacted("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"), "***");
+    EXPECT_EQ(redacted("whsec_ and more"), "whsec_ and more");
+}
+
 TEST(Secrets, AreRedactedInDisguise)
 {
     const Secrets secrets = Secrets::parse("a = Pa/ss&w\"rd\nb = %25x\\y\nc = abc\n");
