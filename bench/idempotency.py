@@ -63,12 +63,11 @@ COMMIT;
 REPLAY = KNOWN_KEY + f"""
 SELECT decision, status_code, response FROM idempotency_begin('order.create', 'idem_' || :key, '{REQUEST}'::jsonb);
 """
-REPLAY_BY_HAND = KNOWN_KEY + f"""BEGIN;
+REPLAY_BY_HAND = KNOWN_KEY + f"""
 INSERT INTO keys_by_hand (tenant_id, scope, key, request_hash) VALUES (0, 'order.create', 'idem_' || :key, '{HASH}')
     ON CONFLICT DO NOTHING;
 SELECT state, request_hash, status_code, response FROM keys_by_hand
  WHERE tenant_id = 0 AND scope = 'order.create' AND key = 'idem_' || :key;
-COMMIT;
 """
 
 

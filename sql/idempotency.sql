@@ -229,6 +229,47 @@ SELECT idempotency_finish('s', 'old-2', :token, 200, '{"n": 2}');
 SELECT ask('old-2', request => '2');
 ROLLBACK;
 SELECT ask('old-2', request => '2') AS of_another_request, ask('old-2', request => '1');
+-- To its own transaction an attempt has neither lease nor end, also one that has taken over.
+SELECT ask('mine', lease => '1 h'), ask('mine-2', lease => '1 h');
+UPDATE idempotency_keys SET locked_until = now() WHERE key LIKE 'mine%';
+BEGIN;
+SELECT token FROM idempotency_begin('s', 'mine', '1', ttl => '1 s', lease => '1 s') \gset
+SELECT ask('mine-2', request => '1');
+UPDATE idempotency_keys SET locked_until = '-infinity', expires_at = '-infinity' WHERE key LIKE 'mine%';
+SELECT ask('mine', request => '1'), ask('mine') AS of_another_request;
+SAVEPOINT a;
+SELECT idempotency_finish('s', 'mine', :token, 200, '{}');
+ROLLBACK TO a;
+SELECT ask('mine', request => '1');
+SELECT idempotency_finish('s', 'mine', :token, 200, '{}');
+SELECT idempotency_abandon('s', 'mine-2', token_of('mine-2'));
+SELECT key, status_code FROM idempotency_keys WHERE key LIKE 'mine%';
+ROLLBACK;
+-- Begun in one transaction and finished in another, by one block.
+DO $$
+DECLARE
+    verdict idempotency_verdict;
+BEGIN
+    verdict := idempotency_begin('s', 'block', '1');
+    COMMIT;
+    PERFORM idempotency_finish('s', 'block', verdict.token, 200, '{}');
+END $$;
+SELECT ask('block', request => '1');
+-- Who waits can be stopped, and leaves nothing behind.
+BEGIN;
+SELECT ask('stopped');
+PREPARE TRANSACTION 'stopped';
+SET statement_timeout = '200ms';
+\set VERBOSITY sqlstate
+SELECT ask('stopped', wait => '1 min');
+\set VERBOSITY default
+RESET statement_timeout;
+SET lock_timeout = '20ms';
+SELECT ask('stopped', wait => '100 ms');
+RESET lock_timeout;
+SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory';
+ROLLBACK PREPARED 'stopped';
+SELECT ask('stopped');
 
 -- Removed in batches of bounded size.
 UPDATE idempotency_keys SET expires_at = now() - interval '1 h' WHERE key LIKE 'sp-%' OR key LIKE 'many-%';
@@ -333,7 +374,7 @@ SELECT idempotency_hash($$"\u20ac$\u000f\nA'\u0042\"\\\/\u001f\u007f\t\b\f\r<>&\
 SELECT body, idempotency_hash(body) = encode(sha256(convert_to(canonical, 'UTF8')), 'hex') AS same FROM (VALUES
     ('null', 'null'), ('true', 'true'), ('""', '""'), ('[]', '[]'), ('{}', '{}'), ('[[], {}]', '[[],{}]'), ('0', '0'), ('-0.0', '0'),
     ('1.0', '1'), ('-1', '-1'), ('1e2', '100'), ('100.00', '100'), ('123456789012345', '123456789012345'),
-    ('9007199254740991', '9007199254740991'), ('-9007199254740991', '-9007199254740991'), ('9007199254740992', '9007199254740992'),
+    ('9007199254740991', '9007199254740991'), ('-9007199254740991', '-9007199254740991'), ('9007199254740992', '9007199254740992'), ('9007199254740992.0', '9007199254740992'), ('0e-20', '0'),
     ('1e21', '1e+21'), ('1e20', '100000000000000000000'), ('123e-20', '1.23e-18'), ('0.000001', '0.000001'), ('0.0000001', '1e-7'),
     ('5e-324', '5e-324'), ('1.7976931348623157e308', '1.7976931348623157e+308'), ('0.1', '0.1'), ('0.30000000000000004', '0.30000000000000004'),
     ('0.1000000000000000055511151231257827', '0.1'), ('[1, [2, [3]], {"a": {"b": []}}]', '[1,[2,[3]],{"a":{"b":[]}}]'),
@@ -343,6 +384,7 @@ SELECT body, idempotency_hash(body) = encode(sha256(convert_to(canonical, 'UTF8'
 \pset tuples_only on
 SELECT * FROM attempt($$SELECT idempotency_hash('9007199254740993')$$);
 SELECT code FROM attempt($$SELECT idempotency_hash('[-9007199254740993]')$$);
+SELECT code FROM attempt($$SELECT idempotency_hash('9007199254740993.00')$$);
 SELECT code FROM attempt($$SELECT idempotency_hash('1152921504606846976')$$);
 SELECT * FROM attempt($$SELECT idempotency_hash('{"a": [1e400]}')$$);
 SELECT code FROM attempt($$SELECT idempotency_hash('-1e309')$$);
@@ -518,6 +560,13 @@ SELECT note, key FROM idempotency_keys WHERE key LIKE 'changed%' OR key = 'bad' 
 DROP TRIGGER shout ON idempotency_keys;
 ALTER TABLE idempotency_keys DROP COLUMN note, DROP CONSTRAINT no_bad;
 SELECT ask('changed-3');
+BEGIN;
+DELETE FROM idempotency_keys WHERE response IS NULL;
+ALTER TABLE idempotency_keys ALTER response SET NOT NULL;
+\set VERBOSITY sqlstate
+SELECT idempotency_finish('s', 'no-answer', token, 204, NULL::jsonb) FROM idempotency_begin('s', 'no-answer', '{}');
+\set VERBOSITY default
+ROLLBACK;
 
 -- PUBLIC has nothing; outbox_grant gives what an HTTP layer needs, and not the table.
 CREATE ROLE outbox_web;

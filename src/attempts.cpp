@@ -52,7 +52,7 @@ void write_down(Open& open)
 void write_down_all()
 {
     for (Open* open = all; open != nullptr; open = open->next)
-        if (open->settled_in == InvalidSubTransactionId)
+        if (open->settled_in == InvalidSubTransactionId && !open->attempt.is_written)
             write_down(*open);
 }
 

@@ -1,6 +1,7 @@
-// What this transaction has begun and not yet written down: attempts to use an idempotency key. One
-// that is finished in the same transaction is written once, with its answer. One that is not is
-// written when the transaction commits, and goes on in another.
+// What this transaction has begun and not settled: attempts to use an idempotency key. One that is
+// finished in the same transaction is written once, with its answer. One that is not is written
+// when the transaction commits, and goes on in another. One that takes over the row of another is
+// written at once.
 #pragma once
 
 #include "idempotency_key.hpp"

@@ -13,6 +13,7 @@
 
 extern "C" {
 #include "access/detoast.h"
+#include "utils/datum.h"
 }
 
 #include <climits>
@@ -116,17 +117,19 @@ std::optional<Verdict> judge(const BeginRequest& request, const std::optional<St
     return Verdict{Decision::in_progress, 0, std::nullopt};
 }
 
+constexpr Verdict in_progress = {Decision::in_progress, 0, std::nullopt};
+
 Verdict execute(const BeginRequest& request, bool overwrites)
 {
     const int64 token = draw_tokens(1);
-    const Attempt attempt = {request.name, request.request, token, request.ttl, request.lease};
+    Attempt attempt = {request.name, request.request, token, request.ttl, request.lease};
+    attempt.is_written = overwrites || !may_write_late();
     // An attempt that is taken over learns of it by the row.
-    if (overwrites)
-        overwrite_key(attempt);
-    else if (may_write_late())
-        add_attempt(attempt);
-    else
+    if (overwrites && !overwrite_key(attempt))
+        return in_progress;
+    if (!overwrites && attempt.is_written)
         insert_key(attempt, std::nullopt);
+    add_attempt(attempt);
     return {Decision::execute, token, std::nullopt};
 }
 
@@ -142,34 +145,63 @@ void wait_for_row(int64 patience)
     pg::stop_waiting();
 }
 
+// One look at a key, with its lock or without. Nothing: another transaction has the lock, and no
+// row says more.
+std::optional<Verdict> look(const BeginRequest& request, uint64 hash, bool locked)
+{
+    // Behind the lock the row stays what it is, unless it has expired and is removed.
+    const auto stored = find_key(request.name);
+    auto verdict = judge(request, stored, GetCurrentTimestamp());
+    if (!verdict && locked)
+        verdict = execute(request, stored.has_value());
+    if (locked && verdict->decision != Decision::execute)
+        pg::unlock_attempt(hash);
+    return verdict;
+}
+
+bool is_final(const std::optional<Verdict>& verdict)
+{
+    return verdict && verdict->decision != Decision::in_progress;
+}
+
 // Somebody else's transaction has the lock while it runs; a committed attempt has a row.
+Verdict wait_for_verdict(const BeginRequest& request, uint64 hash, std::optional<Verdict> verdict)
+{
+    const MemoryContext caller = CurrentMemoryContext;
+    // Each look takes a copy of the row.
+    const MemoryContext one_look =
+        AllocSetContextCreate(caller, "outbox idempotency key", ALLOCSET_SMALL_SIZES);
+    const TimestampTz deadline = GetCurrentTimestamp() + request.wait;
+    while (!is_final(verdict)) {
+        const int64 patience = deadline - GetCurrentTimestamp();
+        if (patience <= 0)
+            return in_progress;
+        if (verdict)
+            wait_for_row(patience);
+        // Who has waited for the lock keeps it: many who wait would pass it around for ever.
+        const bool locked = pg::lock_attempt(hash, verdict ? 0 : in_milliseconds(patience));
+        CHECK_FOR_INTERRUPTS();
+        MemoryContextReset(one_look);
+        MemoryContextSwitchTo(one_look);
+        verdict = look(request, hash, locked);
+        MemoryContextSwitchTo(caller);
+    }
+    if (verdict->answer && verdict->answer->response)
+        verdict->answer->response = datumCopy(*verdict->answer->response, false, -1);
+    MemoryContextDelete(one_look);
+    return *verdict;
+}
+
 Verdict begin(const BeginRequest& request)
 {
     if (const Attempt* own = find_attempt(request.name))
         return {own->request == request.request ? Decision::in_progress : Decision::conflict, 0,
                 std::nullopt};
     const uint64 hash = request.name.hash();
-    const TimestampTz deadline = GetCurrentTimestamp() + request.wait;
-    bool locked = pg::lock_attempt(hash, 0);
-    for (;;) {
-        CHECK_FOR_INTERRUPTS();
-        const int64 patience = Max(deadline - GetCurrentTimestamp(), int64{0});
-        // Behind the lock the row stays what it is, unless it has expired and is removed.
-        const auto stored = find_key(request.name);
-        const auto verdict = judge(request, stored, GetCurrentTimestamp());
-        if (!verdict && locked)
-            return execute(request, stored.has_value());
-        if (locked)
-            pg::unlock_attempt(hash);
-        if (verdict && verdict->decision != Decision::in_progress)
-            return *verdict;
-        if (patience == 0)
-            return {Decision::in_progress, 0, std::nullopt};
-        if (verdict)
-            wait_for_row(patience);
-        // Who has waited for the lock keeps it: many who wait would pass it around for ever.
-        locked = pg::lock_attempt(hash, verdict ? 0 : in_milliseconds(patience));
-    }
+    const auto verdict = look(request, hash, pg::lock_attempt(hash, 0));
+    if (is_final(verdict) || request.wait == 0)
+        return verdict.value_or(in_progress);
+    return wait_for_verdict(request, hash, verdict);
 }
 
 const char* name_of(Decision decision)
@@ -306,35 +338,42 @@ void lock_to_settle(const KeyName& name, int64 token)
                         errdetail("Another attempt is taking over the idempotency key.")));
 }
 
-void finish(const KeyName& name, int64 token, const Answer& answer)
+// The attempt that this transaction has begun, if it has; with its token.
+const Attempt* own_attempt(const KeyName& name, int64 token)
 {
     const Attempt* own = find_attempt(name);
-    if (own != nullptr && own->token == token) {
+    if (own != nullptr && own->token != token)
+        refuse_token(name, token);
+    return own;
+}
+
+void finish(const KeyName& name, int64 token, const Answer& answer)
+{
+    const Attempt* own = own_attempt(name, token);
+    if (own == nullptr)
+        lock_to_settle(name, token);
+    if (own != nullptr && !own->is_written)
         insert_key(*own, answer);
-        settle_attempt(own);
-        return;
-    }
+    else if (!finish_key(name, token, answer, own != nullptr))
+        refuse_token(name, token);
+    else
+        pg::bring_at_commit({}); // for those who wait for it
     if (own != nullptr)
-        refuse_token(name, token);
-    lock_to_settle(name, token);
-    if (!finish_key(name, token, answer))
-        refuse_token(name, token);
-    pg::bring_at_commit({}); // for those who wait for it
+        settle_attempt(own);
 }
 
 void abandon(const KeyName& name, int64 token)
 {
-    const Attempt* own = find_attempt(name);
-    if (own != nullptr && own->token == token) {
-        settle_attempt(own);
-        return;
+    const Attempt* own = own_attempt(name, token);
+    if (own == nullptr)
+        lock_to_settle(name, token);
+    if (own == nullptr || own->is_written) {
+        if (!remove_key(name, token))
+            refuse_token(name, token);
+        pg::bring_at_commit({});
     }
     if (own != nullptr)
-        refuse_token(name, token);
-    lock_to_settle(name, token);
-    if (!remove_key(name, token))
-        refuse_token(name, token);
-    pg::bring_at_commit({});
+        settle_attempt(own);
 }
 
 } // namespace

@@ -17,15 +17,15 @@ namespace {
 constexpr pg::ColumnShape key_columns[] = {{"tenant_id", INT8OID},
                                            {"token", INT8OID},
                                            {"expires_at", TIMESTAMPTZOID},
-                                           {"locked_until", TIMESTAMPTZOID},
+                                           {"locked_until", TIMESTAMPTZOID, true},
                                            {"begun_at", TIMESTAMPTZOID},
-                                           {"finished_at", TIMESTAMPTZOID},
-                                           {"status_code", INT2OID},
+                                           {"finished_at", TIMESTAMPTZOID, true},
+                                           {"status_code", INT2OID, true},
                                            {"failed", BOOLOID},
                                            {"request_hash", BYTEAOID},
                                            {"scope", TEXTOID},
                                            {"key", TEXTOID},
-                                           {"response", JSONBOID}};
+                                           {"response", JSONBOID, true}};
 constexpr int column_count = std::size(key_columns);
 enum Column : int {
     c_tenant_id,
@@ -160,12 +160,16 @@ void execute(pg::Statement& statement, const Row& row, uint64* changed)
     *changed = statement.execute_now(row.values, marks);
 }
 
+// Whoever is removing the row is not waited for.
 bool overwrite(const Row& row)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
+        "WITH free AS MATERIALIZED (SELECT FROM @schema@.idempotency_keys"
+        " WHERE tenant_id = $1 AND scope = $10 AND key = $11 FOR UPDATE SKIP LOCKED)"
+        " UPDATE @schema@.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
         " begun_at = $5, finished_at = $6, status_code = $7, failed = $8, request_hash = $9,"
-        " response = $12 WHERE tenant_id = $1 AND scope = $10 AND key = $11",
+        " response = $12 WHERE tenant_id = $1 AND scope = $10 AND key = $11"
+        " AND EXISTS (SELECT FROM free)",
         KEY_PARAMETERS};
     uint64 changed = 0;
     pg::as_owner([&] { execute(update, row, &changed); });
@@ -218,15 +222,20 @@ bool may_write_late()
     return key_table.is_untouched(pg::objects().idempotency_keys);
 }
 
-void overwrite_key(const Attempt& attempt)
+bool overwrite_key(const Attempt& attempt)
 {
     const Row row = row_of(attempt, std::nullopt, GetCurrentTimestamp());
-    // One that is free may be removed by others at any time.
-    if (!overwrite(row))
-        insert(row);
+    if (overwrite(row))
+        return true;
+    // One that is free may be removed by others at any time. While they have not committed, there
+    // is no room for another.
+    if (find_key(attempt.name))
+        return false;
+    insert(row);
+    return true;
 }
 
-bool finish_key(const KeyName& name, int64 token, const Answer& answer)
+bool finish_key(const KeyName& name, int64 token, const Answer& answer, bool is_own)
 {
     uint64 changed = 0;
     pg::as_owner([&] {
@@ -234,8 +243,9 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer)
             "UPDATE @schema@.idempotency_keys SET locked_until = NULL, finished_at = $8,"
             " status_code = $5, failed = $6, response = $7"
             " WHERE tenant_id = $1 AND scope = $2 AND key = $3 AND token = $4"
-            " AND status_code IS NULL AND expires_at > $8",
-            {INT8OID, TEXTOID, TEXTOID, INT8OID, INT2OID, BOOLOID, JSONBOID, TIMESTAMPTZOID}};
+            " AND status_code IS NULL AND ($9 OR expires_at > $8)",
+            {INT8OID, TEXTOID, TEXTOID, INT8OID, INT2OID, BOOLOID, JSONBOID, TIMESTAMPTZOID,
+             BOOLOID}};
         const Datum values[] = {Int64GetDatum(name.tenant_id),
                                 name.scope,
                                 name.key,
@@ -243,8 +253,9 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer)
                                 Int16GetDatum(static_cast<int16>(answer.status_code)),
                                 BoolGetDatum(answer.failed),
                                 answer.response.value_or(Datum{0}),
-                                TimestampTzGetDatum(GetCurrentTimestamp())};
-        changed = update.execute_now(values, answer.response ? nullptr : "      n ");
+                                TimestampTzGetDatum(GetCurrentTimestamp()),
+                                BoolGetDatum(is_own)};
+        changed = update.execute_now(values, answer.response ? nullptr : "      n  ");
     });
     return changed > 0;
 }

@@ -49,6 +49,7 @@ struct Attempt {
     int64 token;
     int64 ttl;   // microseconds
     int64 lease; // microseconds
+    bool is_written = false;
 };
 
 // Both need the lock of the name. Without an answer, the attempt goes on in another transaction.
@@ -58,12 +59,13 @@ void insert_key(const Attempt& attempt, const std::optional<Answer>& answer);
 // trigger on the table: deferred ones have been run by then.
 bool may_write_late();
 
-// Takes the place of a row that is free.
-void overwrite_key(const Attempt& attempt);
+// Takes the place of a row that is free. False if somebody else is about to remove it.
+bool overwrite_key(const Attempt& attempt);
 
-// The answer of an attempt that another transaction has begun; or it never happened. False if the
-// row is not this attempt's any more, or finished.
-bool finish_key(const KeyName& name, int64 token, const Answer& answer);
+// The answer of an attempt whose row is written; or it never happened. False if the row is not this
+// attempt's any more, finished, or has expired: that does not matter to the transaction that has
+// begun it, for it has the lock.
+bool finish_key(const KeyName& name, int64 token, const Answer& answer, bool is_own);
 bool remove_key(const KeyName& name, int64 token);
 
 // Is a key demanded of everybody in this scope?

@@ -26,12 +26,22 @@ constexpr int max_depth = 1000;
 // As many digits, and a double has them all.
 constexpr std::size_t digits_of_a_double = 15;
 
-[[noreturn]] void refuse(const char* number, const char* reason)
+[[noreturn]] void refuse(std::string_view number, const char* reason)
 {
+    const int shown = static_cast<int>(std::min(number.size(), std::size_t{60}));
     ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-                    errmsg("request has a number that %s: %.60s", reason, number),
+                    errmsg("request has a number that %s: %.*s", reason, shown, number.data()),
                     errhint("Send it as a string.")));
     pg_unreachable();
+}
+
+// What is an integer is one however it is written.
+std::string_view without_zeros_behind_point(std::string_view digits)
+{
+    const auto point = digits.find('.');
+    const bool are_zeros = point != std::string_view::npos &&
+                           digits.find_first_not_of('0', point + 1) == std::string_view::npos;
+    return are_zeros ? digits.substr(0, point) : digits;
 }
 
 // Are these the digits that the canonical form stands for? It leaves out zeros at the end, if there
@@ -60,6 +70,7 @@ private:
     void write(const JsonbValue& value);
     void write_string(std::string_view string);
     void write_number(Numeric number);
+    void write_double(std::string_view text, bool is_integer);
     void write_object(const JsonbContainer* container);
     void write_array(const JsonbContainer* container);
     void put(char c) { appendStringInfoCharMacro(&text_, c); }
@@ -87,26 +98,33 @@ void Writer::write_string(std::string_view string)
 
 void Writer::write_number(Numeric number)
 {
-    const char* digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
-    const std::string_view text = digits;
+    char* digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
+    const std::string_view text = without_zeros_behind_point(digits);
     const bool is_integer = text.find('.') == std::string_view::npos;
-    if (is_integer && text.size() <= digits_of_a_double) {
+    if (is_integer && text.size() <= digits_of_a_double)
         appendBinaryStringInfo(&text_, text.data(), static_cast<int>(text.size()));
-        return;
-    }
+    else
+        write_double(text, is_integer);
+    // Some bytes of JSON can be thousands of digits.
+    pfree(digits);
+}
+
+void Writer::write_double(std::string_view text, bool is_integer)
+{
     double value = 0;
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
-        refuse(digits, "is beyond the range of a double");
+        refuse(text, "is beyond the range of a double");
     const int before = text_.len;
     end_at(canonical::write_number(room(canonical::max_number), value));
     const std::string_view canonical(text_.data + before,
                                      static_cast<std::size_t>(text_.len - before));
     if (is_integer && !stands_for(canonical, text))
-        refuse(digits, "a double cannot hold");
+        refuse(text, "a double cannot hold");
 }
 
 void Writer::write(const JsonbValue& value)
 {
+    CHECK_FOR_INTERRUPTS();
     switch (value.type) {
     case jbvNull:
         appendBinaryStringInfo(&text_, "null", 4);
@@ -180,7 +198,6 @@ void Writer::write_object(const JsonbContainer* container)
 void Writer::write(const JsonbContainer* container)
 {
     check_stack_depth();
-    CHECK_FOR_INTERRUPTS();
     if (++depth_ > max_depth)
         ereport(ERROR, (errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
                         errmsg("request is nested too deeply: more than %d levels", max_depth)));

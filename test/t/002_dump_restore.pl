@@ -16,7 +16,8 @@ my $everything = q{
 	SELECT md5(string_agg(c::text, '|' ORDER BY c)) FROM (
 	    SELECT 'c' || c::text FROM outbox_consumers c UNION ALL SELECT 'b' || b::text FROM outbox_batches b
 	    UNION ALL SELECT 'l' || l::text FROM outbox_leases l UNION ALL SELECT 'r' || r::text FROM outbox_retries r
-	    UNION ALL SELECT 'd' || d::text FROM outbox_messages_dlq d UNION ALL SELECT 'i' || i::text FROM outbox_inbox i) c(c);
+	    UNION ALL SELECT 'd' || d::text FROM outbox_messages_dlq d UNION ALL SELECT 'i' || i::text FROM outbox_inbox i
+	    UNION ALL SELECT 'k' || k::text FROM idempotency_keys k UNION ALL SELECT 's' || s::text FROM idempotency_scopes s) c(c);
 	SELECT last_value FROM outbox_messages_id_seq;
 	SELECT last_value FROM outbox_token_seq;
 	SELECT last_value FROM outbox_consumers_id_seq;
@@ -50,6 +51,8 @@ for my $preload (0, 1)
 		SELECT outbox_fail(max(lock_token), max(id), 'never', dead => true) FROM outbox_claim('reader', 1);
 		SELECT count(*) FROM outbox_claim('reader', 10, lease => '1 day');
 		SELECT inbox_accept('reader', gen_random_uuid());
+		SELECT idempotency_required('pay'), idempotency_finish('pay', 'answered', token, 201, '{"n": 1}'::jsonb) FROM idempotency_begin('pay', 'answered', '{}'::jsonb);
+		SELECT idempotency_begin('pay', 'running', '{}'::jsonb);
 		CREATE TABLE outbox_messages_keep AS SELECT 1;
 		-- An event of a time that has no partition.
 		INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
@@ -67,6 +70,8 @@ for my $preload (0, 1)
 		SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', dedup_key => 'key-1')
 		     = (SELECT tracking_id FROM outbox_messages WHERE aggregate_id = '1')}),
 		't', "$name: dedup keys still hold");
+	is($node->safe_psql('target', q{SELECT decision, status_code, response FROM idempotency_begin('pay', 'answered', '{}'::jsonb);
+		SELECT decision FROM idempotency_begin('pay', 'running', '{}'::jsonb)}), "replay|201|{\"n\": 1}\nin_progress", "$name: so do idempotency keys");
 	$node->safe_psql('target', enqueue('after'));
 	is( $node->safe_psql('target', q{
 		SELECT id > (SELECT max(id) FROM outbox_messages WHERE aggregate_id <> 'after')
