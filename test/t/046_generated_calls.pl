@@ -105,6 +105,11 @@ cmp_ok($happened{'kB of contexts'}, '<', 64, "$happened{repeated} calls leave no
 $ENV{OUTBOX_SANITIZED}
   ? note('memory is not measured: AddressSanitizer keeps what is freed')
   : cmp_ok($happened{'kB of memory'}, '<', 8192, "and no memory ($happened{'kB of memory'} kB)");
+
+# Arrays of events come as the JSON of the server: no fuzzer of plain C++ gets there.
+make_calls('postgres', '--calls', $calls / 4, '--only', 'outbox_enqueue_many');
+promises('postgres');
+is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'of an array of events that is refused nothing is left');
 sound('postgres');
 
 # Any bytes are text here.

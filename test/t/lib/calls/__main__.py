@@ -16,6 +16,7 @@ def main():
     parser.add_argument("--calls", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
+    parser.add_argument("--only", help="the function of this name, in all its forms")
     parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
     parser.add_argument("--rounds", type=int, default=0, help="how often calls are repeated to see whether the session grows")
     parser.add_argument("--all", action="store_true", help="repeat calls of all kinds, not one of each function")

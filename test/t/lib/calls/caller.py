@@ -42,7 +42,7 @@ class Caller:
         self.values = Values(self.chance)
         self.sessions = {role: self.connect(role) for role in self.ROLES}
         self.boss = Session("boss", user="postgres")
-        self.routines = discover(self.boss)
+        self.routines = [routine for routine in discover(self.boss) if options.only in (None, routine.name)]
         self.digest = Digest(self.boss, options.files)
         self.judge = Judge(options.bytes)
         self.corpus = Corpus()
