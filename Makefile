@@ -165,7 +165,7 @@ $(FUZZ_TARGET_OBJS): build/fuzz/%.o: test/fuzz/%.cpp
 
 # Functions that drive what SQL cannot reach otherwise, in a library of their own.
 TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/json_text.cpp
-build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/guard.hpp src/pg/json_text.hpp
+build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/guard.hpp src/pg/json_text.hpp src/pg/json_container.hpp
 	@mkdir -p build
 	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(TEST_MODULE_SOURCES)
 

@@ -3,6 +3,7 @@
 #include "core/canonical_json.hpp"
 #include "pg/arguments.hpp"
 #include "pg/guard.hpp"
+#include "pg/json_container.hpp"
 #include "pg/values.hpp"
 
 #include <openssl/evp.h>
@@ -17,7 +18,7 @@ namespace {
 
 struct Member {
     std::string_view key;
-    JsonbValue value;
+    pg::JsonEntry value;
 };
 
 // Deeper than any request is, and far from the end of the stack.
@@ -67,9 +68,9 @@ public:
     std::string_view text() const { return {text_.data, static_cast<std::size_t>(text_.len)}; }
 
 private:
-    void write(const JsonbValue& value);
+    void write(const pg::JsonEntry& value);
     void write_string(std::string_view string);
-    void write_number(Numeric number);
+    void write_number(char* digits);
     void write_double(std::string_view text, bool is_integer);
     void write_object(const JsonbContainer* container);
     void write_array(const JsonbContainer* container);
@@ -96,9 +97,8 @@ void Writer::write_string(std::string_view string)
     end_at(canonical::write_string(room(canonical::size_of_string(string)), string));
 }
 
-void Writer::write_number(Numeric number)
+void Writer::write_number(char* digits)
 {
-    char* digits = DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(number)));
     const std::string_view text = without_zeros_behind_point(digits);
     const bool is_integer = text.find('.') == std::string_view::npos;
     if (is_integer && text.size() <= digits_of_a_double)
@@ -122,69 +122,62 @@ void Writer::write_double(std::string_view text, bool is_integer)
         refuse(text, "a double cannot hold");
 }
 
-void Writer::write(const JsonbValue& value)
+void Writer::write(const pg::JsonEntry& value)
 {
     CHECK_FOR_INTERRUPTS();
-    switch (value.type) {
-    case jbvNull:
+    switch (value.type()) {
+    case JENTRY_ISNULL:
         appendBinaryStringInfo(&text_, "null", 4);
         break;
-    case jbvBool:
-        appendStringInfoString(&text_, value.val.boolean ? "true" : "false");
+    case JENTRY_ISBOOL_TRUE:
+        appendBinaryStringInfo(&text_, "true", 4);
         break;
-    case jbvString:
-        write_string(
-            pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)}));
+    case JENTRY_ISBOOL_FALSE:
+        appendBinaryStringInfo(&text_, "false", 5);
         break;
-    case jbvNumeric:
-        write_number(value.val.numeric);
+    case JENTRY_ISSTRING:
+        write_string(pg::to_utf8(value.bytes));
         break;
-    case jbvBinary:
-        write(value.val.binary.data);
+    case JENTRY_ISNUMERIC:
+        write_number(value.digits());
+        break;
+    case JENTRY_ISCONTAINER:
+        write(value.container());
         break;
     default:
-        elog(ERROR, "unexpected type %d in jsonb", static_cast<int>(value.type));
+        elog(ERROR, "unexpected entry %u in jsonb", value.entry);
     }
 }
 
 void Writer::write_array(const JsonbContainer* container)
 {
     const bool is_scalar = JsonContainerIsScalar(container);
-    JsonbIterator* elements = JsonbIteratorInit(const_cast<JsonbContainer*>(container));
-    JsonbValue value;
-    (void)JsonbIteratorNext(&elements, &value, true);
-    char separator = '[';
-    while (JsonbIteratorNext(&elements, &value, true) == WJB_ELEM) {
-        if (!is_scalar)
-            put(separator);
-        separator = ',';
-        write(value);
+    pg::JsonEntries elements = pg::children_of(container);
+    if (!is_scalar)
+        put('[');
+    for (uint32 i = 0; i < JsonContainerSize(container); ++i) {
+        if (i > 0)
+            put(',');
+        write(elements.take());
     }
-    if (!is_scalar) {
-        if (separator == '[')
-            put('[');
+    if (!is_scalar)
         put(']');
-    }
 }
 
 // The server sorts keys by length first.
 void Writer::write_object(const JsonbContainer* container)
 {
-    const std::size_t count = JsonContainerSize(container);
-    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, std::size_t{1})));
-    JsonbIterator* keys = JsonbIteratorInit(const_cast<JsonbContainer*>(container));
-    JsonbValue value;
-    (void)JsonbIteratorNext(&keys, &value, true);
-    for (std::size_t i = 0; i < count; ++i) {
-        (void)JsonbIteratorNext(&keys, &value, true);
-        members[i].key =
-            pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
-        (void)JsonbIteratorNext(&keys, &members[i].value, true);
-    }
+    const uint32 count = JsonContainerSize(container);
+    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, 1)));
+    pg::JsonEntries keys = pg::children_of(container);
+    pg::JsonEntries values = keys;
+    values.skip(count);
+    for (uint32 i = 0; i < count; ++i)
+        members[i] = {pg::to_utf8(keys.take().bytes), values.take()};
     std::sort(members, members + count,
               [](const Member& a, const Member& b) { return canonical::is_before(a.key, b.key); });
     put('{');
-    for (std::size_t i = 0; i < count; ++i) {
+    for (uint32 i = 0; i < count; ++i) {
         if (i > 0)
             put(',');
         write_string(members[i].key);

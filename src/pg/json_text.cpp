@@ -1,8 +1,8 @@
-// Mirrors JsonbToCString() and escape_json(). It reads the containers themselves, in their order:
-// an iterator that copies every value first takes as long as all the rest.
+// Mirrors JsonbToCString() and escape_json().
 #include "pg/json_text.hpp"
 
 #include "pg/growing.hpp"
+#include "pg/json_container.hpp"
 
 #include <cstring>
 
@@ -95,28 +95,10 @@ void put_string(StringInfo out, std::string_view text)
     put(out, "\"");
 }
 
-// ---- reading
-
-// The entries of a container are in one array: in that of an object all keys come first.
-struct Children {
-    const JEntry* entries;
-    const char* base; // offsets count from here
-    uint32 offset;    // of the next one
-
-    // What its bytes are. Moves on to the next one.
-    std::string_view take()
-    {
-        const JEntry entry = *entries++;
-        const uint32 start = offset;
-        JBE_ADVANCE_OFFSET(offset, entry);
-        return {base + start, offset - start};
-    }
-};
-
 // A container that is being written.
 struct Level {
-    Children keys; // of an object
-    Children values;
+    JsonEntries keys; // of an object
+    JsonEntries values;
     uint32 left;
     bool is_object;
     bool is_bare; // a scalar is an array of one, without the brackets
@@ -126,39 +108,26 @@ struct Level {
 Level open(const JsonbContainer* container)
 {
     Level level;
-    const uint32 count = JsonContainerSize(container);
-    level.left = count;
+    level.left = JsonContainerSize(container);
     level.is_object = JsonContainerIsObject(container);
     level.is_bare = JsonContainerIsScalar(container);
-    const uint32 entries = level.is_object ? 2 * count : count;
-    level.values = {container->children,
-                    reinterpret_cast<const char*>(container->children + entries), 0};
-    level.keys = level.values;
+    level.keys = level.values = children_of(container);
     if (level.is_object)
-        for (uint32 i = 0; i < count; ++i)
-            JBE_ADVANCE_OFFSET(level.values.offset, *level.values.entries++);
+        level.values.skip(level.left);
     return level;
 }
 
-// What is not text begins at a multiple of four.
-template <typename Thing>
-Thing* aligned(std::string_view bytes)
+void put_scalar(StringInfo out, const JsonEntry& value)
 {
-    return reinterpret_cast<Thing*>(INTALIGN(bytes.data()));
-}
-
-void put_scalar(StringInfo out, JEntry entry, std::string_view bytes)
-{
-    switch (entry & JENTRY_TYPEMASK) {
+    switch (value.type()) {
     case JENTRY_ISNULL:
         put(out, "null");
         break;
     case JENTRY_ISSTRING:
-        put_string(out, bytes);
+        put_string(out, value.bytes);
         break;
     case JENTRY_ISNUMERIC:
-        put(out, DatumGetCString(DirectFunctionCall1(
-                     numeric_out, PointerGetDatum(aligned<NumericData>(bytes)))));
+        put(out, value.digits());
         break;
     case JENTRY_ISBOOL_TRUE:
         put(out, "true");
@@ -200,15 +169,14 @@ std::string_view to_json_text(const Jsonb* json)
         level.is_first = false;
         --level.left;
         if (level.is_object) {
-            put_string(&out, level.keys.take());
+            put_string(&out, level.keys.take().bytes);
             put(&out, ": ");
         }
-        const JEntry entry = *level.values.entries;
-        const std::string_view bytes = level.values.take();
-        if (JBE_ISCONTAINER(entry))
-            enter(aligned<const JsonbContainer>(bytes));
+        const JsonEntry value = level.values.take();
+        if (value.is_container())
+            enter(value.container());
         else
-            put_scalar(&out, entry, bytes);
+            put_scalar(&out, value);
     }
     return {out.data, static_cast<std::size_t>(out.len)};
 }
