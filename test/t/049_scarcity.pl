@@ -118,6 +118,7 @@ sql_in('postgres', 'SELECT outbox_setup()');
 sql_in('postgres', q{SELECT outbox_create_consumer('c'), outbox_create_consumer('d');
 	SELECT outbox_register_event('Checked', 1, json_schema => '{"type": "object", "properties": {"list": {"type": "array", "items": {"type": "object", "required": ["n"]}}}}', owner_module => 'test');
 	CREATE TABLE large AS SELECT jsonb_build_object('list', jsonb_agg(jsonb_build_object('n', i, 'text', md5(i::text)))) AS payload FROM generate_series(1, 10000) i;
+	CREATE TABLE larger AS SELECT jsonb_agg(payload) AS payload FROM large, generate_series(1, 10);
 	CREATE FUNCTION deep(n int) RETURNS int LANGUAGE plpgsql AS 'BEGIN RETURN CASE WHEN n = 0 THEN 0 ELSE deep(n - 1) END; END';
 	SELECT count(outbox_enqueue('Order', 'before', 'Large', payload)) FROM large, generate_series(1, 20);
 	SELECT count(outbox_enqueue('Order', i, 'Small', '{}')) FROM generate_series(1, 20000) i;});
@@ -125,7 +126,7 @@ my %statements = (
 	enqueue => q{SELECT outbox_enqueue('Order', 'MARK', 'Large', payload::text) FROM large},
 	enqueue_many => q{SELECT cardinality(outbox_enqueue_many((SELECT jsonb_agg(jsonb_build_object('aggregate_type', 'Order', 'aggregate_id', 'MARK', 'event_type', 'Many', 'payload', repeat('x', 500))) FROM generate_series(1, 2000))))},
 	'a check against a schema' => q{SET LOCAL outbox.catalog_mode = 'enforce'; SELECT outbox_enqueue('Order', 'MARK', 'Checked', payload) FROM large},
-	'a hash' => q{SELECT idempotency_begin('s', 'MARK', payload) FROM large},
+	'a hash' => q{SELECT idempotency_begin('s', 'MARK', payload) FROM larger},
 	'a claim' => q{SELECT sum(length(payload::text)) FROM outbox_claim('c', 20)},
 	'an ack' => q{SELECT outbox_ack(max(lock_token), array_agg(id)) FROM outbox_claim('d', 20020)});
 my @steps = map { $_ * 1024 } 0, 1024, 8192, 262144;
