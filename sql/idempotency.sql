@@ -233,7 +233,7 @@ SELECT ask('old-2', request => '2') AS of_another_request, ask('old-2', request 
 SELECT ask('mine', lease => '1 h'), ask('mine-2', lease => '1 h');
 UPDATE idempotency_keys SET locked_until = now() WHERE key LIKE 'mine%';
 BEGIN;
-SELECT token FROM idempotency_begin('s', 'mine', '1', ttl => '1 s', lease => '1 s') \gset
+SELECT token FROM idempotency_begin('s', 'mine', '1', lease => '1 s') \gset
 SELECT ask('mine-2', request => '1');
 UPDATE idempotency_keys SET locked_until = '-infinity', expires_at = '-infinity' WHERE key LIKE 'mine%';
 SELECT ask('mine', request => '1'), ask('mine') AS of_another_request;
@@ -243,6 +243,7 @@ ROLLBACK TO a;
 SELECT ask('mine', request => '1');
 SELECT idempotency_finish('s', 'mine', :token, 200, '{}');
 SELECT idempotency_abandon('s', 'mine-2', token_of('mine-2'));
+SELECT ask('mine', request => '1');
 SELECT key, status_code FROM idempotency_keys WHERE key LIKE 'mine%';
 ROLLBACK;
 -- Begun in one transaction and finished in another, by one block.

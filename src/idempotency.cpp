@@ -178,11 +178,11 @@ Verdict wait_for_verdict(const BeginRequest& request, uint64 hash, std::optional
             return in_progress;
         if (verdict)
             wait_for_row(patience);
+        MemoryContextReset(one_look);
+        MemoryContextSwitchTo(one_look);
         // Who has waited for the lock keeps it: many who wait would pass it around for ever.
         const bool locked = pg::lock_attempt(hash, verdict ? 0 : in_milliseconds(patience));
         CHECK_FOR_INTERRUPTS();
-        MemoryContextReset(one_look);
-        MemoryContextSwitchTo(one_look);
         verdict = look(request, hash, locked);
         MemoryContextSwitchTo(caller);
     }
@@ -354,7 +354,7 @@ void finish(const KeyName& name, int64 token, const Answer& answer)
         lock_to_settle(name, token);
     if (own != nullptr && !own->is_written)
         insert_key(*own, answer);
-    else if (!finish_key(name, token, answer, own != nullptr))
+    else if (!finish_key(name, token, answer, own))
         refuse_token(name, token);
     else
         pg::bring_at_commit({}); // for those who wait for it

@@ -164,12 +164,11 @@ void execute(pg::Statement& statement, const Row& row, uint64* changed)
 bool overwrite(const Row& row)
 {
     static constinit pg::Statement update{
-        "WITH free AS MATERIALIZED (SELECT FROM @schema@.idempotency_keys"
-        " WHERE tenant_id = $1 AND scope = $10 AND key = $11 FOR UPDATE SKIP LOCKED)"
-        " UPDATE @schema@.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
+        "UPDATE @schema@.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
         " begun_at = $5, finished_at = $6, status_code = $7, failed = $8, request_hash = $9,"
         " response = $12 WHERE tenant_id = $1 AND scope = $10 AND key = $11"
-        " AND EXISTS (SELECT FROM free)",
+        " AND EXISTS (SELECT FROM (SELECT FROM @schema@.idempotency_keys WHERE tenant_id = $1"
+        " AND scope = $10 AND key = $11 FOR NO KEY UPDATE SKIP LOCKED) free)",
         KEY_PARAMETERS};
     uint64 changed = 0;
     pg::as_owner([&] { execute(update, row, &changed); });
@@ -235,17 +234,18 @@ bool overwrite_key(const Attempt& attempt)
     return true;
 }
 
-bool finish_key(const KeyName& name, int64 token, const Answer& answer, bool is_own)
+bool finish_key(const KeyName& name, int64 token, const Answer& answer, const Attempt* own)
 {
     uint64 changed = 0;
+    const TimestampTz now = GetCurrentTimestamp();
     pg::as_owner([&] {
         static constinit pg::Statement update{
             "UPDATE @schema@.idempotency_keys SET locked_until = NULL, finished_at = $8,"
-            " status_code = $5, failed = $6, response = $7"
+            " status_code = $5, failed = $6, response = $7, expires_at = coalesce($9, expires_at)"
             " WHERE tenant_id = $1 AND scope = $2 AND key = $3 AND token = $4"
-            " AND status_code IS NULL AND ($9 OR expires_at > $8)",
+            " AND status_code IS NULL AND ($9 IS NOT NULL OR expires_at > $8)",
             {INT8OID, TEXTOID, TEXTOID, INT8OID, INT2OID, BOOLOID, JSONBOID, TIMESTAMPTZOID,
-             BOOLOID}};
+             TIMESTAMPTZOID}};
         const Datum values[] = {Int64GetDatum(name.tenant_id),
                                 name.scope,
                                 name.key,
@@ -253,9 +253,19 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer, bool is_
                                 Int16GetDatum(static_cast<int16>(answer.status_code)),
                                 BoolGetDatum(answer.failed),
                                 answer.response.value_or(Datum{0}),
-                                TimestampTzGetDatum(GetCurrentTimestamp()),
-                                BoolGetDatum(is_own)};
-        changed = update.execute_now(values, answer.response ? nullptr : "      n  ");
+                                TimestampTzGetDatum(now),
+                                TimestampTzGetDatum(own != nullptr ? now + own->ttl : 0)};
+        const char marks[] = {' ',
+                              ' ',
+                              ' ',
+                              ' ',
+                              ' ',
+                              ' ',
+                              answer.response ? ' ' : 'n',
+                              ' ',
+                              own != nullptr ? ' ' : 'n',
+                              '\0'};
+        changed = update.execute_now(values, marks);
     });
     return changed > 0;
 }
@@ -266,7 +276,9 @@ bool remove_key(const KeyName& name, int64 token)
     pg::as_owner([&] {
         static constinit pg::Statement remove{
             "DELETE FROM @schema@.idempotency_keys WHERE tenant_id = $1 AND scope = $2"
-            " AND key = $3 AND token = $4 AND status_code IS NULL",
+            " AND key = $3 AND token = $4 AND status_code IS NULL"
+            " AND EXISTS (SELECT FROM (SELECT FROM @schema@.idempotency_keys WHERE tenant_id = $1"
+            " AND scope = $2 AND key = $3 FOR UPDATE SKIP LOCKED) free)",
             {INT8OID, TEXTOID, TEXTOID, INT8OID}};
         const Datum values[] = {Int64GetDatum(name.tenant_id), name.scope, name.key,
                                 Int64GetDatum(token)};

@@ -63,9 +63,9 @@ bool may_write_late();
 bool overwrite_key(const Attempt& attempt);
 
 // The answer of an attempt whose row is written; or it never happened. False if the row is not this
-// attempt's any more, finished, or has expired: that does not matter to the transaction that has
-// begun it, for it has the lock.
-bool finish_key(const KeyName& name, int64 token, const Answer& answer, bool is_own);
+// attempt's any more, finished, or about to be removed. One that has expired does not matter to the
+// transaction that has begun the attempt, for it has the lock: its answer is kept from now on.
+bool finish_key(const KeyName& name, int64 token, const Answer& answer, const Attempt* own);
 bool remove_key(const KeyName& name, int64 token);
 
 // Is a key demanded of everybody in this scope?

@@ -196,6 +196,22 @@ bool has_secret_reference(std::string_view text)
     return false;
 }
 
+std::string mask_references(std::string_view text, char mask)
+{
+    std::string out;
+    std::size_t done = 0;
+    while (const auto reference = next_reference(text, done)) {
+        if (reference->name.empty()) {
+            out += text.substr(done, reference->end - done);
+        } else {
+            out += text.substr(done, reference->begin - done);
+            out += mask;
+        }
+        done = reference->end;
+    }
+    return out += text.substr(done);
+}
+
 void check_references(std::string_view text)
 {
     std::size_t done = 0;

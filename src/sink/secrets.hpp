@@ -41,6 +41,9 @@ bool is_secret_reference(std::string_view text);
 // Does the text contain at least one ${secret:name}?
 bool has_secret_reference(std::string_view text);
 
+// The text with this character in place of each ${secret:name}.
+std::string mask_references(std::string_view text, char mask);
+
 // Throws 22023 if the text has a `${secret:` that is no reference.
 void check_references(std::string_view text);
 

@@ -3,26 +3,17 @@
 #include "sink/secrets.hpp"
 
 #include <algorithm>
+#include <string>
 
 namespace outbox::sink {
 
 namespace {
 
-constexpr std::string_view scheme_characters =
-    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.";
+// Stands for a reference to a secret, which may be anything.
+constexpr char reference = '\1';
 
-// The password of a userinfo, or all of it if it has none. A reference has a colon too.
-std::string_view credential_in(std::string_view userinfo)
-{
-    constexpr std::string_view opening = "${secret:";
-    for (std::size_t i = 0; i < userinfo.size(); ++i) {
-        if (userinfo.substr(i).starts_with(opening))
-            i += opening.size();
-        else if (userinfo[i] == ':')
-            return userinfo.substr(i + 1);
-    }
-    return userinfo;
-}
+constexpr std::string_view scheme_characters =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789+-.\1";
 
 } // namespace
 
@@ -38,10 +29,16 @@ std::string_view authority_of(std::string_view url)
 
 bool has_literal_password(std::string_view url)
 {
-    const std::string_view authority = authority_of(url);
+    const std::string text = mask_references(url, reference);
+    const std::string_view authority = authority_of(text);
     const auto at = authority.rfind('@');
-    return at != std::string_view::npos &&
-           !has_secret_reference(credential_in(authority.substr(0, at)));
+    if (at == std::string_view::npos)
+        return false;
+    const std::string_view userinfo = authority.substr(0, at);
+    const auto colon = userinfo.find(':');
+    const std::string_view credential =
+        colon == std::string_view::npos ? userinfo : userinfo.substr(colon + 1);
+    return credential.empty() || credential.find_first_not_of(reference) != std::string_view::npos;
 }
 
 } // namespace outbox::sink

@@ -52,7 +52,7 @@ for my $preload (0, 1)
 		SELECT count(*) FROM outbox_claim('reader', 10, lease => '1 day');
 		SELECT inbox_accept('reader', gen_random_uuid());
 		SELECT idempotency_required('pay'), idempotency_finish('pay', 'answered', token, 201, '{"n": 1}'::jsonb) FROM idempotency_begin('pay', 'answered', '{}'::jsonb);
-		SELECT idempotency_begin('pay', 'running', '{}'::jsonb);
+		SELECT idempotency_begin('pay', 'running', '{}'::jsonb, lease => '1 day');
 		CREATE TABLE outbox_messages_keep AS SELECT 1;
 		-- An event of a time that has no partition.
 		INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)

@@ -288,7 +288,9 @@ TEST(HttpConfig, AProxyTakesItsPasswordFromASecret)
           "http://${secret:u}:hunter2@proxy", "http://user:hunter2@${secret:host}",
           "http://user:hunt@er2@proxy", "http://user:@proxy", "user:hunter2@proxy/?x://y",
           "user:hunter2@proxy/?${secret:x}://y", "http:/user:hunter2@proxy",
-          "http:///user:hunter2@proxy", "user:hunter2@proxy://x"}) {
+          "http:///user:hunter2@proxy", "user:hunter2@proxy://x",
+          "${secret:scheme}://user:hunter2@proxy", "user:hunter2${secret:empty}@proxy",
+          "user:hunter2@${secret:host}@x", "http:${secret:slashes}user:hunter2@proxy"}) {
         EXPECT_REFUSED(with("\"proxy\": \""s + proxy + "\""), "must not contain a password")
             << proxy;
         EXPECT_EQ(refusal([&] { with("\"proxy\": \""s + proxy + "\""); }).find("hunter2"),
