@@ -28,6 +28,11 @@ constexpr milliseconds between_purges{50};
 // A session that has not delivered anything, and has been told why, need not be waited for.
 constexpr milliseconds patience_with_strangers{5'000};
 
+// It may just have needed longer to get acquainted: each one that was given up so makes for more
+// patience with the next, or none would ever come to deliver anything.
+constexpr milliseconds most_patience_with_strangers{30'000};
+constexpr int most_doublings = 8;
+
 constexpr std::size_t max_remarks = 20;
 
 // How much less a session sends at once when the brokers have refused a batch as too large.
@@ -159,8 +164,10 @@ void KafkaSink::give_up(std::vector<Outcome>& outcomes)
 {
     const std::string reason =
         complaint_.empty()
-            ? "no sign from the brokers within " + std::to_string(config_.timeout_ms / 1000) + " s"
+            ? "no sign from the brokers within " + std::to_string(patience().count() / 1000) + " s"
             : complaint_;
+    if (!has_delivered_)
+        doublings_ = std::min(doublings_ + 1, most_doublings);
     on_the_way_.take_all([&](const Sent& sent) {
         outcomes.push_back({sent.parcel, Verdict::trouble, reason, std::nullopt});
     });
@@ -174,18 +181,21 @@ void KafkaSink::abandon()
     close_session();
 }
 
-TimePoint KafkaSink::patience_ends() const
+milliseconds KafkaSink::patience() const
 {
     const milliseconds timeout{config_.timeout_ms};
-    const bool is_strange = !has_delivered_ && !complaint_.empty();
-    return last_sign_ + (is_strange ? std::min(timeout, patience_with_strangers) : timeout);
+    if (has_delivered_)
+        return timeout;
+    const milliseconds first =
+        complaint_.empty() ? timeout : std::min(timeout, patience_with_strangers);
+    return std::min(first * (1 << doublings_), std::max(timeout, most_patience_with_strangers));
 }
 
 std::optional<TimePoint> KafkaSink::next_work() const
 {
     if (is_ending_)
         return std::min(end_by_, next_purge_);
-    return on_the_way_.empty() ? std::nullopt : std::optional(patience_ends());
+    return on_the_way_.empty() ? std::nullopt : std::optional(last_sign_ + patience());
 }
 
 // ---- sending
@@ -267,7 +277,7 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
         purge(now);
     if (is_ending_ && (on_the_way_.empty() || now >= end_by_))
         end_session(outcomes);
-    else if (!is_ending_ && !on_the_way_.empty() && now >= patience_ends())
+    else if (!is_ending_ && !on_the_way_.empty() && now - last_sign_ >= patience())
         give_up(outcomes);
     else if (nobody_is_to_blame()) {
         next_batch_size_ = usual_batch_size_;
@@ -303,6 +313,7 @@ void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector
                                           std::to_string(message->offset);
             last_sign_ = now;
             has_delivered_ = true;
+            doublings_ = 0;
             suspects_ -= suspects_ > 0;
             complaint_.clear();
         }

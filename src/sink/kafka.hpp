@@ -52,7 +52,7 @@ private:
     bool is_fruitless() const { return !has_delivered_ && !has_learned_; }
     Outcome outcome_of_end(ParcelId parcel) const;
     void give_up(std::vector<Outcome>& outcomes);
-    TimePoint patience_ends() const;
+    std::chrono::milliseconds patience() const;
 
     void hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes);
     void hear_error(rd_kafka_event_t* event);
@@ -73,6 +73,7 @@ private:
     TimePoint last_sign_{};      // of life, from the brokers
     bool has_delivered_ = false; // in this session
     bool has_learned_ = false;   // in this session: what is wrong with an event, or a batch
+    int doublings_ = 0;          // of the patience with a session that has not delivered
     bool is_ending_ = false;     // the session: reports still come in
     TimePoint end_by_{};
     // A new one with each session, and behind whatever was refused: streams end with it.

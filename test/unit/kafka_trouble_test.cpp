@@ -109,6 +109,25 @@ TEST(KafkaSink, AStrangerIsNotWaitedForAsLong)
     EXPECT_LT(sender.sink.next_work().value_or(Clock::now() + 1h), Clock::now() + 6s);
 }
 
+// Sessions that are given up while they are getting acquainted are followed by more patient ones.
+TEST(KafkaSink, BrokersThatAreSlowerThanItsPatienceGetTheEventsAllTheSame)
+{
+    Cluster cluster;
+    cluster.be_slow(150ms);
+    KafkaConfig config = config_for(cluster);
+    config.timeout_ms = 200;
+    KafkaSender sender(config);
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::trouble);
+    ASSERT_TRUE(
+        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+
+    // Who has delivered is an acquaintance.
+    cluster.be_slow(10s);
+    const TimePoint begin = Clock::now();
+    EXPECT_EQ(sender.try_one(make_event(2)).verdict, Verdict::trouble);
+    EXPECT_LT(Clock::now() - begin, 1s);
+}
+
 TEST(KafkaSink, BrokersThatAreSilentAreGivenUp)
 {
     Cluster cluster;
