@@ -116,7 +116,10 @@ void HttpSink::set_up(Transfer& transfer)
     set(easy, CURLOPT_FOLLOWLOCATION, 0L);
     set(easy, CURLOPT_NOSIGNAL, 1L);
     set(easy, CURLOPT_QUICK_EXIT, 1L);
-    set(easy, CURLOPT_NOPROGRESS, 1L);
+    // Asked at every step, which costs something: only proxies make it necessary.
+    set(easy, CURLOPT_NOPROGRESS, config_.proxy.empty() ? 1L : 0L);
+    set(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+    set(easy, CURLOPT_XFERINFODATA, &transfer);
     const bool http2 = config_.http2.value_or(does_http2_well());
     set(easy, CURLOPT_HTTP_VERSION, http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
     // With TLS it is soon known whether one connection can carry many requests. Without, a request
@@ -194,7 +197,7 @@ std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* co
     transfer->parcel = parcel;
     transfer->body = std::move(rendered.body);
     transfer->answer.clear();
-    transfer->answered = transfer->announced = 0;
+    transfer->answered = transfer->announced = transfer->steps_to_connect = 0;
     transfer->is_first_line = true;
     transfer->status.reset();
     transfer->answer_cut = transfer->denied = false;
@@ -298,6 +301,16 @@ std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count,
     return bytes;
 }
 
+// What a proxy says before it connects, libcurl reads byte by byte, for as long as there is more of
+// it: all within one call, and its time-out comes only behind that. But it asks at every byte.
+int HttpSink::on_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent)
+{
+    auto& transfer = *static_cast<Transfer*>(user);
+    if (received == 0 && sent == 0)
+        ++transfer.steps_to_connect;
+    return transfer.steps_to_connect > max_answer ? 1 : 0;
+}
+
 // The last word on where a connection goes, when all names are resolved.
 curl_socket_t HttpSink::on_open(void* user, curlsocktype, curl_sockaddr* address)
 {
@@ -383,6 +396,12 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
         return {transfer.parcel,
                 Verdict::trouble,
                 "the answer has headers larger than " + std::to_string(max_answer / 1024) + " KiB",
+                {}};
+    if (result == CURLE_ABORTED_BY_CALLBACK)
+        return {transfer.parcel,
+                Verdict::trouble,
+                "the proxy says more than " + std::to_string(max_answer / 1024) +
+                    " KiB and does not connect",
                 {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;

@@ -42,6 +42,7 @@ private:
         std::string answer;                  // the beginning of it
         std::size_t answered = 0;            // bytes
         std::size_t announced = 0;           // bytes of its headers and trailers
+        std::size_t steps_to_connect = 0;    // a byte each of what a proxy says
         bool is_first_line = true;           // that comes next, of an answer
         std::optional<long> status;          // as that line has it
         bool answer_cut = false;
@@ -76,6 +77,8 @@ private:
     static int on_timer(CURLM* multi, long milliseconds, void* self);
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
     static std::size_t on_answer(char* data, std::size_t size, std::size_t count, void* transfer);
+    static int on_progress(void* transfer, curl_off_t to_receive, curl_off_t received,
+                           curl_off_t to_send, curl_off_t sent);
     static int on_close(void* self, curl_socket_t socket);
     static curl_socket_t on_open(void* transfer, curlsocktype purpose, curl_sockaddr* address);
 

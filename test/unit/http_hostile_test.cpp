@@ -13,11 +13,18 @@ using namespace outbox::sink::test_http;
 
 // ---- answers that are meant to fill the memory, or to take all the time
 
+enum class Flooder { receiver, proxy };
+
 // Nothing but these comes, again and again.
-Outcome outcome_of_flood(const std::string& head, const std::string& streamed)
+Outcome outcome_of_flood(const std::string& head, const std::string& streamed,
+                         Flooder flooder = Flooder::receiver)
 {
     const Server server(always({head, Reply::stream, streamed}));
     HttpConfig config = config_for(server);
+    if (flooder == Flooder::proxy) {
+        config.url = "https://192.0.2.1/hook";
+        config.proxy = server.url("");
+    }
     config.timeout_ms = 500;
     const auto before = mallinfo2();
     Sender sender(config);
@@ -26,6 +33,7 @@ Outcome outcome_of_flood(const std::string& head, const std::string& streamed)
     const auto kept = static_cast<std::ptrdiff_t>(after.uordblks + after.hblkhd) -
                       static_cast<std::ptrdiff_t>(before.uordblks + before.hblkhd);
     EXPECT_LT(kept, 2 << 20) << streamed.substr(0, 40);
+    EXPECT_LT(sender.longest_work(), 100ms) << streamed.substr(0, 40);
     EXPECT_LT(outcome.reason.size(), 600u);
     return outcome;
 }
@@ -54,6 +62,25 @@ TEST(HttpSink, AnswersThatNeverComeToTheirEndAreTrouble)
     EXPECT_EQ(outcome_of_flood(chunked + "1;x=", many("x")).verdict, Verdict::trouble);
     EXPECT_EQ(outcome_of_flood(chunked + "0\r\n", many("X-Trailer: x\r\n")).verdict,
               Verdict::trouble);
+}
+
+TEST(HttpSink, NorDoProxiesGoOnForEver)
+{
+    const std::string ok = "HTTP/1.1 200 OK\r\n";
+    const std::string refusal = "HTTP/1.1 407 No\r\nTransfer-Encoding: chunked\r\n\r\n";
+    const std::pair<std::string, std::string> floods[] = {
+        {ok, "X-More: of the same\r\n"},
+        {ok + "X-Long: ", "x"},
+        {"HTTP/1.1 200 ", "OK "},
+        {"", "HTTP/1.1 100 Continue\r\n\r\n"},
+        {"", "what is this?"},
+        {refusal, "4\r\nbody\r\n"},
+        {refusal + "0\r\n", "X-Trailer: x\r\n"},
+        {"HTTP/1.1 407 No\r\nContent-Length: 99999999999\r\n\r\n", "x"},
+    };
+    for (const auto& [head, again] : floods)
+        EXPECT_EQ(outcome_of_flood(head, many(again), Flooder::proxy).verdict, Verdict::trouble)
+            << head << again;
 }
 
 TEST(HttpSink, WhatIsSaidIsEnoughWhereTheBodyNeverEnds)

@@ -1,16 +1,14 @@
 // A server that answers as it is told, and a sink that sends to it.
 #pragma once
 
+#include "loopback.hpp"
+
 #include "sink/encoding.hpp"
 #include "sink/http.hpp"
 
 #include <gtest/gtest.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <map>
@@ -70,16 +68,8 @@ public:
     explicit Server(Handler handler, std::size_t gather = 1)
         : handler_(std::move(handler)), gather_(gather)
     {
-        listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        sockaddr_in address = {};
-        address.sin_family = AF_INET;
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        socklen_t size = sizeof(address);
-        auto* const plain = reinterpret_cast<sockaddr*>(&address);
-        if (listener_ < 0 || bind(listener_, plain, size) != 0 || listen(listener_, 64) != 0 ||
-            getsockname(listener_, plain, &size) != 0 || pipe(stop_) != 0)
-            throw std::runtime_error("no server");
-        port_ = ntohs(address.sin_port);
+        if (pipe(stop_) != 0)
+            throw std::runtime_error("no pipe");
         thread_ = std::thread([this] { run(); });
     }
 
@@ -88,14 +78,13 @@ public:
         ::close(stop_[1]);
         thread_.join();
         ::close(stop_[0]);
-        ::close(listener_);
         for (const auto& [fd, text] : heard_)
             ::close(fd);
     }
 
     std::string url(const std::string& path = "/hook") const
     {
-        return "http://127.0.0.1:" + std::to_string(port_) + path;
+        return "http://" + listener_.address() + path;
     }
 
     std::vector<Request> requests() const { return look(requests_); }
@@ -116,7 +105,7 @@ private:
     void run()
     {
         for (;;) {
-            std::vector<pollfd> fds = {{stop_[0], POLLIN, 0}, {listener_, POLLIN, 0}};
+            std::vector<pollfd> fds = {{stop_[0], POLLIN, 0}, {listener_.descriptor(), POLLIN, 0}};
             for (const auto& [fd, text] : heard_)
                 fds.push_back({fd, POLLIN, 0});
             poll(fds.data(), fds.size(), -1);
@@ -132,7 +121,7 @@ private:
 
     void welcome()
     {
-        const int fd = accept(listener_, nullptr, nullptr);
+        const int fd = accept(listener_.descriptor(), nullptr, nullptr);
         const timeval patience = {2, 0};
         setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
         heard_[fd] = "";
@@ -216,9 +205,8 @@ private:
 
     Handler handler_;
     std::size_t gather_;
-    int listener_ = -1;
+    const test::LoopbackListener listener_;
     int stop_[2] = {-1, -1};
-    int port_ = 0;
     std::map<int, std::string> heard_; // what each connection has said of its next request
     std::vector<std::pair<int, Request>> waiting_;
     bool answering_ = false;
@@ -280,7 +268,7 @@ public:
             pollfd fd = {sink.descriptor(), POLLIN, 0};
             const bool is_readable = poll(&fd, 1, std::max(0, static_cast<int>(left.count()))) > 0;
             if (is_readable || !only_when_told || sink.next_work().value_or(end) <= Clock::now())
-                sink.work(outcomes);
+                work(outcomes);
         }
         EXPECT_EQ(outcomes.size(), count);
         outcomes.resize(count);
@@ -296,10 +284,28 @@ public:
         return outcome;
     }
 
+    // How much of a core the longest call took.
+    std::chrono::nanoseconds longest_work() const { return longest_work_; }
+
     HttpSink sink;
 
 private:
+    static std::chrono::nanoseconds time_on_core()
+    {
+        timespec time;
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+        return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+    }
+
+    void work(std::vector<Outcome>& outcomes)
+    {
+        const auto begin = time_on_core();
+        sink.work(outcomes);
+        longest_work_ = std::max(longest_work_, time_on_core() - begin);
+    }
+
     std::vector<std::vector<Event>> kept_;
+    std::chrono::nanoseconds longest_work_{};
 };
 
 // What one request meets that is answered like this.

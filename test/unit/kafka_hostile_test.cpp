@@ -1,0 +1,153 @@
+// Brokers that mean harm, or are none.
+#include "kafka_stage.hpp"
+#include "loopback.hpp"
+
+#include <malloc.h>
+
+#include <atomic>
+#include <functional>
+#include <random>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test;
+using namespace std::string_literals;
+
+using Answer = std::function<std::string(const std::string& request)>;
+
+// Listens on a loopback port and answers whatever is said, one connection at a time.
+class Impostor {
+public:
+    explicit Impostor(Answer answer) : answer_(std::move(answer)), thread_([this] { run(); }) {}
+
+    ~Impostor()
+    {
+        is_over_ = true;
+        thread_.join();
+    }
+
+    std::string server() const { return listener_.address(); }
+    int answers() const { return answers_; }
+
+private:
+    static bool is_readable(int fd)
+    {
+        pollfd watched = {fd, POLLIN, 0};
+        return poll(&watched, 1, 10) > 0;
+    }
+
+    void run()
+    {
+        while (!is_over_)
+            if (is_readable(listener_.descriptor()))
+                converse(accept(listener_.descriptor(), nullptr, nullptr));
+    }
+
+    void converse(int fd)
+    {
+        const timeval patience = {0, 100'000};
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        char heard[65536];
+        while (!is_over_) {
+            if (!is_readable(fd))
+                continue;
+            const ssize_t size = recv(fd, heard, sizeof(heard), 0);
+            if (size <= 0)
+                break;
+            const std::string said = answer_({heard, static_cast<std::size_t>(size)});
+            ++answers_;
+            if (send(fd, said.data(), said.size(), MSG_NOSIGNAL) < 0)
+                break;
+        }
+        close(fd);
+    }
+
+    Answer answer_;
+    const LoopbackListener listener_;
+    std::atomic<bool> is_over_ = false;
+    std::atomic<int> answers_ = 0;
+    std::thread thread_;
+};
+
+std::string in_four_bytes(std::uint32_t number)
+{
+    const std::uint32_t big_endian = htonl(number);
+    return {reinterpret_cast<const char*>(&big_endian), sizeof(big_endian)};
+}
+
+// An answer by its form: its length, the number of the request, and what is to be said.
+std::string answer_to(const std::string& request, const std::string& said)
+{
+    constexpr std::size_t number_at = 8;
+    constexpr std::size_t number_size = 4;
+    const std::string number = request.substr(std::min(number_at, request.size()), number_size);
+    return in_four_bytes(static_cast<std::uint32_t>(number.size() + said.size())) + number + said;
+}
+
+std::string random_bytes(std::size_t count)
+{
+    static std::mt19937 generator(1);
+    std::string bytes(count, '\0');
+    for (char& byte : bytes)
+        byte = static_cast<char>(generator());
+    return bytes;
+}
+
+std::size_t bytes_in_use()
+{
+    const auto memory = mallinfo2();
+    return memory.uordblks + memory.hblkhd;
+}
+
+void expect_trouble(const char* what, Answer answer)
+{
+    SCOPED_TRACE(what);
+    const std::size_t before = bytes_in_use();
+    const Impostor impostor(std::move(answer));
+    KafkaConfig config = config_for(impostor.server());
+    config.timeout_ms = 250;
+    KafkaSender sender(config);
+    const Outcome outcome = sender.try_one(make_event(1));
+    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_NE(outcome.reason, "");
+    EXPECT_LT(outcome.reason.size(), 600u) << outcome.reason;
+    for (const char c : outcome.reason)
+        EXPECT_TRUE(c >= ' ' && c != '\x7f') << outcome.reason;
+    EXPECT_GT(impostor.answers(), 0);
+    sender.sink.abandon();
+    EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    EXPECT_LT(bytes_in_use(), before + (4 << 20));
+}
+
+TEST(KafkaSink, WhoeverDoesNotSpeakKafkaIsTrouble)
+{
+    expect_trouble(
+        "HTTP", [](const auto&) { return "HTTP/1.1 400 Bad Request\r\n\r\n<h1>No\x1b[2J</h1>"s; });
+    expect_trouble("an echo", [](const auto& request) { return request; });
+    expect_trouble("noise", [](const auto&) { return random_bytes(10'000); });
+    expect_trouble("an empty answer", [](const auto&) { return in_four_bytes(0); });
+    expect_trouble("a negative length", [](const auto&) { return in_four_bytes(0xffffffff); });
+    expect_trouble("a long answer that does not come",
+                   [](const auto&) { return in_four_bytes(99'000'000); });
+    expect_trouble("a longer one than there may be",
+                   [](const auto&) { return in_four_bytes(0x7fffffff); });
+}
+
+TEST(KafkaSink, BrokersWhoseAnswersMakeNoSenseAreTrouble)
+{
+    expect_trouble("nothing", [](const auto& request) { return answer_to(request, ""); });
+    for (const std::size_t size : {2u, 16u, 200u, 5000u})
+        expect_trouble("noise",
+                       [&](const auto& request) { return answer_to(request, random_bytes(size)); });
+    expect_trouble("nothing but zeros",
+                   [](const auto& request) { return answer_to(request, std::string(64, '\0')); });
+    expect_trouble("the largest numbers", [](const auto& request) {
+        return answer_to(request, "\0\0"s + std::string(64, '\x7f'));
+    });
+    expect_trouble("an answer to somebody else", [](const auto& request) {
+        return answer_to("01234567" + in_four_bytes(77), "\0\0"s) + answer_to(request, "");
+    });
+}
+
+} // namespace
