@@ -8,6 +8,7 @@
 #include "pg/transaction.hpp"
 #include "route.hpp"
 #include "schedule.hpp"
+#include "sink/mishap.hpp"
 #include "test_sink.hpp"
 
 extern "C" {
@@ -86,6 +87,8 @@ private:
     void forget_wait_set();
     void read_configuration();
 
+    void leave_in_peace();
+    void tell_mishap();
     static void fall_silent(std::span<const std::unique_ptr<Route>> routes);
     void leave();
 
@@ -122,13 +125,17 @@ void Relay::run()
         pause_ended();
         wait();
     }
+    if (sink::has_mishap())
+        tell_mishap();
+    else
+        leave_in_peace();
     leave();
 }
 
 bool Relay::is_to_leave() const
 {
-    return ShutdownRequestPending || extension_is_gone_ || pg::is_held(MyDatabaseId) ||
-           !is_served(database_.empty() ? nullptr : database_.c_str());
+    return ShutdownRequestPending || sink::has_mishap() || extension_is_gone_ ||
+           pg::is_held(MyDatabaseId) || !is_served(database_.empty() ? nullptr : database_.c_str());
 }
 
 void Relay::hear_calls()
@@ -439,11 +446,35 @@ void Relay::fall_silent(std::span<const std::unique_ptr<Route>> routes)
     }
 }
 
-void Relay::leave()
+void Relay::leave_in_peace()
 {
     fall_silent(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);
+}
+
+// A thread of a library has failed, and others may wait for it for ever: no sink is called any
+// more, and none is closed. The next relay takes over what is on the way.
+void Relay::tell_mishap()
+{
+    const std::string reason = "librdkafka has failed, perhaps over what a broker said: its last "
+                               "words are in the server's log";
+    bool is_known = false;
+    for (const auto& route : routes_)
+        if (route->is_broken()) {
+            is_known = true;
+            pause(route->definition(), reason);
+        }
+    if (test_ && test_->is_broken()) {
+        is_known = true;
+        SinkTest::answer(test_->what(), false, reason);
+    }
+    if (!is_known)
+        pg::log_line(WARNING, "a thread of a library has failed: the relay starts again");
+}
+
+void Relay::leave()
+{
     clear_board();
     if (extension_is_gone_)
         pg::set_vacancy(post_, pg::Vacancy::no_extension);

@@ -5,6 +5,7 @@
 #include "pg/transaction.hpp"
 #include "relay.hpp"
 #include "sink/kafka_producer.hpp"
+#include "sink/mishap.hpp"
 #include "sink/threaded_sink.hpp"
 
 extern "C" {
@@ -35,6 +36,15 @@ void asked_to_leave(SIGNAL_ARGS)
     }
     SetLatch(MyLatch);
     errno = saved_errno;
+}
+
+// The loop is to leave. If it cannot, because it waits for the very thread that has failed, that
+// thread takes the process with it after all.
+void call_main_thread()
+{
+    constexpr unsigned longest_farewell = 10; // seconds
+    (void)kill(getpid(), SIGTERM);
+    (void)sleep(longest_farewell);
 }
 
 // Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs
@@ -116,6 +126,7 @@ void outbox_relay_main(Datum post)
     (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
     (void)mallopt(M_MXFAST, 0);
+    sink::before_threads_abort(call_main_thread);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));

@@ -40,6 +40,9 @@ public:
     // Why the sink is to be paused, if it is.
     const std::optional<std::string>& end() const { return courier_->gone(); }
 
+    // The sink must not be touched any more, and so this must not be closed.
+    bool is_broken() const { return courier_->is_broken(); }
+
     // No more requests: what is on the way may still arrive.
     void finish() { courier_->finish(); }
     bool is_quiet() const { return courier_->on_the_way() == 0; }

@@ -28,6 +28,9 @@ public:
     // True when the question is answered.
     bool work();
 
+    bool is_broken() const { return sink_->is_broken(); }
+    const TestQuestion& what() const { return what_; }
+
     // An answer without a sink.
     static void answer(const TestQuestion& what, bool ok, std::string_view detail);
 

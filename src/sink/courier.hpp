@@ -72,6 +72,7 @@ public:
     std::optional<TimePoint> next_work() const;
     std::string complaint() const { return sink_->complaint(); }
     std::vector<std::string> take_remarks() { return sink_->take_remarks(); }
+    bool is_broken() const { return sink_->is_broken(); }
 
     std::size_t in_hand() const { return in_hand_; }
     std::size_t on_the_way() const { return on_the_way_; }

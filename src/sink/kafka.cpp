@@ -95,7 +95,7 @@ void KafkaSink::open_session()
 {
     KafkaConfig config = config_;
     config.batch_size = next_batch_size_;
-    producer_ = std::make_unique<KafkaProducer>(config);
+    producer_ = std::make_unique<KafkaProducer>(config, mishap_);
     config_.batch_size = next_batch_size_;
     epoll_event event = {};
     event.events = EPOLLIN;

@@ -33,6 +33,7 @@ public:
     void abandon() override;
     std::string complaint() const override;
     std::vector<std::string> take_remarks() override { return std::exchange(remarks_, {}); }
+    bool is_broken() const override { return mishap_->load(); }
 
 private:
     // What librdkafka has.
@@ -65,6 +66,7 @@ private:
     Secrets secrets_;
     std::string source_;
     int epoll_ = -1;
+    const std::shared_ptr<Mishap> mishap_ = std::make_shared<Mishap>(false);
     std::unique_ptr<KafkaProducer> producer_;
     Slots<Sent> on_the_way_;     // librdkafka knows them by their numbers
     std::vector<ParcelId> left_; // they went down with the session

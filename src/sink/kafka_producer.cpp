@@ -4,11 +4,13 @@
 #include "sink/signals.hpp"
 
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
+#include <new>
 #include <stdexcept>
 #include <system_error>
 #include <thread>
@@ -47,6 +49,14 @@ void check_files(const KafkaConfig& config)
     }
 }
 
+// Runs in the thread that talks to a broker, before it does. (Interceptors could tell of all
+// threads, but rd_kafka_new() frees them twice when it fails.)
+int open_socket(int domain, int type, int protocol, void* mishap)
+{
+    work_for(*static_cast<Mishap*>(mishap));
+    return socket(domain, type | SOCK_CLOEXEC, protocol);
+}
+
 } // namespace
 
 bool has_kafka_threads() noexcept
@@ -54,13 +64,16 @@ bool has_kafka_threads() noexcept
     return sessions.load() > 0;
 }
 
-KafkaProducer::KafkaProducer(const KafkaConfig& config)
+KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<Mishap> mishap)
+    : mishap_(std::move(mishap))
 {
     check_files(config);
     const SignalsBlocked quiet;
     KafkaConf conf = make_conf(config);
     rd_kafka_conf_set_events(conf.get(),
                              RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
+    rd_kafka_conf_set_socket_cb(conf.get(), open_socket);
+    rd_kafka_conf_set_opaque(conf.get(), mishap_.get());
     // Readable at first: only a queue that was empty says so when it is no longer, and there may be
     // events already.
     descriptor_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -90,7 +103,7 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config)
 KafkaProducer::~KafkaProducer()
 {
     const auto end = [handle = handle_, queue = queue_, descriptor = descriptor_,
-                      topics = std::move(topics_)] {
+                      topics = std::move(topics_), mishap = mishap_] {
         for (const auto& [name, topic] : topics)
             rd_kafka_topic_destroy(topic);
         rd_kafka_queue_io_event_enable(queue, -1, nullptr, 0);
@@ -105,7 +118,8 @@ KafkaProducer::~KafkaProducer()
     try {
         std::thread(end).detach();
     } catch (const std::exception&) {
-        // No thread is to be had: the session stays, idle.
+        // No thread is to be had: the session stays, idle, and with it what its threads work for.
+        (void)new (std::nothrow) std::shared_ptr<Mishap>(mishap_);
     }
 }
 

@@ -1,20 +1,24 @@
 // One session with a Kafka cluster: an idempotent producer of librdkafka, with threads of its own.
-// No callback of ours runs in them; what they have to say comes as events through a queue.
+// Of ours only a socket is opened in them, to see whose they are; what they have to say comes as
+// events through a queue.
 #pragma once
 
 #include "sink/kafka_config.hpp"
 #include "sink/kafka_record.hpp"
+#include "sink/mishap.hpp"
 
 #include <librdkafka/rdkafka.h>
 
+#include <memory>
 #include <unordered_map>
 
 namespace outbox::sink {
 
 class KafkaProducer {
 public:
-    // Throws 22023 with librdkafka's own words if the settings do not fit together.
-    explicit KafkaProducer(const KafkaConfig& config);
+    // Throws 22023 with librdkafka's own words if the settings do not fit together. When one of its
+    // threads has failed, nothing of the session may be called any more, nor may it end.
+    KafkaProducer(const KafkaConfig& config, std::shared_ptr<Mishap> mishap);
 
     // Whatever is on the way is forgotten. Ending a session can take its time, for a name to be
     // resolved, say: that is left to a thread that nobody waits for.
@@ -43,6 +47,7 @@ public:
 private:
     rd_kafka_topic_t* topic(const std::string& name);
 
+    std::shared_ptr<Mishap> mishap_; // the threads that talk to brokers work for it
     rd_kafka_t* handle_ = nullptr;
     rd_kafka_queue_t* queue_ = nullptr;
     int descriptor_ = -1;

@@ -82,6 +82,10 @@ public:
     // What is wrong although nothing has failed: a receiver that is away, say.
     virtual std::string complaint() const { return {}; }
 
+    // A thread of the library behind it has failed, wherever it was: nothing of the sink may be
+    // called any more, nor may it be destroyed.
+    virtual bool is_broken() const { return false; }
+
     // Lines that the library behind it has for the log.
     virtual std::vector<std::string> take_remarks() { return {}; }
 };

@@ -1,6 +1,6 @@
 // Lets a sink work in a thread of its own: it writes records and hears what came of others while
 // the relay reads the log. Only the relay's side of it is called from outside; the sink itself is
-// the thread's, but for stream_of().
+// the thread's, but for stream_of() and is_broken().
 #pragma once
 
 #include "sink/bell.hpp"
@@ -37,6 +37,7 @@ public:
     void abandon() override;
     std::string complaint() const override;
     std::vector<std::string> take_remarks() override;
+    bool is_broken() const override { return sink_->is_broken(); }
 
 private:
     struct Order {

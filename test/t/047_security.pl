@@ -201,6 +201,42 @@ $receiver->drop_connections;
 sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind = 'http'");
 close $deaf;
 
+# ---- Brokers that are none. Three zeros are enough to make some versions of librdkafka abort; the server has other things to do.
+sub said_of_impostor { return sql(q{SELECT coalesce(c.pause_reason, s.last_error, '') FROM outbox_consumers c JOIN outbox_stats s ON s.consumer = c.name WHERE c.name = 'impostor'}) }
+sub meet_an_impostor
+{
+	my $listener = IO::Socket::INET->new(Listen => 5, LocalAddr => '127.0.0.1') or die $!;
+	my $impostor = fork // die $!;
+	if ($impostor == 0) { close STDOUT; close STDERR } # nobody is to wait for what it says
+	while ($impostor == 0)
+	{
+		my $client = $listener->accept or next;
+		while (sysread $client, my $request, 65536) { syswrite $client, pack('N', 7) . substr($request, 8, 4) . "\0\0\0" }
+	}
+	create_sink($node, 'quick', { url => $receiver->url('/quick') }, q{event_types => '{Quick}'});
+	$from = -s $node->logfile;
+	sql(sprintf q{SELECT outbox_create_sink('impostor', 'kafka', '{"bootstrap.servers": "127.0.0.1:%d", "topic": "t", "timeout": 2}', event_types => '{Kafka}')}, $listener->sockport);
+	my $backend = $node->background_psql('postgres');
+	my ($pid) = $backend->query('SELECT pg_backend_pid()') =~ /(\d+)/;
+	for my $round ('at first', 'and again')
+	{
+		sql(q{SELECT outbox_enqueue('Order', '1', 'Kafka', '{}')});
+		ok(wait_until(sub { said_of_impostor() =~ /librdkafka has failed|broker|ApiVersion|connect/i }), "$round: an impostor is found out") or diag(said_of_impostor());
+		ok(quick(), 'the relay serves others');
+		like(join('', $node->psql('postgres', q{CALL outbox_test_sink('impostor', NULL, NULL)})), qr/f\|.*(librdkafka has failed|broker|ApiVersion|connect|within)/i, 'whoever tests it is told');
+		ok(quick(), 'and the relay serves others');
+		sql(q{SELECT outbox_resume('impostor')});
+	}
+	is($backend->query('SELECT pg_backend_pid()') =~ s/\s//gr, $pid, 'nobody else has noticed');
+	$backend->quit;
+	unlike(logged(), qr/terminated by signal|all server processes terminated|crash of another server process/, 'nor has the server');
+	sql("SELECT outbox_drop_sink(name, true) FROM outbox_consumers WHERE kind <> 'worker'");
+	kill 'KILL', $impostor;
+	waitpid $impostor, 0;
+	close $listener;
+}
+$ENV{OUTBOX_SANITIZED} ? note('an impostor is not met: AddressSanitizer aborts in place of librdkafka') : meet_an_impostor();
+
 # ---- Secrets, wherever one could look for them: after sinks have failed in many ways, with receivers that repeat what they got.
 my $bearer = { Authorization => 'Bearer ${secret:token}' };
 my $escaped = $secrets{token} =~ s/(["\/])/\\$1/gr;

@@ -5,6 +5,7 @@
 #include <malloc.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <random>
 
@@ -140,14 +141,43 @@ TEST(KafkaSink, BrokersWhoseAnswersMakeNoSenseAreTrouble)
     for (const std::size_t size : {2u, 16u, 200u, 5000u})
         expect_trouble("noise",
                        [&](const auto& request) { return answer_to(request, random_bytes(size)); });
-    expect_trouble("nothing but zeros",
-                   [](const auto& request) { return answer_to(request, std::string(64, '\0')); });
     expect_trouble("the largest numbers", [](const auto& request) {
         return answer_to(request, "\0\0"s + std::string(64, '\x7f'));
     });
     expect_trouble("an answer to somebody else", [](const auto& request) {
         return answer_to("01234567" + in_four_bytes(77), "\0\0"s) + answer_to(request, "");
     });
+}
+
+// AddressSanitizer, where it is, fails as malloc() does: librdkafka is to abort, not it.
+extern "C" const char* __asan_default_options()
+{
+    return "allocator_may_return_null=1";
+}
+
+// Versions of librdkafka that take this for a list of -1 things abort.
+[[noreturn]] void meet_one_who_says_nothing_in_three_bytes()
+{
+    before_threads_abort([] {
+        for (;;)
+            pause();
+    });
+    const Impostor impostor([](const auto& request) { return answer_to(request, "\0\0\0"s); });
+    KafkaSender sender(config_for(impostor.server(), R"("timeout": 1)"));
+    std::optional<Outcome> outcome = sender.send(make_event(1));
+    std::vector<Outcome> outcomes;
+    const bool is_told = !outcome && comes_true([&] {
+        if (!sender.sink.is_broken())
+            sender.sink.work(outcomes);
+        return sender.sink.is_broken() || !outcomes.empty();
+    });
+    _exit(is_told && sender.sink.is_broken() == has_mishap() ? EXIT_SUCCESS : EXIT_FAILURE);
+}
+
+TEST(KafkaSink, ThatLibrdkafkaFailsOverAnAnswerIsKnownToTheSinkAndHarmsNobodyElse)
+{
+    EXPECT_EXIT(meet_one_who_says_nothing_in_three_bytes(), testing::ExitedWithCode(EXIT_SUCCESS),
+                "");
 }
 
 } // namespace

@@ -1,0 +1,54 @@
+#include "sink/mishap.hpp"
+
+#include <unistd.h>
+
+#include <csignal>
+
+namespace outbox::sink {
+
+namespace {
+
+static_assert(Mishap::is_always_lock_free, "the handler of a signal uses it");
+
+thread_local Mishap* of_owner = nullptr;
+Mishap of_anybody = false;
+void (*before_abort)() = nullptr;
+
+// abort() raises the signal in the thread that calls it, and ends the process when this returns.
+void on_abort(int)
+{
+    if (gettid() == getpid())
+        return;
+    if (of_owner != nullptr)
+        of_owner->store(true);
+    of_anybody.store(true);
+    before_abort();
+}
+
+} // namespace
+
+void work_for(Mishap& mishap) noexcept
+{
+    of_owner = &mishap;
+    // From glibc 2.41 on abort() does not do so before it ends the process.
+    sigset_t aborts;
+    sigemptyset(&aborts);
+    sigaddset(&aborts, SIGABRT);
+    (void)pthread_sigmask(SIG_UNBLOCK, &aborts, nullptr);
+}
+
+void before_threads_abort(void (*last_words)()) noexcept
+{
+    before_abort = last_words;
+    struct sigaction action = {};
+    action.sa_handler = on_abort;
+    sigemptyset(&action.sa_mask);
+    (void)sigaction(SIGABRT, &action, nullptr);
+}
+
+bool has_mishap() noexcept
+{
+    return of_anybody.load();
+}
+
+} // namespace outbox::sink

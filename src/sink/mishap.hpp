@@ -1,0 +1,23 @@
+// librdkafka asserts much of what brokers tell it, and a process of the server that aborts takes
+// all others with it. So a thread of a library that aborts is stopped where it is, and who uses the
+// library hears of it.
+#pragma once
+
+#include <atomic>
+
+namespace outbox::sink {
+
+// Becomes true when a thread has failed that works for its owner.
+using Mishap = std::atomic<bool>;
+
+// This thread does, from now on. The mishap outlives the thread.
+void work_for(Mishap& mishap) noexcept;
+
+// A thread that aborts, unless it is the main one, says so and then calls this, within a handler of
+// its signal. When that returns, the process aborts.
+void before_threads_abort(void (*last_words)()) noexcept;
+
+// Has any thread failed so?
+bool has_mishap() noexcept;
+
+} // namespace outbox::sink
