@@ -19,6 +19,8 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <functional>
+#include <iterator>
 
 namespace outbox {
 
@@ -87,8 +89,8 @@ private:
     void forget_wait_set();
     void read_configuration();
 
-    void leave_in_peace();
-    void tell_mishap();
+    std::vector<std::unique_ptr<Route>> take_broken();
+    void leave_broken_behind();
     static void fall_silent(std::span<const std::unique_ptr<Route>> routes);
     void leave();
 
@@ -126,9 +128,7 @@ void Relay::run()
         wait();
     }
     if (sink::has_mishap())
-        tell_mishap();
-    else
-        leave_in_peace();
+        leave_broken_behind();
     leave();
 }
 
@@ -446,36 +446,50 @@ void Relay::fall_silent(std::span<const std::unique_ptr<Route>> routes)
     }
 }
 
-void Relay::leave_in_peace()
+// Routes whose library has failed. If nobody knows in which of its threads, these are all that use
+// it.
+std::vector<std::unique_ptr<Route>> Relay::take_broken()
 {
-    fall_silent(routes_);
-    while (!routes_.empty())
-        close_route(routes_.size() - 1);
+    const auto is_broken = [](const auto& route) { return route->is_broken(); };
+    const auto uses_library = [](const auto& route) { return route->definition().kind == "kafka"; };
+    const bool is_known = std::ranges::any_of(routes_, is_broken) || (test_ && test_->is_broken());
+    const auto broken = is_known
+                            ? std::ranges::stable_partition(routes_, std::not_fn(is_broken))
+                            : std::ranges::stable_partition(routes_, std::not_fn(uses_library));
+    std::vector<std::unique_ptr<Route>> taken(std::make_move_iterator(broken.begin()),
+                                              std::make_move_iterator(broken.end()));
+    routes_.erase(broken.begin(), broken.end());
+    return taken;
 }
 
-// A thread of a library has failed, and others may wait for it for ever: no sink is called any
-// more, and none is closed. The next relay takes over what is on the way.
-void Relay::tell_mishap()
+// A thread of a library has failed, and others may wait for it for ever: what uses it is not called
+// any more, nor closed. The next relay takes over what it has on the way.
+void Relay::leave_broken_behind()
 {
     const std::string reason = "librdkafka has failed, perhaps over what a broker said: its last "
                                "words are in the server's log";
-    bool is_known = false;
-    for (const auto& route : routes_)
-        if (route->is_broken()) {
-            is_known = true;
-            pause(route->definition(), reason);
-        }
-    if (test_ && test_->is_broken()) {
-        is_known = true;
+    std::vector<std::unique_ptr<Route>> broken = take_broken();
+    if (test_)
         SinkTest::answer(test_->what(), false, reason);
-    }
-    if (!is_known)
-        pg::log_line(WARNING, "a thread of a library has failed: the relay starts again");
+    // One of several is to blame, and it is not known which: the relay starts again, and waits
+    // longer each time.
+    if (broken.size() == 1)
+        pause(broken.front()->definition(), reason);
+    else
+        pg::log_line(WARNING, reason);
+    for (auto& route : broken)
+        (void)route.release();
+    (void)test_.release();
 }
 
 void Relay::leave()
 {
+    fall_silent(routes_);
+    while (!routes_.empty())
+        close_route(routes_.size() - 1);
     clear_board();
+    if (sink::has_mishap())
+        return; // a failure, to the launcher
     if (extension_is_gone_)
         pg::set_vacancy(post_, pg::Vacancy::no_extension);
     else if (pg::is_held(MyDatabaseId))

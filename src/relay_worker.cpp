@@ -25,12 +25,14 @@ namespace outbox {
 
 namespace {
 
-// The loop sees to it, unless the process waits for a standby that does not answer.
+// The loop sees to it, unless the process waits for a standby that does not answer. After a mishap
+// it has something to write first, but not for ever.
 void asked_to_leave(SIGNAL_ARGS)
 {
     const int saved_errno = errno;
+    const bool is_asked_again = ShutdownRequestPending;
     ShutdownRequestPending = true;
-    if (pg::is_committing) {
+    if (sink::has_mishap() ? is_asked_again : pg::is_committing) {
         ProcDiePending = true;
         InterruptPending = true;
     }
@@ -38,13 +40,15 @@ void asked_to_leave(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
-// The loop is to leave. If it cannot, because it waits for the very thread that has failed, that
-// thread takes the process with it after all.
+// The loop is to leave, or else whatever keeps it from that. If nothing helps, because it waits for
+// the very thread that has failed, that thread takes the process with it after all.
 void call_main_thread()
 {
-    constexpr unsigned longest_farewell = 10; // seconds
+    constexpr unsigned seconds_to_leave = 5, seconds_to_end = 25;
     (void)kill(getpid(), SIGTERM);
-    (void)sleep(longest_farewell);
+    (void)sleep(seconds_to_leave);
+    (void)kill(getpid(), SIGTERM);
+    (void)sleep(seconds_to_end);
 }
 
 // Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs

@@ -22,6 +22,11 @@ namespace {
 constexpr std::size_t max_answer = 64 * 1024;
 constexpr std::size_t kept_answer = 512;
 
+// What is read of a proxy before it connects, and of all of them in one call as soon as they have
+// said more than some politeness takes.
+constexpr std::size_t max_words_of_proxy = 32 * 1024;
+constexpr std::size_t polite_words_of_proxy = 4 * 1024;
+
 // What is searched for secrets before it is cut: a cut secret would not be recognized.
 constexpr std::size_t searched_answer = 8 * 1024;
 
@@ -200,7 +205,7 @@ std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* co
     transfer->answered = transfer->announced = transfer->steps_to_connect = 0;
     transfer->is_first_line = true;
     transfer->status.reset();
-    transfer->answer_cut = transfer->denied = false;
+    transfer->answer_cut = transfer->denied = transfer->flooded = false;
     transfer->error[0] = '\0';
     transfer->headers = std::move(rendered.headers);
     add_headers(*transfer, rendered.id);
@@ -219,6 +224,7 @@ void HttpSink::start()
 {
     const SignalsBlocked blocked;
     int running = 0;
+    steps_in_call_ = 0;
     curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
     // What has been answered already makes no socket readable.
     if (static_cast<std::size_t>(running) < on_the_way_.size())
@@ -306,9 +312,13 @@ std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count,
 int HttpSink::on_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent)
 {
     auto& transfer = *static_cast<Transfer*>(user);
-    if (received == 0 && sent == 0)
-        ++transfer.steps_to_connect;
-    return transfer.steps_to_connect > max_answer ? 1 : 0;
+    if (received > 0 || sent > 0)
+        return 0;
+    const std::size_t said = ++transfer.steps_to_connect;
+    const std::size_t said_by_all = ++transfer.sink->steps_in_call_;
+    transfer.flooded = said > max_words_of_proxy ||
+                       (said > polite_words_of_proxy && said_by_all > max_words_of_proxy);
+    return transfer.flooded ? 1 : 0;
 }
 
 // The last word on where a connection goes, when all names are resolved.
@@ -343,6 +353,7 @@ void HttpSink::work(std::vector<Outcome>& outcomes)
         return;
     const SignalsBlocked blocked;
     int running = 0;
+    steps_in_call_ = 0;
     for (; found > 0; found = found == most ? epoll_wait(epoll_, events, most, 0) : 0) {
         for (int i = 0; i < found; ++i) {
             const std::uint32_t seen = events[i].events;
@@ -397,11 +408,10 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
                 Verdict::trouble,
                 "the answer has headers larger than " + std::to_string(max_answer / 1024) + " KiB",
                 {}};
-    if (result == CURLE_ABORTED_BY_CALLBACK)
+    if (transfer.flooded)
         return {transfer.parcel,
                 Verdict::trouble,
-                "the proxy says more than " + std::to_string(max_answer / 1024) +
-                    " KiB and does not connect",
+                "the proxy talks on and on and does not connect",
                 {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;

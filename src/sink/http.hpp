@@ -43,6 +43,7 @@ private:
         std::size_t answered = 0;            // bytes
         std::size_t announced = 0;           // bytes of its headers and trailers
         std::size_t steps_to_connect = 0;    // a byte each of what a proxy says
+        bool flooded = false;                // by a proxy
         bool is_first_line = true;           // that comes next, of an answer
         std::optional<long> status;          // as that line has it
         bool answer_cut = false;
@@ -93,6 +94,7 @@ private:
     CURLM* multi_ = nullptr;
     std::unordered_map<int, Watched> watched_;
     std::optional<TimePoint> timer_;
+    std::size_t steps_in_call_ = 0; // of libcurl, on the way to receivers
     std::unordered_map<CURL*, std::unique_ptr<Transfer>> on_the_way_;
     std::vector<std::unique_ptr<Transfer>> idle_;
 };

@@ -186,9 +186,11 @@ milliseconds KafkaSink::patience() const
     const milliseconds timeout{config_.timeout_ms};
     if (has_delivered_)
         return timeout;
-    const milliseconds first =
-        complaint_.empty() ? timeout : std::min(timeout, patience_with_strangers);
-    return std::min(first * (1 << doublings_), std::max(timeout, most_patience_with_strangers));
+    const bool is_told_why = !complaint_.empty();
+    const milliseconds first = is_told_why ? std::min(timeout, patience_with_strangers) : timeout;
+    const milliseconds most = is_told_why ? most_patience_with_strangers
+                                          : std::max(timeout, most_patience_with_strangers);
+    return std::min(first * (1 << doublings_), most);
 }
 
 std::optional<TimePoint> KafkaSink::next_work() const

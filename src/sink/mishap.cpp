@@ -10,15 +10,23 @@ namespace {
 
 static_assert(Mishap::is_always_lock_free, "the handler of a signal uses it");
 
-thread_local Mishap* of_owner = nullptr;
+// Not to be allocated when it is first looked at: that may be in the handler.
+[[gnu::tls_model("initial-exec")]] thread_local Mishap* of_owner = nullptr;
 Mishap of_anybody = false;
 void (*before_abort)() = nullptr;
 
 // abort() raises the signal in the thread that calls it, and ends the process when this returns.
-void on_abort(int)
+// Others may send it, too, to the process as a whole, and mean it.
+void on_abort(int signal, siginfo_t* cause, void*)
 {
-    if (gettid() == getpid())
+    const bool is_own = cause->si_code == SI_TKILL && cause->si_pid == getpid();
+    if (!is_own || gettid() == getpid()) {
+        struct sigaction usual = {};
+        usual.sa_handler = SIG_DFL;
+        (void)sigaction(signal, &usual, nullptr);
+        (void)raise(signal); // comes when this returns
         return;
+    }
     if (of_owner != nullptr)
         of_owner->store(true);
     of_anybody.store(true);
@@ -41,7 +49,8 @@ void before_threads_abort(void (*last_words)()) noexcept
 {
     before_abort = last_words;
     struct sigaction action = {};
-    action.sa_handler = on_abort;
+    action.sa_sigaction = on_abort;
+    action.sa_flags = SA_SIGINFO;
     sigemptyset(&action.sa_mask);
     (void)sigaction(SIGABRT, &action, nullptr);
 }

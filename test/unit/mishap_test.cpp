@@ -21,7 +21,15 @@ using namespace std::chrono_literals;
         pause();
 }
 
-// Each in a process of its own: what has happened is for good.
+// What aborts does so in a process in which nothing else has run: what has happened is for good,
+// and there may be threads of other tests here.
+class AbortsElsewhere final : public testing::Environment {
+public:
+    void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
+};
+
+[[maybe_unused]] const auto* const environment =
+    testing::AddGlobalTestEnvironment(new AbortsElsewhere);
 
 [[noreturn]] void abort_in_a_thread()
 {
@@ -54,6 +62,25 @@ TEST(Mishap, AThreadThatAbortsIsStoppedAndWhoseItIsIsKnown)
 {
     EXPECT_FALSE(has_mishap());
     EXPECT_EXIT(abort_in_a_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
+}
+
+// Also where such a thread is the only one that has an ear for it.
+[[noreturn]] void be_told_to_abort()
+{
+    before_threads_abort(stay);
+    static Mishap ours = false;
+    const SignalsBlocked as_in_a_library;
+    std::thread([] {
+        work_for(ours);
+        kill(getpid(), SIGABRT);
+        stay();
+    }).detach();
+    stay();
+}
+
+TEST(Mishap, AProcessThatIsToldToAbortAborts)
+{
+    EXPECT_EXIT(be_told_to_abort(), testing::KilledBySignal(SIGABRT), "");
 }
 
 TEST(Mishap, UnlessItsLastWordsEnd)
