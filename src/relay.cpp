@@ -471,11 +471,14 @@ void Relay::leave_broken_behind()
     std::vector<std::unique_ptr<Route>> broken = take_broken();
     if (test_)
         SinkTest::answer(test_->what(), false, reason);
-    // One of several is to blame, and it is not known which: the relay starts again, and waits
-    // longer each time.
-    if (broken.size() == 1)
-        pause(broken.front()->definition(), reason);
-    else
+    const auto is_to_blame = [&](const auto& route) {
+        return route->is_broken() || broken.size() == 1;
+    };
+    for (const auto& route : broken)
+        if (is_to_blame(route))
+            pause(route->definition(), reason);
+    // If nobody can be blamed, the relay starts again, and the launcher waits longer each time.
+    if (std::ranges::none_of(broken, is_to_blame))
         pg::log_line(WARNING, reason);
     for (auto& route : broken)
         (void)route.release();
