@@ -152,10 +152,15 @@ TEST(KafkaSink, BrokersWhoseAnswersMakeNoSenseAreTrouble)
     });
 }
 
-// AddressSanitizer, where it is, fails as malloc() does: librdkafka is to abort, not it.
+// Sanitizers, where they are, fail as malloc() does: librdkafka is to abort, not they.
+constexpr const char* as_malloc_fails = "allocator_may_return_null=1";
 extern "C" const char* __asan_default_options()
 {
-    return "allocator_may_return_null=1";
+    return as_malloc_fails;
+}
+extern "C" const char* __tsan_default_options()
+{
+    return as_malloc_fails;
 }
 
 // Versions of librdkafka that take this for a list of -1 things abort.
