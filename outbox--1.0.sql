@@ -164,7 +164,7 @@ IS 'internal: the roles that could slip functions of their own under pg_partman'
 CREATE FUNCTION outbox_partitions(parent regclass DEFAULT '@extschema@.outbox_messages', OUT partition regclass, OUT is_default boolean,
                                   OUT lower_bound timestamptz, OUT upper_bound timestamptz)
 RETURNS SETOF record
-LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
     SELECT c.oid::regclass, bound = 'DEFAULT',
            substring(bound FROM $re$FROM \('([^']+)'\)$re$)::timestamptz,
            substring(bound FROM $re$TO \('([^']+)'\)$re$)::timestamptz
@@ -212,35 +212,100 @@ COMMENT ON FUNCTION outbox_close(regclass)
 IS 'internal: leaves a table or sequence to its owner alone';
 
 -- Row security without a policy: who is let into all tables of a schema still reads the log by its parent only.
-CREATE FUNCTION outbox_close_partition(partition regclass) RETURNS void
+-- The identity: where a publication has all tables, no row without one can be removed, by retention or for a partition
+-- of its own. Rows that come pay nothing for it.
+CREATE FUNCTION outbox_finish_partition(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM @extschema@.outbox_close(partition);
-    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', partition);
+    EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY, REPLICA IDENTITY FULL', partition);
 END $$;
-COMMENT ON FUNCTION outbox_close_partition(regclass)
-IS 'internal: a partition is read by its parent, and otherwise by its owner alone';
+COMMENT ON FUNCTION outbox_finish_partition(regclass)
+IS 'internal: a partition is read by its parent, and otherwise by its owner alone; its rows can be told apart';
+
+-- pg_partman makes them likewise: columns and constraints are the parent's, indexes the template's.
+CREATE FUNCTION outbox_copy_indexes(of regclass, target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    definition text; -- from USING on
+BEGIN
+    FOR definition IN
+        SELECT substr(pg_get_indexdef(i.oid), length(format('CREATE UNIQUE INDEX %I ON %I.%I', i.relname, n.nspname, t.relname)) + 1)
+          FROM pg_index x JOIN pg_class i ON i.oid = x.indexrelid JOIN pg_class t ON t.oid = x.indrelid JOIN pg_namespace n ON n.oid = t.relnamespace
+         WHERE x.indrelid = of AND x.indisunique ORDER BY i.oid LOOP
+        EXECUTE format('CREATE UNIQUE INDEX ON %s%s', target, definition);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_copy_indexes(regclass, regclass)
+IS 'internal: gives a table the unique indexes of another';
 
 -- The CHECK says what the bounds say already. It is made while the partition is empty, so that the archive
--- can take it over without looking at its rows. Settings: rows never change, so they may be frozen the first
--- time that a vacuum comes by. It should come by early, and take its time: producers write to the same WAL.
-CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz,
-                                        parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS void
+-- can take it over without looking at its rows.
+CREATE FUNCTION outbox_create_partition(own text, lower_bound timestamptz, upper_bound timestamptz, parent regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
 SET default_tablespace = '' SET default_table_access_method = 'heap' AS $$
-DECLARE
-    template CONSTANT regclass := (SELECT t.oid FROM pg_class t JOIN pg_class p USING (relnamespace)
-                                    WHERE p.oid = parent AND t.relname = p.relname || '_template');
 BEGIN
-    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL,'
+    EXECUTE format('CREATE TABLE %s (LIKE %s INCLUDING ALL EXCLUDING IDENTITY,'
                    ' CONSTRAINT outbox_bounds CHECK (occurred_at >= %L AND occurred_at < %L))',
-                   own, template, lower_bound, upper_bound);
-    PERFORM @extschema@.outbox_close_partition(own::regclass);
+                   own, parent, lower_bound, upper_bound);
+    PERFORM @extschema@.outbox_copy_indexes((SELECT t.oid FROM pg_class t JOIN pg_class p USING (relnamespace)
+                                              WHERE p.oid = parent AND t.relname = regexp_replace(p.relname, '_archive$', '') || '_template'),
+                                            own::regclass);
+    PERFORM @extschema@.outbox_finish_partition(own::regclass);
 END $$;
 COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz, regclass)
-IS 'internal: a table that can be attached to log or archive without a look at its rows';
+IS 'internal: a table that can be attached to its parent without a look at its rows';
 
+-- Those that were not there when the extension was made are somebody else's.
+CREATE FUNCTION outbox_columns(target regclass, OUT name text, OUT type text, OUT generated text, OUT is_stored boolean)
+RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT quote_ident(a.attname),
+           format_type(a.atttypid, a.atttypmod) || coalesce((SELECT ' COLLATE ' || o.oid::regcollation FROM pg_collation o
+                                                              WHERE o.oid = a.attcollation AND o.oid <> t.typcollation), ''),
+           CASE WHEN a.attgenerated <> '' THEN format(' GENERATED ALWAYS AS (%s)', pg_get_expr(d.adbin, d.adrelid)) END,
+           a.attgenerated = 's'
+      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+      LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+     WHERE a.attrelid = target AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
+$$;
+COMMENT ON FUNCTION outbox_columns(regclass)
+IS 'internal: the columns of a table, as SQL names them';
+
+-- Nothing is computed or written: what was stored once is a value like any other.
+CREATE FUNCTION outbox_add_columns(of regclass, target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    missing CONSTANT text := (SELECT string_agg(format('ADD COLUMN %s %s%s', c.name, c.type, CASE WHEN NOT c.is_stored THEN c.generated END), ', ')
+                                FROM @extschema@.outbox_columns(of) c
+                               WHERE c.name NOT IN (SELECT t.name FROM @extschema@.outbox_columns(target) t));
+BEGIN
+    IF missing IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s %s', target, missing);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_add_columns(regclass, regclass)
+IS 'internal: gives a table those columns of another that it lacks, with nothing in them';
+
+-- A column that the log was given comes to the archive, and what the log lost stays there.
+CREATE FUNCTION outbox_match_columns(partition regclass, parent regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    stored CONSTANT text := (SELECT string_agg(format('ALTER COLUMN %s DROP EXPRESSION', c.name), ', ')
+                               FROM @extschema@.outbox_columns(partition) c WHERE c.is_stored);
+BEGIN
+    PERFORM @extschema@.outbox_add_columns(of => partition, target => parent);
+    PERFORM @extschema@.outbox_add_columns(of => parent, target => partition);
+    IF stored IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s %s', partition, stored);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_match_columns(regclass, regclass)
+IS 'internal: sees to it that a table can become a partition, as far as columns go';
+
+-- Rows never change, so they may be frozen the first time that a vacuum comes by. It should come by early, and
+-- take its time: producers write to the same WAL.
 CREATE FUNCTION outbox_dress_partition(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
@@ -256,7 +321,7 @@ BEGIN
     END IF;
     EXECUTE format('ALTER TABLE %s SET (autovacuum_freeze_min_age = 0, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_cost_limit = 50,'
                    ' toast.autovacuum_freeze_min_age = 0, toast.autovacuum_vacuum_insert_scale_factor = 0.05)', partition);
-    PERFORM @extschema@.outbox_close_partition(partition);
+    PERFORM @extschema@.outbox_finish_partition(partition);
 END $$;
 COMMENT ON FUNCTION outbox_dress_partition(regclass)
 IS 'internal: gives a new partition the CHECK of its bounds, and settings for vacuum';
@@ -268,7 +333,7 @@ DECLARE
                                  WHERE p.is_default AND NOT c.relrowsecurity);
 BEGIN
     IF spare IS NOT NULL THEN
-        PERFORM @extschema@.outbox_close_partition(spare);
+        PERFORM @extschema@.outbox_finish_partition(spare);
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_close_default(regclass)
@@ -1360,11 +1425,13 @@ RETURNS integer LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_
 DECLARE
     reader   @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(consumer);
     redriven integer;
+    newest   @extschema@.outbox_batches;
 BEGIN
     PERFORM @extschema@.outbox_check_ids(ids);
     -- Its partitions must not change under the messages that are about to be dealt to them.
     PERFORM @extschema@.outbox_lock_consumer(consumer);
     SELECT * INTO STRICT reader FROM @extschema@.outbox_consumers c WHERE c.name = consumer FOR SHARE;
+    SELECT * INTO STRICT newest FROM @extschema@.outbox_batches b WHERE b.consumer_id = reader.consumer_id ORDER BY b.token DESC LIMIT 1;
     WITH chosen AS (
         DELETE FROM @extschema@.outbox_messages_dlq d
          WHERE d.consumer_id = reader.consumer_id
@@ -1381,7 +1448,12 @@ BEGIN
                event_type, payload, metadata, trace_id, consumer_id,
                @extschema@.outbox_partition_of(aggregate_type, aggregate_id, reader.partitions), 0, true,
                clock_timestamp(), last_error
-          FROM chosen
+          FROM chosen d
+         -- Since a seek it may be still to come out of the log: once is enough, and two could have it at a time.
+         WHERE @extschema@.outbox_has_passed(newest, d.xid, d.id)
+            OR (d.event_type = ANY (reader.event_types)) IS FALSE OR (d.aggregate_type = ANY (reader.aggregate_types)) IS FALSE
+            OR NOT EXISTS (SELECT FROM @extschema@.outbox_messages m WHERE m.id = d.id AND m.occurred_at = d.occurred_at
+                           UNION ALL SELECT FROM @extschema@.outbox_messages_archive m WHERE m.id = d.id AND m.occurred_at = d.occurred_at)
         ON CONFLICT DO NOTHING)
     SELECT count(*) INTO redriven FROM chosen;
     PERFORM @extschema@.outbox_wake();
@@ -2115,6 +2187,7 @@ BEGIN
         RETURN 'dropped, because it is empty';
     END IF;
     EXECUTE format('ALTER TABLE %s DETACH PARTITION %s', '@extschema@.outbox_messages'::regclass, partition);
+    PERFORM @extschema@.outbox_match_columns(partition, '@extschema@.outbox_messages_archive');
     EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
                    '@extschema@.outbox_messages_archive'::regclass, partition, place.lower_bound, place.upper_bound);
     INSERT INTO @extschema@.outbox_archived_partitions (partition, lower_bound, upper_bound, first_id, last_id)
@@ -2195,12 +2268,18 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO place FROM @extschema@.outbox_partition_width(parent);
-    -- Each takes a handful of locks, which are kept to the end.
     FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
         -- A time that was archived, and that the clock has come back to.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
+        IF partition IS NOT NULL THEN
+            -- The default is locked by now, until the end of the transaction.
+            partition := NULL;
+            events := NULL;
+            RETURN NEXT;
+            RETURN;
+        END IF;
         is_over := start + place.width <= clock_timestamp();
         IF is_over THEN
             -- Is it to be had at all? Otherwise everything would be moved for nothing.
@@ -2210,8 +2289,9 @@ BEGIN
         END IF;
         PERFORM @extschema@.outbox_create_partition(own, start, start + place.width, parent);
         PERFORM @extschema@.audit_begin_removal();
-        EXECUTE format('WITH moved AS (DELETE FROM %s WHERE occurred_at >= %L AND occurred_at < %L RETURNING *)'
-                       ' INSERT INTO %s SELECT * FROM moved', spare, start, start + place.width, own);
+        EXECUTE format('WITH moved AS (DELETE FROM %1$s WHERE occurred_at >= %2$L AND occurred_at < %3$L RETURNING *)'
+                       ' INSERT INTO %4$s (%5$s) SELECT %5$s FROM moved', spare, start, start + place.width, own,
+                       (SELECT string_agg(c.name, ', ') FROM @extschema@.outbox_columns(spare) c WHERE c.generated IS NULL));
         GET DIAGNOSTICS events = ROW_COUNT;
         PERFORM @extschema@.audit_end_removal();
         IF is_over THEN
@@ -2225,7 +2305,7 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_move_strays(regclass)
-IS 'internal: moves events from the default partition to partitions of their own';
+IS 'internal: moves the events of one day from the default partition to a partition of their own; NULL: there are more';
 
 -- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
 CREATE FUNCTION outbox_prune_batches(max_batches integer) RETURNS integer
@@ -2270,12 +2350,18 @@ BEGIN
     again := false;
     PERFORM @extschema@.outbox_guard_partman();
     FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays(parent) s LOOP
+        again := object IS NULL;
+        IF again THEN
+            object := parent;
+            detail := 'waits for its turn';
+            done := false;
+            RETURN NEXT;
+            RETURN;
+        END IF;
         detail := format('made for %s %s from the default partition', count,
                          CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'events' ELSE 'rows' END);
-        again := true; -- there may be more
         RETURN NEXT;
     END LOOP;
-    again := false;
     IF parent = '@extschema@.outbox_messages'::regclass THEN
         PERFORM @extschema@.outbox_setup();
     ELSE
@@ -2334,6 +2420,8 @@ BEGIN
             WHEN undefined_table OR undefined_object THEN
                 detail := SQLERRM;
                 again := true;
+            WHEN others THEN
+                detail := SQLERRM; -- of this one
         END;
         RETURN NEXT;
         -- Whoever is in the way of one is in the way of all.
@@ -2399,11 +2487,11 @@ BEGIN
             WHEN lock_not_available THEN
                 detail := 'stays, because the archive is in use';
                 again := true;
-            WHEN object_in_use THEN
-                detail := SQLERRM;
             WHEN undefined_table OR undefined_object THEN
                 detail := SQLERRM;
                 again := true;
+            WHEN others THEN
+                detail := SQLERRM; -- of this one
         END;
         RETURN NEXT;
         EXIT WHEN again;
@@ -2519,7 +2607,9 @@ BEGIN
         RETURN;
     END;
     INSERT INTO @extschema@.outbox_home SELECT WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_home);
-    FOR step IN SELECT @extschema@.outbox_steps() LOOP
+    -- Those first that may take long: locks that others take are kept to the end.
+    FOR step IN SELECT s.step FROM @extschema@.outbox_steps() WITH ORDINALITY s (step, position)
+                 ORDER BY s.step NOT IN ('cold_files', 'export'), s.position LOOP
         BEGIN
             FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM @extschema@.outbox_run_step(step) s
                                          WHERE s.detail IS NOT NULL LOOP
@@ -2582,6 +2672,8 @@ DECLARE
     parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]{1,46})\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
                                                 '\.[0-9]+\.ndjson\.zst$');
     own   CONSTANT text := quote_ident(@extschema@.outbox_schema_of('outbox')) || '.' || quote_ident(parts[1]);
+    columns  text;
+    values   text;
     first_id bigint;
     last_id  bigint;
 BEGIN
@@ -2607,13 +2699,15 @@ BEGIN
             HINT = 'Its events can be read where they are.';
     END IF;
     LOCK TABLE @extschema@.outbox_home IN SHARE UPDATE EXCLUSIVE MODE;
-    PERFORM @extschema@.outbox_create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz);
+    PERFORM @extschema@.outbox_create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz, '@extschema@.outbox_messages_archive');
     -- JSON null is a payload, and the function would make it NULL.
+    SELECT string_agg(c.name, ', '),
+           string_agg(format(CASE WHEN c.name IN ('payload', 'metadata') THEN 'coalesce(r.%s, ''null'')' ELSE 'r.%s' END, c.name), ', ')
+      INTO STRICT columns, values
+      FROM @extschema@.outbox_columns(own::regclass) c WHERE c.generated IS NULL;
     BEGIN
-        EXECUTE format('INSERT INTO %1$s SELECT r.xid, r.id, r.occurred_at, r.tenant_id, r.tracking_id, r.event_version, r.aggregate_type,'
-                       ' r.aggregate_id, r.event_type, coalesce(r.payload, ''null''), coalesce(r.metadata, ''null''), r.trace_id, r.run_length'
-                       ' FROM %2$s line, json_populate_record(NULL::%1$s, line::json) r',
-                       own, '@extschema@.outbox_read_cold_file($1)') USING file;
+        EXECUTE format('INSERT INTO %1$s (%2$s) SELECT %3$s FROM %4$s line, json_populate_record(NULL::%1$s, line::json) r',
+                       own, columns, values, '@extschema@.outbox_read_cold_file($1)') USING file;
     EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation THEN
         RAISE data_corrupted USING MESSAGE = 'the file has something else than events in it', DETAIL = SQLERRM;
     END;
@@ -2643,10 +2737,10 @@ LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_is_preloaded';
 COMMENT ON FUNCTION outbox_is_preloaded()
 IS 'internal: was the library loaded at server start?';
 
-CREATE FUNCTION outbox_relay_status(OUT launcher boolean, OUT worker integer, OUT vacancy text)
+CREATE FUNCTION outbox_relay_status(OUT launcher boolean, OUT worker integer, OUT vacancy text, OUT lacks_maintenance boolean)
 RETURNS record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_relay_status';
 COMMENT ON FUNCTION outbox_relay_status()
-IS 'internal: is there a launcher, which process relays this database, and why none does';
+IS 'internal: is there a launcher, which process relays this database, and why none does; is there no worker slot for maintenance?';
 
 CREATE FUNCTION outbox_sink_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -2754,9 +2848,11 @@ BEGIN
 
     component := 'maintenance';
     SELECT min(h.since) INTO since FROM @extschema@.outbox_home h;
-    ok := since IS NOT NULL OR partitions = 0;
-    detail := CASE WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
-    hint := CASE WHEN NOT ok THEN 'Once the restore is complete, run SELECT outbox_maintain().' END;
+    ok := (since IS NOT NULL OR partitions = 0) AND NOT relay.lacks_maintenance;
+    detail := CASE WHEN relay.lacks_maintenance THEN 'no worker slot is free'
+                   WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
+    hint := CASE WHEN relay.lacks_maintenance THEN 'Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.'
+                 WHEN NOT ok THEN 'Once the restore is complete, run SELECT outbox_maintain().' END;
     RETURN NEXT;
 
     component := 'archive';
@@ -3956,6 +4052,7 @@ CREATE TABLE audit_progress (
     pending_id  bigint  NOT NULL,
     pending_xid xid8    NOT NULL
 );
+ALTER TABLE audit_progress REPLICA IDENTITY FULL; -- see outbox_finish_partition()
 COMMENT ON TABLE audit_progress IS 'one row, since the audit log is in use: how far the chain is';
 COMMENT ON COLUMN audit_progress.identity IS 'the database whose transactions these are';
 COMMENT ON COLUMN audit_progress.settled_id IS 'all rows up to this id are in the chain; one that comes later was slipped in';
@@ -4516,8 +4613,8 @@ BEGIN
             WHEN lock_not_available THEN
                 detail := 'stays, because the audit log is in use';
                 again := true;
-            WHEN object_in_use THEN
-                detail := SQLERRM;
+            WHEN others THEN
+                detail := SQLERRM; -- of this one
         END;
         RETURN NEXT;
         -- Locks stay until the end of the transaction.
@@ -4566,6 +4663,7 @@ IS 'internal: has all sessions forget what they know of the catalog';
 
 CREATE TRIGGER outbox_event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_event_types
 FOR EACH STATEMENT EXECUTE FUNCTION outbox_event_types_changed();
+ALTER TABLE outbox_event_types ENABLE ALWAYS TRIGGER outbox_event_types_changed;
 
 CREATE FUNCTION outbox_check_schema(json_schema jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_schema';

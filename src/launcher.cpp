@@ -228,7 +228,7 @@ TimestampTz see_to_maintenance(Database& database, TimestampTz now)
         pfree(database.maintenance);
         database.maintenance = nullptr;
     }
-    if (!pg::is_taken(database.post) || pg::is_held(database.oid))
+    if (!pg::is_served(database.post) || pg::is_held(database.oid))
         return DT_NOEND;
     // Left behind by another launcher.
     if (pg::is_maintained(database.post))
@@ -243,7 +243,14 @@ TimestampTz see_to_maintenance(Database& database, TimestampTz now)
     if (count_maintenance() >= most_maintenance)
         return DT_NOEND;
     BackgroundWorker worker = worker_for(database, "outbox_maintenance_main", "outbox maintenance");
-    if (!register_worker(worker, &database.maintenance)) {
+    const bool registered = register_worker(worker, &database.maintenance);
+    if (!registered && !pg::lacks_maintenance(database.post))
+        ereport(WARNING,
+                (errmsg("outbox: no maintenance for database \"%s\": no worker slot is free",
+                        database.name),
+                 errhint("Raise max_worker_processes.")));
+    pg::set_lacks_maintenance(database.post, !registered);
+    if (!registered) {
         database.maintenance = nullptr;
         return database.next_maintenance = now + pause_after_refusal;
     }

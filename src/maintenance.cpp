@@ -16,6 +16,7 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -31,7 +32,8 @@ constexpr int most_rounds = 200;
 constexpr int most_idle_rounds = 6;
 constexpr long first_pause = 100; // milliseconds; it doubles
 
-// Then somebody should look at the command, and the rest of maintenance is due again.
+// Of one command, and before the last of several: then somebody should look at it, and the rest of
+// maintenance is due again.
 constexpr std::chrono::hours longest_command{1};
 
 // What comes out of a transaction, in memory of the worker's.
@@ -200,8 +202,9 @@ void note_stored(const std::string& file)
 bool store_files()
 {
     bool stored = false;
+    const auto since = std::chrono::steady_clock::now();
     for (const ColdFile& file : files_to_store()) {
-        if (ShutdownRequestPending)
+        if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= longest_command)
             break;
         // The command may have gone since the file was written.
         const std::string wrong =
@@ -249,9 +252,12 @@ std::vector<std::string> all_steps()
 void maintain()
 {
     const bool may_touch_log = may_touch_the_log();
-    for (const std::string& step : all_steps())
+    for (const std::string& step : all_steps()) {
+        if (ShutdownRequestPending)
+            return;
         if (may_touch_log || step.starts_with("expire_"))
             run_step(step.c_str());
+    }
     // Last, because nobody knows how long it takes.
     if (may_touch_log && store_files())
         run_step("drop");

@@ -41,5 +41,7 @@ void _PG_init()
     outbox::stats::set_up();
     outbox::pg::set_up_shared();
     outbox::watch_commands();
-    outbox::register_launcher();
+    // pg_upgrade wants both clusters as they are.
+    if (!IsBinaryUpgrade)
+        outbox::register_launcher();
 }

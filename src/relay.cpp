@@ -193,6 +193,7 @@ void Relay::reload()
         }
         return;
     }
+    pg::begin_service(post_);
     database_ = name;
     pfree(const_cast<char*>(name));
     adjust_routes(wanted);

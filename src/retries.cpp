@@ -215,12 +215,13 @@ std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
     return partitions.view();
 }
 
-// Is the message r in one of these batches that is not settled?
+// Is the message r in one of these batches that is not settled? Also in one of those that are read
+// from the log: after a seek, that is where a dead letter may be when it is redriven.
 #define IS_IN_HAND(tokens)                                                                         \
     "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM @schema@.outbox_leases l"       \
     " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"       \
-    " WHERE l.token = ANY (" tokens ") AND b.from_retries AND l.acked_at IS NULL"                  \
-    " AND l.superseded_by IS NULL) @> r.id, false)"
+    " WHERE l.token = ANY (" tokens ") AND l.acked_at IS NULL AND l.superseded_by IS NULL)"        \
+    " @> r.id, false)"
 
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now, int limit)
 {

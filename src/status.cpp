@@ -41,8 +41,9 @@ OUTBOX_SQL_FUNCTION(outbox_relay_status)
         const int pid = pg::relay_pid(MyDatabaseId);
         const char* reason = reason_of(pg::vacancy_of_database(MyDatabaseId));
         Datum values[] = {BoolGetDatum(pg::is_launcher_there()), Int32GetDatum(pid),
-                          reason != nullptr ? CStringGetTextDatum(reason) : Datum{0}};
-        bool nulls[] = {false, pid == 0, reason == nullptr};
+                          reason != nullptr ? CStringGetTextDatum(reason) : Datum{0},
+                          BoolGetDatum(pg::database_lacks_maintenance(MyDatabaseId))};
+        bool nulls[] = {false, pid == 0, reason == nullptr, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
     });
 }

@@ -25,7 +25,9 @@ struct Post {
     pg_atomic_uint32 tasks;
     pg_atomic_uint32 maintenance_pid;
     pg_atomic_uint32 maintenance_wanted;
-    pg_atomic_uint64 latch; // the worker's: it is in shared memory, at the same address everywhere
+    pg_atomic_uint32 lacks_maintenance;
+    pg_atomic_uint32 serves; // there is something to work for
+    pg_atomic_uint64 latch;  // the worker's: it is in shared memory, at the same address everywhere
     pg_atomic_uint64 interest[TypeSet::word_count];
     pg_atomic_uint64 types[TypeSet::word_count]; // that have come
 };
@@ -53,8 +55,9 @@ void initialize(void* memory)
     for (pg_atomic_uint32& hold : fresh->holds)
         pg_atomic_init_u32(&hold, InvalidOid);
     for (Post& post : fresh->posts) {
-        for (pg_atomic_uint32* word : {&post.database, &post.pid, &post.vacancy, &post.tasks,
-                                       &post.maintenance_pid, &post.maintenance_wanted})
+        for (pg_atomic_uint32* word :
+             {&post.database, &post.pid, &post.vacancy, &post.tasks, &post.maintenance_pid,
+              &post.maintenance_wanted, &post.lacks_maintenance, &post.serves})
             pg_atomic_init_u32(word, 0);
         pg_atomic_init_u64(&post.latch, 0);
         for (std::size_t i = 0; i < TypeSet::word_count; ++i) {
@@ -161,7 +164,8 @@ int assign_post(Oid database)
         return known;
     const int post = find_post(InvalidOid);
     if (post >= 0) {
-        pg_atomic_write_u32(&shared->posts[post].vacancy, static_cast<uint32>(Vacancy::none));
+        set_vacancy(post, Vacancy::none);
+        set_lacks_maintenance(post, false);
         pg_atomic_exchange_u32(&shared->posts[post].database, database);
     }
     return post;
@@ -185,6 +189,11 @@ void set_vacancy(int post, Vacancy vacancy)
 bool is_taken(int post)
 {
     return pg_atomic_read_u32(&shared->posts[post].pid) != 0;
+}
+
+bool is_served(int post)
+{
+    return pg_atomic_read_u32(&shared->posts[post].serves) != 0;
 }
 
 void become_launcher()
@@ -214,6 +223,16 @@ bool take_maintenance_call(int post)
 bool is_maintained(int post)
 {
     return pg_atomic_read_u32(&shared->posts[post].maintenance_pid) != 0;
+}
+
+bool lacks_maintenance(int post)
+{
+    return pg_atomic_read_u32(&shared->posts[post].lacks_maintenance) != 0;
+}
+
+void set_lacks_maintenance(int post, bool lacks)
+{
+    pg_atomic_write_u32(&shared->posts[post].lacks_maintenance, lacks);
 }
 
 bool take_maintenance(int post)
@@ -248,8 +267,13 @@ bool take_post(int post)
     on_shmem_exit(worker_leaves, Int32GetDatum(post));
     pg_atomic_write_u32(&mine.vacancy, static_cast<uint32>(Vacancy::none));
     pg_atomic_exchange_u64(&mine.latch, my_latch());
-    set_latch(&shared->launcher_latch); // maintenance may begin
     return true;
+}
+
+void begin_service(int post)
+{
+    if (pg_atomic_exchange_u32(&shared->posts[post].serves, 1) == 0)
+        set_latch(&shared->launcher_latch); // maintenance may begin
 }
 
 void leave_post(int post)
@@ -258,6 +282,7 @@ void leave_post(int post)
     if (pg_atomic_read_u32(&mine.pid) != static_cast<uint32>(MyProcPid))
         return;
     pg_atomic_write_u64(&mine.latch, 0);
+    pg_atomic_write_u32(&mine.serves, 0);
     for (pg_atomic_uint64& word : mine.interest)
         pg_atomic_write_u64(&word, 0);
     pg_atomic_exchange_u32(&mine.pid, 0);
@@ -330,6 +355,12 @@ Vacancy vacancy_of_database(Oid database)
 {
     const int post = find_post(database);
     return post < 0 ? Vacancy::none : vacancy_of(post);
+}
+
+bool database_lacks_maintenance(Oid database)
+{
+    const int post = find_post(database);
+    return post >= 0 && lacks_maintenance(post);
 }
 
 void hold_workers(Oid database)

@@ -38,6 +38,7 @@ void free_post(int post);
 Vacancy vacancy_of(int post);
 void set_vacancy(int post, Vacancy vacancy);
 bool is_taken(int post);
+bool is_served(int post); // and its database has the extension
 
 void become_launcher();
 bool is_launcher_there();
@@ -54,10 +55,15 @@ News take_news();
 bool take_maintenance_call(int post);
 bool is_maintained(int post);
 
+// Is maintenance due, and no worker slot free for it?
+bool lacks_maintenance(int post);
+void set_lacks_maintenance(int post, bool lacks);
+
 // ---- the worker
 
 Oid database_of_post(int post);
-bool take_post(int post); // false if another has it
+bool take_post(int post);     // false if another has it
+void begin_service(int post); // the database has the extension
 void leave_post(int post);
 
 // What is wanted: only transactions that bring some of it wake the worker.
@@ -90,6 +96,7 @@ void call_relay(const TypeSet& types, uint32 tasks) noexcept;
 // The process that relays this database; 0 if there is none.
 int relay_pid(Oid database);
 Vacancy vacancy_of_database(Oid database);
+bool database_lacks_maintenance(Oid database);
 
 // From now until the end of the transaction no worker connects to this database, and those that are
 // connected leave. Waits until they have, for a few seconds.

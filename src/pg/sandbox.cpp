@@ -97,10 +97,11 @@ bool is_time_up()
     return time_is_up;
 }
 
-// By where it was raised: anybody can raise any SQLSTATE.
+// By where it was raised: anybody can raise any SQLSTATE. A transaction that can fail to be
+// serialized is some caller's, who tries again: an upcaster that says so of itself tries its luck.
 bool is_cancel(const ErrorData& error)
 {
-    return error.sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE ||
+    return (error.sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && IsolationUsesXactSnapshot()) ||
            (error.sqlerrcode == ERRCODE_QUERY_CANCELED && error.funcname != nullptr &&
             std::strcmp(error.funcname, "ProcessInterrupts") == 0 && !time_is_up);
 }

@@ -29,7 +29,9 @@ sub misled_session
 	$reader->query_until(qr/begun/, "\\echo begun\nSELECT count(*) FROM $table;\n");
 	ok(wait_until(sub { $mover->query_safe(q{SELECT count(*) FROM pg_locks WHERE relation = 'pg_class'::regclass AND NOT granted}) == 1 }),
 		"of $table: the reader waits where it should");
-	is($mover->query_safe("SELECT sum(events) FROM outbox_move_strays('$table')"), $strays, 'strays get partitions of their own');
+	# One at a time.
+	my @moved = map { $mover->query_safe("SELECT sum(events) FROM outbox_move_strays('$table')") } 1 .. $strays;
+	is("@moved", join(' ', (1) x $strays), 'strays get partitions of their own');
 	$mover->query_safe('COMMIT');
 	return $reader;
 }
@@ -112,7 +114,7 @@ $readers->query_until(qr/begun/, qq{\\echo begun
 $node->safe_psql('postgres', qq{SET outbox.test_pauses = 'commit';
 	DO \$\$ BEGIN
 		FOR i IN 1 .. $partitions LOOP
-			PERFORM outbox_create_partition('public.late_' || i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval);
+			PERFORM outbox_create_partition('public.late_' || i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval, 'outbox_messages');
 			EXECUTE format(\$f\$INSERT INTO late_%s (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 				VALUES (%L, 'Order', '1', 'Late', '{}')\$f\$, i, '2020-01-01 12:00'::timestamp + i * '1 day'::interval);
 			EXECUTE format('ALTER TABLE outbox_messages ATTACH PARTITION late_%s FOR VALUES FROM (%L) TO (%L)',

@@ -1,0 +1,162 @@
+# What others do around the log does not stop maintenance: publications, columns, views, settings of a session, no worker that is free.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::RealBin/lib";
+use OutboxAge;
+use OutboxReceiver;
+use OutboxTest;
+use PostgreSQL::Test::Utils;
+use Test::More;
+
+my $cold = PostgreSQL::Test::Utils::tempdir('cold');
+my $node = start_node('main', conf => qq{
+	outbox.maintenance_interval = '1h'
+	outbox.archive_retention = '60d'
+	outbox.cold_storage_dir = '$cold'
+	wal_level = logical
+	autovacuum = off
+});
+
+sub sql
+{
+	return $node->safe_psql('postgres', @_);
+}
+
+# What maintenance by hand could not do.
+sub not_done
+{
+	return sql('SELECT step, object, detail FROM outbox_maintain() WHERE NOT done');
+}
+
+# All of maintenance: a round of it moves strays of one day.
+sub maintain
+{
+	my $rounds = 0;
+	my $left;
+	do { $left = not_done() } while ($left =~ /waits for its turn$/m && ++$rounds < 20);
+	return $left;
+}
+
+sub at
+{
+	my (@days) = @_;
+	return join ' ', map { place($node, $_) } @days;
+}
+
+set_up_age($node);
+sql('SELECT outbox_setup()');
+ok(wait_until(sub { relay_pid($node) }), 'a relay runs');
+ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'and no maintenance');
+
+# One that has all tables refuses to update or delete rows that it could not identify.
+sql('CREATE PUBLICATION everything FOR ALL TABLES');
+sql(q{SELECT audit_record('me', 'made', 'Order', '1')});
+sql(q{INSERT INTO audit_log (occurred_at, actor, action, entity_type, entity_id) VALUES (now() - interval '100 days', 'me', 'made', 'Visit', '1')});
+sql(q{SELECT audit_set_retention('Visit', '1 day')});
+sql(old_event(20));
+my $left;
+ok(wait_until(sub { ($left = maintain()) eq '' }), 'a publication for all tables is in the way of nothing') or diag($left);
+is(at(20), 'archive', 'a stray has left the default partition');
+is(sql(q{SELECT count(*) FROM audit_log}) . sql(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), '10', 'rows of the audit log have gone by their retention');
+is(sql(q{SELECT string_agg(c.oid::regclass::text, ' ' ORDER BY 1) FROM pg_class c
+	LEFT JOIN pg_index i ON i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
+	WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relreplident <> 'f' AND i.indrelid IS NULL}),
+	'audit_log_template outbox_home outbox_messages_template', 'all whose rows can change say which is which');
+sql('DROP PUBLICATION everything');
+
+# Strays of many days: those who read or write wait for one of them at a time.
+sql(join '', map { old_event($_) } 10 .. 15);
+is(sql(q{SELECT detail FROM outbox_maintain() WHERE step = 'partitions' ORDER BY done}), "waits for its turn\nmade for 1 events from the default partition", 'strays of one day move at a time');
+is(maintain() . at(10 .. 15), 'archive archive archive archive archive archive', 'and all in the end');
+sql(join '', map { old_event($_) } 16 .. 19);
+settings($node, maintenance_interval => '1s');
+comes_to($node, $_, 'archive', "the worker does it without being asked again, $_ days") for 16, 19;
+settings($node, maintenance_interval => '1h');
+
+# A column that somebody added to the log, and one that went again.
+sql(q{
+	ALTER TABLE outbox_messages ADD COLUMN gone integer, ADD COLUMN "Region ""x""" text COLLATE "C" DEFAULT 'eu', ADD COLUMN twice integer GENERATED ALWAYS AS (event_version * 2) STORED;
+	ALTER TABLE outbox_messages DROP COLUMN gone});
+my $region = '"Region ""x""", twice';
+sql(old_event(9));
+sql(q{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload, "Region ""x""") VALUES (age.noon(9), 'Order', 'us', 'OrderConfirmed', '{}', 'us')});
+is(maintain() . at(9), 'archive', 'a column that the log was given goes with it to the archive');
+is(sql("SELECT aggregate_id, $region FROM outbox_messages_archive WHERE occurred_at >= age.noon(9) ORDER BY id"), "9|eu|2\nus|us|2", 'with what was in it');
+is(sql("SELECT count(*) FROM outbox_messages_archive WHERE \"Region \"\"x\"\"\" IS NULL"), 11, 'what was there before has none');
+settings($node, archive_retention => '8d');
+ok(wait_until(sub { maintain(); at(9) eq 'gone' }), 'it goes to cold storage');
+my $file = sql(q{SELECT file FROM outbox_cold_files WHERE partition = age.partition(9)});
+is(sql("SELECT outbox_restore_partition('$file')"), partition($node, 9), 'and comes back');
+is(sql("SELECT aggregate_id, $region FROM outbox_messages_archive WHERE occurred_at >= age.noon(9) ORDER BY id"), "9|eu|2\nus|us|2", 'with what was in it');
+sql(q{ALTER TABLE outbox_messages DROP COLUMN twice; ALTER TABLE outbox_messages ADD COLUMN later integer});
+sql(old_event(8));
+is(maintain() . at(8), 'archive', 'a column that the log has lost is none of what comes later');
+is(sql(q{SELECT aggregate_id, "Region ""x""", twice, later FROM outbox_messages_archive WHERE occurred_at >= age.noon(8)}), '8|eu||', 'the archive keeps it for what had it');
+
+# Somebody's view keeps one partition, and no other.
+sql(join '', map { old_event($_) } 21 .. 23);
+settings($node, archive_retention => '60d', cold_storage_dir => '');
+maintain();
+my $p22 = 'public.' . partition($node, 22);
+sql("CREATE VIEW mine AS SELECT id FROM $p22");
+settings($node, archive_retention => '20d');
+ok(wait_until(sub { maintain(); at(21, 23) eq 'gone gone' }), 'a view on a partition of the archive keeps no other from being dropped');
+is(at(22), 'archive', 'that one stays');
+is(not_done(), "drop|$p22|cannot drop table $p22 because other objects depend on it", 'and it is said why');
+sql('DROP VIEW mine');
+is(maintain() . at(22), 'gone', 'it goes when nothing is in the way any more');
+sql(join '', map { old_event($_) } 24 .. 26);
+my $p25 = 'public.' . partition($node, 25);
+sql(q{CREATE FUNCTION age.refuse() RETURNS event_trigger LANGUAGE plpgsql SET search_path = public AS $$
+	BEGIN
+		IF current_query() ~ 'outbox_maintain' AND EXISTS (SELECT FROM pg_event_trigger_ddl_commands() c
+			WHERE c.object_identity ~ 'archive' AND to_regclass(age.partition(25)) IS NOT NULL
+			  AND EXISTS (SELECT FROM pg_inherits WHERE inhrelid = to_regclass(age.partition(25)) AND inhparent = 'outbox_messages_archive'::regclass)) THEN
+			RAISE EXCEPTION 'not this one';
+		END IF;
+	END $$});
+settings($node, archive_retention => -1, hot_retention => '30d');
+maintain();
+is(at(24 .. 26), 'log log log', 'three days in the log');
+sql(q{CREATE EVENT TRIGGER refuse ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION age.refuse()});
+settings($node, hot_retention => '7d');
+ok(wait_until(sub { maintain(); at(24, 26) eq 'archive archive' }), 'one that cannot be archived keeps no other from it');
+is(at(25), 'log', 'it stays in the log');
+is(not_done(), "archive|$p25|not this one", 'and it is said why');
+sql('DROP EVENT TRIGGER refuse');
+is(maintain() . at(25), 'archive', 'until it can be');
+
+# Bounds are what they are, whatever a session makes of a time.
+my $bounds = q{SELECT sum(extract(epoch FROM upper_bound - lower_bound)), min(extract(epoch FROM lower_bound)), count(*) FROM outbox_partitions()};
+my $known = sql($bounds);
+for my $zone ('Asia/Jakarta', 'Asia/Shanghai', 'America/Sao_Paulo', 'UTC')
+{
+	for my $style ('SQL, DMY', 'German, DMY', 'Postgres, MDY')
+	{
+		is(sql("SET datestyle = '$style'; SET timezone = '$zone'; $bounds"), $known, "bounds of partitions in $zone and $style");
+	}
+}
+is(sql("SET datestyle = 'SQL, DMY'; SET timezone = 'Asia/Jakarta'; SELECT ok FROM outbox_status() WHERE component = 'partitions'"), 't', 'and so does outbox_status()');
+$node->stop;
+
+# No worker is free for maintenance: launchers of the server and of outbox and a relay have all there are.
+my $tight = start_node('tight', conf => "max_worker_processes = 3\noutbox.maintenance_interval = '1s'\nautovacuum = off\n");
+
+sub maintenance_status
+{
+	return $tight->safe_psql('postgres', q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'maintenance'});
+}
+$tight->safe_psql('postgres', 'SELECT outbox_setup()');
+ok(wait_until(sub { relay_pid($tight) }), 'a relay runs');
+logged($tight, 0, qr/WARNING:  outbox: no maintenance for database "postgres": no worker slot is free\n.*HINT:  Raise max_worker_processes\./, 'if no worker is free for maintenance, the server log says so');
+is(maintenance_status(), 'f|no worker slot is free|Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.', 'and outbox_status() does');
+$tight->safe_psql('postgres', 'SELECT outbox_call_maintenance()') for 1 .. 3;
+sleep 1;
+is(() = slurp_file($tight->logfile) =~ /no maintenance for database/g, 1, 'the log says it once');
+$tight->append_conf('postgresql.conf', 'max_worker_processes = 4');
+$tight->restart;
+whole_run($tight);
+like(maintenance_status(), qr/^t\|since /, 'with one more all is well');
+
+done_testing();
