@@ -659,9 +659,11 @@ CREATE TABLE outbox_scheduled (
     event_type     text        NOT NULL,
     payload        jsonb       NOT NULL,
     metadata       jsonb       NOT NULL,
-    trace_id       text
+    trace_id       text,
+    last_error     text
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ON outbox_scheduled (available_at, tracking_id);
+CREATE INDEX ON outbox_scheduled (tracking_id) WHERE last_error IS NOT NULL;
 COMMENT ON TABLE outbox_scheduled
 IS 'events whose available_at is still to come; they enter the log when due, with the same tracking_id';
 COMMENT ON COLUMN outbox_scheduled.available_at IS 'when the event is to enter the log';
@@ -674,6 +676,7 @@ COMMENT ON COLUMN outbox_scheduled.event_type IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.payload IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.metadata IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.trace_id IS 'as in outbox_messages';
+COMMENT ON COLUMN outbox_scheduled.last_error IS 'why the log refused it; available_at is when it is tried again';
 
 CREATE FUNCTION outbox_release_due(max_events integer DEFAULT 1000) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_release_due';
@@ -2006,7 +2009,7 @@ BEGIN
         RAISE null_value_not_allowed USING MESSAGE = 'tracking_id must not be NULL';
     END IF;
     RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', 0, made_at, NULL::text,
-                        s.available_at, NULL::text
+                        s.available_at, s.last_error
                    FROM @extschema@.outbox_scheduled s
                   WHERE s.tracking_id = wanted AND @extschema@.outbox_shows_tenant(s.tenant_id);
 
@@ -2778,6 +2781,7 @@ DECLARE
     last_bound  timestamptz;
     has_default boolean;
     stray       boolean;
+    refused     bigint;
     overdue     bigint;
     unexported  boolean := false;
     since       timestamptz;
@@ -2902,10 +2906,13 @@ BEGIN
     component := 'scheduled';
     SELECT count(*), min(available_at) INTO overdue, since FROM @extschema@.outbox_scheduled
      WHERE available_at <= clock_timestamp();
-    ok := overdue = 0;
+    SELECT count(*) INTO refused FROM @extschema@.outbox_scheduled WHERE last_error IS NOT NULL;
+    ok := overdue = 0 AND refused = 0;
     detail := CASE WHEN ok THEN 'nothing overdue'
-                   ELSE format('%s overdue, the oldest since %s', overdue, since) END;
-    hint := CASE WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
+                   ELSE concat_ws('; ', CASE WHEN overdue > 0 THEN format('%s overdue, the oldest since %s', overdue, since) END,
+                                        CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
+    hint := CASE WHEN refused > 0 THEN 'last_error in outbox_scheduled says why. They are tried again every minute; outbox_cancel() takes them back.'
+                 WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
     RETURN NEXT;
 
     RETURN QUERY SELECT * FROM @extschema@.outbox_sink_status();

@@ -213,3 +213,13 @@ SELECT outbox_catalog('html');
 SELECT outbox_catalog(NULL);
 TRUNCATE outbox_event_types;
 RESET outbox.catalog_mode;
+
+-- A change that comes by replication is heard of, too.
+SET outbox.catalog_mode = enforce;
+SELECT outbox_register_event('OrderNoticed', 1, 'sales') IS NOT NULL AS registered;
+SELECT outbox_enqueue('Order', '1', 'OrderNoticed', '{}', event_version => 1) IS NOT NULL AS enqueued;
+SET session_replication_role = replica;
+DELETE FROM outbox_event_types WHERE event_type = 'OrderNoticed';
+RESET session_replication_role;
+SELECT outbox_enqueue('Order', '1', 'OrderNoticed', '{}', event_version => 1) IS NOT NULL AS enqueued;
+RESET outbox.catalog_mode;

@@ -56,3 +56,56 @@ SELECT outbox_release_due();
 VACUUM outbox_scheduled;
 SELECT payload = (SELECT jsonb_build_object('text', string_agg(md5(i::text), '')) FROM generate_series(1, 10000) i) AS intact
   FROM outbox_messages WHERE aggregate_id = 'large';
+
+-- Events that the log refuses hold back no others, and stay. 21 are due, and three of them are refused.
+ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (payload ->> 'n' NOT IN ('3', '4', '20')) NOT VALID;
+SELECT outbox_create_consumer('picky', start_at => 'latest');
+INSERT INTO outbox_scheduled SELECT now() - (30 - i) * interval '1 second', i % 2, outbox_new_tracking_id(), 1,
+    'Order', 'refused', 'RefusedDue', jsonb_build_object('n', i), '{}' FROM generate_series(1, 21) i;
+SELECT outbox_release_due();
+SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_messages WHERE event_type = 'RefusedDue';
+SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
+SELECT payload ->> 'n' AS n, regexp_replace(last_error, '_p[0-9_]+', '_p') AS last_error, available_at BETWEEN clock_timestamp() + '50 s' AND clock_timestamp() + '1 min' AS later
+  FROM outbox_scheduled ORDER BY available_at, tracking_id;
+SELECT tracking_id AS refused FROM outbox_scheduled WHERE payload ->> 'n' = '4' \gset
+SELECT status, left(last_error, 40) AS last_error FROM outbox_find(:'refused');
+SELECT component, ok, detail, hint FROM outbox_status() WHERE component = 'scheduled';
+SELECT outbox_release_due();
+SELECT outbox_cancel(:'refused');
+-- Tried again, and refused again, alone, in a transaction that has other things to do
+UPDATE outbox_scheduled SET available_at = now(), last_error = NULL;
+BEGIN;
+SELECT outbox_enqueue('Order', 'refused', 'RefusedDue', '{"n": 100}') IS NOT NULL AS enqueued;
+SELECT outbox_release_due(1), outbox_release_due(1), outbox_release_due(1);
+COMMIT;
+SELECT count(*), count(last_error) FROM outbox_scheduled;
+-- Until the log takes them
+ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule;
+UPDATE outbox_scheduled SET available_at = now();
+SELECT outbox_release_due();
+SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
+SELECT component, ok, detail FROM outbox_status() WHERE component = 'scheduled';
+
+-- What says nothing about an event postpones none.
+CREATE FUNCTION pg_temp.stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = TG_ARGV[0]; END $$;
+DO $$
+DECLARE
+    state text;
+BEGIN
+    FOREACH state IN ARRAY '{08006,25001,40001,53100,55006,57014,58030,XX001}'::text[] LOOP
+        EXECUTE format('CREATE TRIGGER stop BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION pg_temp.stop(%L)', state);
+        INSERT INTO outbox_scheduled SELECT now(), 0, outbox_new_tracking_id(), 1, 'Order', 'stopped', 'StoppedDue', '{}', '{}';
+        BEGIN
+            PERFORM outbox_release_due();
+            RAISE 'released';
+        EXCEPTION WHEN query_canceled OR OTHERS THEN
+            IF SQLSTATE <> state THEN
+                RAISE;
+            END IF;
+        END;
+        DROP TRIGGER stop ON outbox_messages;
+    END LOOP;
+END $$;
+SELECT count(*), count(last_error) FROM outbox_scheduled;
+SELECT outbox_release_due();
+SELECT outbox_drop_consumer('picky');

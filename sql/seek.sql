@@ -45,3 +45,19 @@ SELECT outbox_ack(:dropped_lock_token);
 \set VERBOSITY default
 SELECT count(*) AS claimed FROM outbox_claim('since', 1);
 SELECT outbox_drop_consumer('s'), outbox_drop_consumer('since');
+
+-- Dead letters that the log brings again after a seek come once, not by a redrive as well.
+SELECT outbox_create_consumer('again', aggregate_types => '{Again}');
+SELECT count(outbox_enqueue('Again', i::text, 'E', '{}')) FROM generate_series(1, 3) i;
+SELECT outbox_fail(lock_token, array_agg(id), 'dead', dead => true) FROM outbox_claim('again', 3) GROUP BY lock_token;
+SELECT outbox_seek('again', 'earliest');
+SELECT outbox_redrive('again', ids => ARRAY[min(id)]) FROM outbox_messages_dlq;
+SELECT DISTINCT lock_token FROM outbox_claim('again', 2) \gset again_
+-- One that is in hand is not handed out to anybody else, and one that is still to come does not come before its time.
+SELECT outbox_redrive('again');
+SELECT aggregate_id FROM outbox_claim('again', 10);
+SELECT aggregate_id FROM outbox_claim('again', 10);
+SELECT outbox_ack(:again_lock_token);
+-- What was behind the cursor when it was redriven was wanted once more.
+SELECT aggregate_id FROM outbox_claim('again', 10);
+SELECT outbox_drop_consumer('again');

@@ -392,6 +392,26 @@ SELECT payload FROM outbox_peek('dealt');
 COMMIT;
 DROP TABLE claimed;
 
+-- Nor does one stop the others that pretends to be about the transaction.
+CREATE FUNCTION shop.pretends(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
+BEGIN
+    IF p ? 'bad' THEN
+        RAISE serialization_failure USING MESSAGE = 'try again';
+    END IF;
+    RETURN p || '{"up": true}';
+END $$;
+SELECT outbox_register_upcaster('Pretended', 1, 'shop.pretends(jsonb)');
+SELECT outbox_create_consumer('p', start_at => 'latest', event_types => '{Pretended}');
+SELECT count(outbox_enqueue('P', i::text, 'Pretended', CASE i WHEN 2 THEN '{"bad": 1}'::jsonb ELSE '{}' END)) FROM generate_series(1, 3) i;
+SELECT aggregate_id, payload FROM outbox_claim('p') ORDER BY id;
+SELECT aggregate_id, last_error FROM outbox_retries WHERE event_type = 'Pretended';
+-- Where it can be, it is: the caller tries again.
+UPDATE outbox_retries SET available_at = now() WHERE event_type = 'Pretended';
+BEGIN ISOLATION LEVEL REPEATABLE READ;
+SELECT aggregate_id, payload FROM outbox_peek('p') ORDER BY id;
+ROLLBACK;
+SELECT outbox_drop_consumer('p');
+
 SELECT outbox_revoke('regress_admin', 'admin'), outbox_revoke('regress_admin', 'consumer');
 SELECT outbox_drop_consumer(name, true) FROM outbox_consumers ORDER BY name;
 DELETE FROM outbox_upcasters;

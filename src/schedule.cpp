@@ -4,12 +4,21 @@
 #include "pg/guard.hpp"
 #include "pg/guc.hpp"
 #include "pg/spi.hpp"
+#include "pg/subtransaction.hpp"
 #include "pg/wake.hpp"
 #include "tenant.hpp"
+
+extern "C" {
+#include "utils/datum.h"
+}
+
+#include <span>
 
 namespace outbox {
 
 namespace {
+
+constexpr TimestampTz pause_after_refusal = USECS_PER_MINUTE;
 
 Datum column(HeapTuple row, int number, bool* isnull)
 {
@@ -22,7 +31,7 @@ Datum column(HeapTuple row, int number)
     return column(row, number, &isnull);
 }
 
-// The columns as release_due() selects them.
+// The columns as MOVE selects them.
 Event read_event(HeapTuple row)
 {
     Event event;
@@ -51,6 +60,123 @@ void append_selected(int count)
     for (int done = 0; done < count; done += append_chunk)
         append_to_log(events + done, Min(append_chunk, count - done));
     pfree(events);
+}
+
+// Several may do this at once: each takes rows that no other is moving. tracking_id keeps events of
+// one producer that are due at the same moment in their order.
+#define MOVE(which)                                                                                \
+    "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("           \
+    " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1 " which           \
+    " FOR UPDATE SKIP LOCKED)) RETURNING *)"                                                       \
+    " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"                 \
+    " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id"
+
+int move_first(TimestampTz now, int limit)
+{
+    int moved = 0;
+    pg::as_owner([&] {
+        static constinit pg::Statement move{MOVE("ORDER BY available_at, tracking_id LIMIT $2"),
+                                            {TIMESTAMPTZOID, INT4OID}};
+        const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
+        moved = static_cast<int>(move.execute(values));
+        append_selected(moved);
+    });
+    return moved;
+}
+
+// ---- events that the log refuses
+
+// What is due, also if somebody else is moving it.
+std::span<Datum> list_first(TimestampTz now, int limit)
+{
+    const MemoryContext caller = CurrentMemoryContext;
+    std::span<Datum> ids;
+    pg::as_owner([&] {
+        static constinit pg::Statement list{
+            "SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1"
+            " ORDER BY available_at, tracking_id LIMIT $2",
+            {TIMESTAMPTZOID, INT4OID}};
+        const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
+        const auto count = list.execute(values);
+        const MemoryContext spi = MemoryContextSwitchTo(caller);
+        ids = {static_cast<Datum*>(palloc(sizeof(Datum) * Max(count, 1))), count};
+        for (uint64 i = 0; i < count; ++i)
+            ids[i] = datumCopy(column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
+        MemoryContextSwitchTo(spi);
+    });
+    return ids;
+}
+
+int move_these(TimestampTz now, std::span<Datum> ids)
+{
+    int moved = 0;
+    pg::as_owner([&] {
+        static constinit pg::Statement move{MOVE("AND tracking_id = ANY ($2)"),
+                                            {TIMESTAMPTZOID, UUIDARRAYOID}};
+        const Datum values[] = {
+            TimestampTzGetDatum(now),
+            PointerGetDatum(construct_array(ids.data(), static_cast<int>(ids.size()), UUIDOID,
+                                            UUID_LEN, false, TYPALIGN_CHAR))};
+        moved = static_cast<int>(move.execute(values));
+        append_selected(moved);
+    });
+    return moved;
+}
+
+void postpone(Datum tracking_id, TimestampTz until, const char* reason)
+{
+    pg::as_owner([&] {
+        static constinit pg::Statement update{
+            "UPDATE @schema@.outbox_scheduled SET available_at = $2, last_error = $3"
+            " WHERE tracking_id = $1",
+            {UUIDOID, TIMESTAMPTZOID, TEXTOID}};
+        const Datum values[] = {tracking_id, TimestampTzGetDatum(until),
+                                CStringGetTextDatum(reason)};
+        update.execute(values);
+    });
+}
+
+// Or about the server, or this transaction: then all are tried again, and none is postponed.
+bool is_about_event(const ErrorData& error)
+{
+    switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
+    case ERRCODE_CONNECTION_EXCEPTION:
+    case ERRCODE_INVALID_TRANSACTION_STATE:
+    case ERRCODE_TRANSACTION_ROLLBACK:
+    case ERRCODE_INSUFFICIENT_RESOURCES:
+    case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
+    case ERRCODE_OPERATOR_INTERVENTION:
+    case ERRCODE_SYSTEM_ERROR:
+    case ERRCODE_INTERNAL_ERROR:
+        return false;
+    default:
+        return true;
+    }
+}
+
+struct Outcome {
+    int moved;
+    int refused;
+};
+
+// Halves whatever the log refuses, until it is a single event.
+Outcome move_apart(TimestampTz now, std::span<Datum> ids)
+{
+    int moved = 0;
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_these(now, ids); });
+    if (error == nullptr)
+        return {moved, 0};
+    if (!is_about_event(*error))
+        ReThrowError(error);
+    if (ids.size() == 1) {
+        postpone(ids[0], now + pause_after_refusal, error->message);
+        return {0, 1};
+    }
+    FreeErrorData(error);
+    const std::size_t half = ids.size() / 2;
+    const Outcome first = move_apart(now, ids.first(half));
+    const Outcome second = move_apart(now, ids.subspan(half));
+    return {first.moved + second.moved, first.refused + second.refused};
 }
 
 bool cancel(const pg_uuid_t& tracking_id)
@@ -91,23 +217,22 @@ void schedule(const Event& event)
 
 int release_due(int limit)
 {
-    int released = 0;
-    pg::as_owner([&] {
-        // Several may do this at once: each takes rows that no other is moving. tracking_id keeps
-        // events of one producer that are due at the same moment in their order.
-        static constinit pg::Statement take{
-            "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("
-            " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1"
-            " ORDER BY available_at, tracking_id LIMIT $2 FOR UPDATE SKIP LOCKED)) RETURNING *)"
-            " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"
-            " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id",
-            {TIMESTAMPTZOID, INT4OID}};
-        const Datum values[] = {TimestampTzGetDatum(GetCurrentTimestamp()), Int32GetDatum(limit)};
-        released = static_cast<int>(take.execute(values));
-        if (released > 0)
-            append_selected(released);
-    });
-    return released;
+    const TimestampTz now = GetCurrentTimestamp();
+    int moved = 0;
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_first(now, limit); });
+    if (error == nullptr)
+        return moved;
+    if (!is_about_event(*error))
+        ReThrowError(error);
+    FreeErrorData(error);
+    const std::span<Datum> due = list_first(now, limit);
+    const Outcome outcome = due.empty() ? Outcome{0, 0} : move_apart(now, due);
+    if (outcome.refused > 0)
+        ereport(WARNING,
+                (errmsg("outbox: scheduled events that the log refused: %d", outcome.refused),
+                 errhint("last_error in outbox_scheduled says why. They are tried again every"
+                         " minute; outbox_cancel() takes them back.")));
+    return outcome.moved;
 }
 
 int64 milliseconds_to_next_due()

@@ -1,6 +1,6 @@
 #include "pg/key_lock.hpp"
 
-#include "pg/guard.hpp"
+#include "pg/subtransaction.hpp"
 
 extern "C" {
 #include "storage/proc.h"
@@ -64,18 +64,6 @@ void limit_lock_timeout(int milliseconds)
                             true, 0, false);
 }
 
-// The server's error, if waiting raised one.
-ErrorData* wait_for(const LOCKTAG& tag)
-{
-    ErrorData* error = nullptr;
-    try {
-        call([&] { (void)LockAcquire(&tag, ExclusiveLock, false, false); });
-    } catch (const Error& raised) {
-        error = raised.data();
-    }
-    return error;
-}
-
 // A subtransaction, because a wait that times out raises an error. It costs something, and only
 // those who must wait pay it.
 bool lock_within(const LOCKTAG& tag, int milliseconds)
@@ -85,19 +73,10 @@ bool lock_within(const LOCKTAG& tag, int milliseconds)
     if (milliseconds == 0)
         return false;
 
-    const MemoryContext context = CurrentMemoryContext;
-    const ResourceOwner owner = CurrentResourceOwner;
     const int settings = NewGUCNestLevel();
     limit_lock_timeout(milliseconds);
-    BeginInternalSubTransaction(nullptr);
-    MemoryContextSwitchTo(context);
-    ErrorData* error = wait_for(tag);
-    if (error == nullptr)
-        ReleaseCurrentSubTransaction();
-    else
-        RollbackAndReleaseCurrentSubTransaction();
-    MemoryContextSwitchTo(context);
-    CurrentResourceOwner = owner;
+    ErrorData* error =
+        in_subtransaction([&] { (void)LockAcquire(&tag, ExclusiveLock, false, false); });
     AtEOXact_GUC(false, settings);
     if (error != nullptr && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
         ReThrowError(error);

@@ -1,7 +1,6 @@
 #include "pg/sandbox.hpp"
 
 extern "C" {
-#include "utils/resowner.h"
 #include "utils/timeout.h"
 }
 
@@ -50,13 +49,8 @@ void go_in(Oid role)
 
 namespace detail {
 
-ErrorData* in_sandbox(Oid role, void (*body)(const void*), const void* state)
+void in_sandbox(Oid role, void (*body)(const void*), const void* state)
 {
-    const MemoryContext caller = CurrentMemoryContext;
-    const ResourceOwner owner = CurrentResourceOwner;
-    ErrorData* volatile error = nullptr;
-    BeginInternalSubTransaction(nullptr);
-    MemoryContextSwitchTo(caller);
     PG_TRY();
     {
         go_in(role);
@@ -65,15 +59,9 @@ ErrorData* in_sandbox(Oid role, void (*body)(const void*), const void* state)
     PG_CATCH();
     {
         end_time_limit();
-        MemoryContextSwitchTo(caller);
-        error = CopyErrorData();
-        FlushErrorState();
+        PG_RE_THROW();
     }
     PG_END_TRY();
-    RollbackAndReleaseCurrentSubTransaction();
-    MemoryContextSwitchTo(caller);
-    CurrentResourceOwner = owner;
-    return error;
 }
 
 } // namespace detail

@@ -1,7 +1,7 @@
 // Other people's code inside our transactions.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/subtransaction.hpp"
 
 #include <type_traits>
 
@@ -9,7 +9,7 @@ namespace outbox::pg {
 
 namespace detail {
 
-ErrorData* in_sandbox(Oid role, void (*body)(const void*), const void* state);
+void in_sandbox(Oid role, void (*body)(const void*), const void* state);
 
 } // namespace detail
 
@@ -21,9 +21,12 @@ template <typename Body>
 ErrorData* in_sandbox(Oid role, Body&& body)
 {
     using Plain = std::remove_reference_t<Body>;
-    static_assert(std::is_trivially_destructible_v<Plain>, "a longjmp crosses this frame");
-    return detail::in_sandbox(
-        role, [](const void* state) { (*static_cast<const Plain*>(state))(); }, &body);
+    return in_subtransaction(
+        [role, &body] {
+            detail::in_sandbox(
+                role, [](const void* state) { (*static_cast<const Plain*>(state))(); }, &body);
+        },
+        Ending::undone);
 }
 
 // What `call` sets does not stay either.

@@ -1,4 +1,5 @@
-# What others do around the log does not stop maintenance: publications, columns, views, settings of a session, no worker that is free.
+# What others do around the log does not stop maintenance: publications, columns, views, settings of a session, rules, pg_upgrade, no worker
+# that is free.
 use strict;
 use warnings;
 use FindBin;
@@ -59,7 +60,7 @@ my $left;
 ok(wait_until(sub { ($left = maintain()) eq '' }), 'a publication for all tables is in the way of nothing') or diag($left);
 is(at(20), 'archive', 'a stray has left the default partition');
 is(sql(q{SELECT count(*) FROM audit_log}) . sql(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), '10', 'rows of the audit log have gone by their retention');
-is(sql(q{SELECT string_agg(c.oid::regclass::text, ' ' ORDER BY 1) FROM pg_class c
+is(sql(q{SELECT string_agg(c.oid::regclass::text, ' ' ORDER BY c.relname) FROM pg_class c
 	LEFT JOIN pg_index i ON i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
 	WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relreplident <> 'f' AND i.indrelid IS NULL}),
 	'audit_log_template outbox_home outbox_messages_template', 'all whose rows can change say which is which');
@@ -139,6 +140,30 @@ for my $zone ('Asia/Jakarta', 'Asia/Shanghai', 'America/Sao_Paulo', 'UTC')
 }
 is(sql("SET datestyle = 'SQL, DMY'; SET timezone = 'Asia/Jakarta'; SELECT ok FROM outbox_status() WHERE component = 'partitions'"), 't', 'and so does outbox_status()');
 $node->stop;
+
+# A rule of somebody else's for the log: scheduled events that break it are alone with that.
+sql('ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (aggregate_id <> $$bad$$) NOT VALID');
+sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => clock_timestamp() + interval '200 ms') FROM unnest('{1,bad,2}'::text[]) id});
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 2 }), 'the relay releases what the log takes');
+like(sql('SELECT aggregate_id, last_error FROM outbox_scheduled'), qr/^bad\|.*violates check constraint "shop_rule"$/, 'and keeps what it does not');
+logged($node, 0, qr/WARNING:  outbox: scheduled events that the log refused: 1\n/, 'of which the server log speaks');
+sql('ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule', 'UPDATE outbox_scheduled SET available_at = now()', 'SELECT outbox_wake()');
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 3 }), 'until it does');
+
+# As pg_upgrade starts it, the server is left alone.
+sub workers
+{
+	return sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type ~ '^outbox'});
+}
+ok(wait_until(sub { workers() > 0 }), 'there are workers');
+$node->stop;
+system_or_bail('pg_ctl', '-D', $node->data_dir, '-l', $node->logfile, '-w', '-o', '-b --cluster-name=' . $node->name, 'start');
+my $before = sql('SELECT pg_snapshot_xmax(pg_current_snapshot())');
+sleep 2;
+is(workers(), 0, 'under pg_upgrade there are none');
+is(sql('SELECT pg_snapshot_xmax(pg_current_snapshot())'), $before, 'and no transaction is begun');
+system_or_bail('pg_ctl', '-D', $node->data_dir, '-w', 'stop');
+$node->{_pid} = undef;
 
 # No worker is free for maintenance: launchers of the server and of outbox and a relay have all there are.
 my $tight = start_node('tight', conf => "max_worker_processes = 3\noutbox.maintenance_interval = '1s'\nautovacuum = off\n");
