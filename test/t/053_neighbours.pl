@@ -139,7 +139,6 @@ for my $zone ('Asia/Jakarta', 'Asia/Shanghai', 'America/Sao_Paulo', 'UTC')
 	}
 }
 is(sql("SET datestyle = 'SQL, DMY'; SET timezone = 'Asia/Jakarta'; SELECT ok FROM outbox_status() WHERE component = 'partitions'"), 't', 'and so does outbox_status()');
-$node->stop;
 
 # A rule of somebody else's for the log: scheduled events that break it are alone with that.
 sql('ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (aggregate_id <> $$bad$$) NOT VALID');
@@ -147,7 +146,7 @@ sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => cl
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 2 }), 'the relay releases what the log takes');
 like(sql('SELECT aggregate_id, last_error FROM outbox_scheduled'), qr/^bad\|.*violates check constraint "shop_rule"$/, 'and keeps what it does not');
 logged($node, 0, qr/WARNING:  outbox: scheduled events that the log refused: 1\n/, 'of which the server log speaks');
-sql('ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule', 'UPDATE outbox_scheduled SET available_at = now()', 'SELECT outbox_wake()');
+sql($_) for 'ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule', 'UPDATE outbox_scheduled SET available_at = now()', 'SELECT outbox_wake()';
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 3 }), 'until it does');
 
 # As pg_upgrade starts it, the server is left alone.
