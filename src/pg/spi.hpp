@@ -9,14 +9,15 @@
 namespace outbox::pg {
 
 // A statement with a plan that is kept. `@schema@` in its text stands for the extension's schema.
+// Nothing else can be put into it: the text is the compiler's.
 class Statement {
 public:
     static constexpr int max_parameters = 20;
 
-    constexpr explicit Statement(const char* text) : text_(text), count_(0) {}
+    consteval explicit Statement(const char* text) : text_(text), count_(0) {}
 
     template <int count>
-    constexpr Statement(const char* text, const Oid (&types)[count]) : text_(text), count_(count)
+    consteval Statement(const char* text, const Oid (&types)[count]) : text_(text), count_(count)
     {
         static_assert(count <= max_parameters);
         for (int i = 0; i < count; ++i)
