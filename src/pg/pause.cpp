@@ -28,6 +28,9 @@ void pause_at(const char* step)
     if (is_among(step, failures))
         ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
                         errmsg("a test lets step \"%s\" fail", step)));
+    char point[NAMEDATALEN];
+    snprintf(point, sizeof point, "outbox-%s", step);
+    run_injection_point(point);
 }
 
 void define_pauses()

@@ -1,7 +1,7 @@
 // Moments between two steps that a test can stretch, or end with an error: with
 // -DOUTBOX_TEST_PAUSES, the setting outbox.test_pauses names steps ("all" for every one), and each
-// of them sleeps at random up to 5 ms; those in outbox.test_failures fail. Otherwise there is
-// nothing.
+// of them sleeps at random up to 5 ms; those in outbox.test_failures fail. On a server that has
+// injection points, outbox-STEP is one. Otherwise there is nothing.
 #pragma once
 
 namespace outbox::pg {

@@ -69,6 +69,9 @@ extern "C" {
 #if PG_VERSION_NUM >= 160000
 #include "varatt.h"
 #endif
+#if PG_VERSION_NUM >= 170000
+#include "utils/injection_point.h"
+#endif
 }
 
 #if PG_VERSION_NUM < 150000
@@ -107,6 +110,13 @@ inline xl_seq_rec sequence_log_record(Relation sequence)
 #endif
     return record;
 }
+
+// What index_beginscan() takes besides tables and a snapshot, for those who stand in for it.
+#if PG_VERSION_NUM >= 180000
+#define OUTBOX_REST_OF_BEGINSCAN IndexScanInstrumentation*, int, int
+#else
+#define OUTBOX_REST_OF_BEGINSCAN int, int
+#endif
 
 inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot snapshot, int keys)
 {
@@ -148,6 +158,16 @@ inline WaitEventSet* create_wait_event_set(int count)
     return CreateWaitEventSet(nullptr, count);
 #else
     return CreateWaitEventSet(TopMemoryContext, count);
+#endif
+}
+
+// Runs what a test has attached to the point of that name, on servers that were built for it.
+inline void run_injection_point([[maybe_unused]] const char* name)
+{
+#if PG_VERSION_NUM >= 180000
+    INJECTION_POINT(name, nullptr);
+#elif PG_VERSION_NUM >= 170000
+    INJECTION_POINT(name);
 #endif
 }
 

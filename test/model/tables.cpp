@@ -220,12 +220,8 @@ void ScanKeyInit(ScanKey key, AttrNumber column, StrategyNumber strategy, RegPro
     key->sk_argument = argument;
 }
 
-#if PG_VERSION_NUM >= 180000
 IndexScanDesc index_beginscan(Relation table, Relation index, Snapshot snapshot,
-                              IndexScanInstrumentation*, int, int)
-#else
-IndexScanDesc index_beginscan(Relation table, Relation index, Snapshot snapshot, int, int)
-#endif
+                              OUTBOX_REST_OF_BEGINSCAN)
 {
     auto* scan = static_cast<RowScan*>(palloc0(sizeof(RowScan)));
     scan->base.heapRelation = table;
