@@ -13,6 +13,8 @@ PROMISES = {
     "undelivered": "every event was settled by every consumer and sink, or is a dead letter",
     "again": "what was acked was not handed out again",
     "shared": "no message was in two live leases of a consumer",
+    "fenced": "a token settled nothing that another had taken over",
+    "changed": "nothing that is in the log was updated or deleted",
     "disorder": "consumers and sinks that keep order saw each aggregate in the order of its commits",
     "twice": "what is done in the consumer's transaction, or behind the inbox, was done once",
     "key": "a dedup key was enqueued once, and an idempotency key executed once",
@@ -24,7 +26,7 @@ PROMISES = {
 class Account:
     """An attempt, as far as its client knows."""
 
-    __slots__ = ("name", "durable", "alone", "events", "more", "state", "ended_at")
+    __slots__ = ("name", "durable", "alone", "events", "more", "late", "state", "ended_at")
 
     def __init__(self, line):
         self.name = line["attempt"]
@@ -32,6 +34,7 @@ class Account:
         self.alone = "alone" in line
         self.events = line["events"]
         self.more = {what: line[what] for what in ("audit", "cancels", "answers", "settles") if what in line}
+        self.late = []  # what others had in hand by then: a commit is wrong
         self.state = "tried"
         self.ended_at = None
 
@@ -83,7 +86,10 @@ class Accounts:
             self.attempt_of[event["event"]] = account
         for consumer, token, how, events in account.more.get("settles", ()):
             for event in events:
-                self.settle(self.handled[consumer][event], account, token, how)
+                handling = self.handled[consumer][event]
+                if handling.token != token:
+                    account.late.append(f"{consumer}: {event} by token {token} in {account.name}, though token {handling.token} had it")
+                self.settle(handling, account, token, how)
 
     def settle(self, handling, account, token, how):
         if how == "ack":
@@ -106,6 +112,8 @@ class Accounts:
         account = self.attempts[line["attempt"]]
         account.state = state
         account.ended_at = line["position"]
+        for what in account.late if state == "done" else ():
+            self.blame("fenced", what)
         if account.must_be():
             self.fresh.append(account)
 

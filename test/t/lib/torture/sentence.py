@@ -80,6 +80,8 @@ class Sentence:
             if account.state in ("lost", "tried"):
                 unknown += 1
                 unknown_but_true += came_true
+                for what in account.late if came_true else ():
+                    self.blame("fenced", what)
             taken_back += account.state == "done" and not account.durable and not came_true and not self.is_duplicate(account)
             self.check_whole(account, came_true)
         self.counts |= {"commits without an answer": unknown, "of which happened": unknown_but_true,
