@@ -6,6 +6,7 @@
 #include "event_types.hpp"
 #include "launcher.hpp"
 #include "pg/catalog.hpp"
+#include "pg/client_options.hpp"
 #include "pg/guc.hpp"
 #include "pg/library.hpp"
 #include "pg/shared.hpp"
@@ -26,7 +27,8 @@ void _PG_init(void);
 void _PG_init()
 {
     outbox::pg::preloaded = process_shared_preload_libraries_in_progress;
-    outbox::settings::define(outbox::is_list_of_hosts);
+    outbox::pg::define_settings("outbox.",
+                                [] { outbox::settings::define(outbox::is_list_of_hosts); });
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
     outbox::watch_attempts();

@@ -53,6 +53,7 @@ extern "C" {
 #include "utils/fmgroids.h"
 #include "utils/fmgrprotos.h"
 #include "utils/guc.h"
+#include "utils/guc_tables.h"
 #include "utils/inval.h"
 #include "utils/jsonb.h"
 #include "utils/lsyscache.h"
@@ -97,6 +98,17 @@ inline void* setting_extra(std::size_t size)
     return guc_malloc(LOG, size);
 #else
     return std::malloc(size);
+#endif
+}
+
+// All there are, with and without a definition.
+inline config_generic** all_settings(int* count)
+{
+#if PG_VERSION_NUM >= 160000
+    return get_guc_variables(count);
+#else
+    *count = GetNumConfigOptions();
+    return get_guc_variables();
 #endif
 }
 

@@ -34,6 +34,26 @@ is($tenants->(), '0 5', 'a tenant that the DBA gave a role is');
 ($out, $error) = $as_app->('SET outbox.tenant_id = 66; ' . enqueue('spoofed'));
 is($tenants->(), '0 5', 'and the role cannot leave it');
 
+# With its connection, too, and from there it would outrank the DBA's.
+$node->safe_psql('postgres', q{ALTER DATABASE postgres SET outbox.catalog_mode = 'enforce'});
+for my $option ('outbox.tenant_id=66', 'outbox.tenant_id=', 'Outbox.Tenant_Id=66', 'outbox.catalog_mode=off')
+{
+	my ($name) = $option =~ /(.*)=/;
+	local $ENV{PGOPTIONS} = "-c $option";
+	($out, $error) = $as_app->(enqueue('spoofed'));
+	like($error, qr/FATAL:  parameter "\Q\L$name\E" cannot be set with the connection/, "what came with the connection is refused: $option");
+}
+{
+	local $ENV{PGOPTIONS} = '-c outbox.traceparent=00-11111111111111111111111111111111-1111111111111111-01 -c work_mem=1MB';
+	$node->safe_psql('postgres', q{ALTER DATABASE postgres RESET outbox.catalog_mode});
+	($out, $error) = $as_app->(enqueue('traced'));
+	is($error, '', 'what anybody may set is not');
+	local $ENV{PGOPTIONS} = '-c outbox.tenant_id=7';
+	$node->safe_psql('postgres', enqueue('seven'));
+}
+is($tenants->(), '0 5 7', 'nor what a superuser sets');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox_messages WHERE trace_id LIKE '00-1111%' AND tenant_id = 5}), 1, 'and it counts');
+
 $node->append_conf('postgresql.conf', "shared_preload_libraries = 'outbox'\noutbox.partition_interval = 'hourly'\noutbox.dedup_window = '2d'\noutbox.max_payload_size = '2kB'");
 $node->restart;
 is($node->safe_psql('postgres', "SELECT ok FROM outbox_status() WHERE component = 'preload'"), 't', 'preloaded, the status says so');
