@@ -5,6 +5,7 @@
 #include "hand_out.hpp"
 #include "pg/catalog.hpp"
 #include "pg/errors.hpp"
+#include "pg/guc.hpp"
 #include "pg/index.hpp"
 #include "pg/posts.hpp"
 #include "pg/spi.hpp"
@@ -63,6 +64,7 @@ constexpr pg::ColumnShape consumer_columns[] = {{"consumer_id", INT4OID},
                                                 {"kind", TEXTOID},
                                                 {"tenant_id", INT8OID}};
 enum : int { c_name = 1, c_ordered, c_kind, c_tenant_id };
+using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
 void check_held(int64 token, const LeaseRow& lease)
 {
@@ -84,17 +86,39 @@ void check_held(int64 token, const LeaseRow& lease)
            "It was never given out, its consumer is gone, or it was settled long ago.");
 }
 
+constinit pg::IndexedTable leases{lease_columns, 1};
+constinit pg::IndexedTable consumers{consumer_columns, 1};
+
 std::optional<LeaseRow> lock_lease(Snapshot snapshot, int64 token)
 {
-    static constinit pg::IndexedTable leases{lease_columns, 1};
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
     return leases.lock_first(pg::objects().leases, snapshot, by_token);
+}
+
+bool is_shown(const ConsumerRow& consumer)
+{
+    const auto tenant = consumer.find(c_tenant_id);
+    return shows_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
+}
+
+// Before a lease is locked: who waits for it knows that there is one.
+void refuse_others(Snapshot snapshot, int64 token)
+{
+    const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
+    const auto lease = leases.find_first(pg::objects().leases, snapshot, by_token);
+    if (!lease)
+        refuse_unknown(token);
+    const pg::IndexKey by_id[] = {{INT4OID, lease->get(l_consumer)}};
+    const auto consumer = consumers.find_first(pg::objects().consumers, snapshot, by_id);
+    if (!consumer || !is_shown(*consumer))
+        refuse_unknown(token);
 }
 
 Held hold_at(Snapshot snapshot, int64 token)
 {
     static constinit pg::IndexedTable batches{batch_columns, 2};
-    static constinit pg::IndexedTable consumers{consumer_columns, 1};
+    if (settings::tenant_id())
+        refuse_others(snapshot, token);
     const auto lease = lock_lease(snapshot, token);
     if (!lease)
         refuse_unknown(token);
@@ -103,10 +127,7 @@ Held hold_at(Snapshot snapshot, int64 token)
     const auto batch = batches.find_first(pg::objects().batches, snapshot, keys);
     const auto consumer =
         consumers.find_first(pg::objects().consumers, snapshot, std::span(keys, 1));
-    if (!batch || !consumer)
-        refuse_unknown(token);
-    const auto tenant = consumer->find(c_tenant_id);
-    if (!shows_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt))
+    if (!batch || !consumer || !is_shown(*consumer))
         refuse_unknown(token);
     if (pg::to_view(consumer->get(c_kind)) != "worker" && !pg::is_relay())
         refuse(pg::token_unknown, token, "is the relay's", "Nobody else settles what a sink has.");

@@ -68,6 +68,11 @@ for my $settle ("outbox_ack(%s)", "outbox_ack(%s, '{1}')", "outbox_fail(%s, 1, '
 	is($of_other, $of_nobody, sprintf("$settle: another's token is unknown", 'token'));
 	like($of_other, qr/^ERROR:  OB002: lock_token TOKEN is unknown/, 'and says so');
 }
+my $settling = $node->background_psql('postgres', extra_params => [ '-U', 'two' ]);
+$settling->query_safe("BEGIN; SELECT outbox_heartbeat($others)");
+like(as('one', q{SET lock_timeout = '100ms'}, "SELECT outbox_ack($others)"), qr/^ERROR:  OB002: lock_token $others is unknown/, 'also while it is being settled: nobody waits to hear of it');
+$settling->query_safe('ROLLBACK');
+$settling->quit;
 is(as('two', "SELECT outbox_ack($others)"), 2, 'to its own tenant it is not');
 is(as('ops', q{SELECT count(*) FROM outbox_consume('c0')}), 4, 'who has no tenant has all');
 is(as('one', "SELECT outbox_fail($token, (SELECT min(id) FROM outbox_messages), 'no', dead => true)"), 'dead', 'a tenant has dead letters of its own');
