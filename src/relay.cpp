@@ -473,7 +473,7 @@ void Relay::leave_broken_behind()
     if (test_)
         SinkTest::answer(test_->what(), false, reason);
     const auto is_to_blame = [&](const auto& route) {
-        return route->is_broken() || broken.size() == 1;
+        return route->is_broken() || (sink::has_mishap_of_nobody() && broken.size() == 1);
     };
     for (const auto& route : broken)
         if (is_to_blame(route))

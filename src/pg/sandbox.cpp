@@ -1,5 +1,7 @@
 #include "pg/sandbox.hpp"
 
+#include "pg/guard.hpp"
+
 extern "C" {
 #include "utils/timeout.h"
 }
@@ -54,7 +56,7 @@ void in_sandbox(Oid role, void (*body)(const void*), const void* state)
     PG_TRY();
     {
         go_in(role);
-        body(state);
+        entry([&] { body(state); });
     }
     PG_CATCH();
     {

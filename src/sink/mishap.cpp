@@ -13,6 +13,7 @@ static_assert(Mishap::is_always_lock_free, "the handler of a signal uses it");
 // Not to be allocated when it is first looked at: that may be in the handler.
 [[gnu::tls_model("initial-exec")]] thread_local Mishap* of_owner = nullptr;
 Mishap of_anybody = false;
+Mishap of_nobody = false;
 void (*before_abort)() = nullptr;
 
 // abort() raises the signal in the thread that calls it, and ends the process when this returns.
@@ -27,8 +28,7 @@ void on_abort(int signal, siginfo_t* cause, void*)
         (void)raise(signal); // comes when this returns
         return;
     }
-    if (of_owner != nullptr)
-        of_owner->store(true);
+    (of_owner != nullptr ? *of_owner : of_nobody).store(true);
     of_anybody.store(true);
     before_abort();
 }
@@ -58,6 +58,11 @@ void before_threads_abort(void (*last_words)()) noexcept
 bool has_mishap() noexcept
 {
     return of_anybody.load();
+}
+
+bool has_mishap_of_nobody() noexcept
+{
+    return of_nobody.load();
 }
 
 } // namespace outbox::sink

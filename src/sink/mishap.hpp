@@ -20,4 +20,7 @@ void before_threads_abort(void (*last_words)()) noexcept;
 // Has any thread failed so?
 bool has_mishap() noexcept;
 
+// Has one that works for nobody we know of? (One whose owner has gone meanwhile did work for it.)
+bool has_mishap_of_nobody() noexcept;
+
 } // namespace outbox::sink

@@ -42,7 +42,16 @@ public:
     }).detach();
     while (!ours || !has_mishap())
         std::this_thread::sleep_for(1ms);
-    _exit(others ? EXIT_FAILURE : EXIT_SUCCESS);
+    _exit(others || has_mishap_of_nobody() ? EXIT_FAILURE : EXIT_SUCCESS);
+}
+
+[[noreturn]] void abort_in_a_thread_of_nobodys()
+{
+    before_threads_abort(stay);
+    std::thread([] { std::abort(); }).detach();
+    while (!has_mishap())
+        std::this_thread::sleep_for(1ms);
+    _exit(has_mishap_of_nobody() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
 [[noreturn]] void abort_with_last_words_that_end()
@@ -62,6 +71,11 @@ TEST(Mishap, AThreadThatAbortsIsStoppedAndWhoseItIsIsKnown)
 {
     EXPECT_FALSE(has_mishap());
     EXPECT_EXIT(abort_in_a_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
+}
+
+TEST(Mishap, OrThatItIsNobodys)
+{
+    EXPECT_EXIT(abort_in_a_thread_of_nobodys(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
 // Also where such a thread is the only one that has an ear for it.
