@@ -258,26 +258,35 @@ COMMENT ON FUNCTION outbox_create_partition(text, timestamptz, timestamptz, regc
 IS 'internal: a table that can be attached to its parent without a look at its rows';
 
 -- Those that were not there when the extension was made are somebody else's.
-CREATE FUNCTION outbox_columns(target regclass, OUT name text, OUT type text, OUT generated text, OUT is_stored boolean)
+-- A type with its collation, if that is not the type's own.
+CREATE FUNCTION outbox_columns(target regclass, OUT name text, OUT type text, OUT plain_type text, OUT generated text, OUT is_stored boolean)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT quote_ident(a.attname),
-           format_type(a.atttypid, a.atttypmod) || coalesce((SELECT ' COLLATE ' || o.oid::regcollation FROM pg_collation o
-                                                              WHERE o.oid = a.attcollation AND o.oid <> t.typcollation), ''),
+    SELECT quote_ident(a.attname), spelled.as_it_is, spelled.without_domains,
            CASE WHEN a.attgenerated <> '' THEN format(' GENERATED ALWAYS AS (%s)', pg_get_expr(d.adbin, d.adrelid)) END,
            a.attgenerated = 's'
-      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid
+      FROM pg_attribute a
       LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+     CROSS JOIN LATERAL (
+            WITH RECURSIVE layers AS (
+                SELECT 0 AS depth, a.atttypid AS type, a.atttypmod AS modifier
+                 UNION ALL
+                SELECT l.depth + 1, t.typbasetype, t.typtypmod FROM layers l JOIN pg_type t ON t.oid = l.type WHERE t.typtype = 'd')
+            SELECT min(s.name) FILTER (WHERE s.depth = 0) AS as_it_is, (array_agg(s.name ORDER BY s.depth DESC))[1] AS without_domains
+              FROM (SELECT l.depth, format_type(l.type, l.modifier)
+                                    || coalesce((SELECT ' COLLATE ' || o.oid::regcollation FROM pg_collation o
+                                                  WHERE o.oid = a.attcollation AND o.oid <> t.typcollation), '') AS name
+                      FROM layers l JOIN pg_type t ON t.oid = l.type) s) spelled
      WHERE a.attrelid = target AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum
 $$;
 COMMENT ON FUNCTION outbox_columns(regclass)
-IS 'internal: the columns of a table, as SQL names them';
+IS 'internal: the columns of a table, as SQL names them; their types also without domains';
 
--- Nothing is computed or written: what was stored once is a value like any other.
+-- Nothing is computed or written: what was stored once is a value like any other, and a domain would be asked about every row.
 CREATE FUNCTION outbox_add_columns(of regclass, target regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    missing CONSTANT text := (SELECT string_agg(format('ADD COLUMN %s %s%s', c.name, c.type, CASE WHEN NOT c.is_stored THEN c.generated END), ', ')
+    missing CONSTANT text := (SELECT string_agg(format('ADD COLUMN %s %s%s', c.name, c.plain_type, CASE WHEN NOT c.is_stored THEN c.generated END), ', ')
                                 FROM @extschema@.outbox_columns(of) c
                                WHERE c.name NOT IN (SELECT t.name FROM @extschema@.outbox_columns(target) t));
 BEGIN
@@ -288,17 +297,20 @@ END $$;
 COMMENT ON FUNCTION outbox_add_columns(regclass, regclass)
 IS 'internal: gives a table those columns of another that it lacks, with nothing in them';
 
--- A column that the log was given comes to the archive, and what the log lost stays there.
+-- The parent has all that the partition has by now, and perhaps some that it has not. What is stored stays as it is.
 CREATE FUNCTION outbox_match_columns(partition regclass, parent regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    stored CONSTANT text := (SELECT string_agg(format('ALTER COLUMN %s DROP EXPRESSION', c.name), ', ')
-                               FROM @extschema@.outbox_columns(partition) c WHERE c.is_stored);
+    changes CONSTANT text := (
+        SELECT string_agg(x.change, ', ')
+          FROM @extschema@.outbox_columns(partition) c JOIN @extschema@.outbox_columns(parent) p USING (name)
+         CROSS JOIN LATERAL (VALUES
+               (CASE WHEN c.is_stored AND p.generated IS NULL THEN format('ALTER COLUMN %s DROP EXPRESSION', name) END),
+               (CASE WHEN c.type <> p.type AND c.plain_type = p.type THEN format('ALTER COLUMN %s TYPE %s', name, p.type) END)) x (change));
 BEGIN
-    PERFORM @extschema@.outbox_add_columns(of => partition, target => parent);
     PERFORM @extschema@.outbox_add_columns(of => parent, target => partition);
-    IF stored IS NOT NULL THEN
-        EXECUTE format('ALTER TABLE %s %s', partition, stored);
+    IF changes IS NOT NULL THEN
+        EXECUTE format('ALTER TABLE %s %s', partition, changes);
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_match_columns(regclass, regclass)
@@ -613,6 +625,7 @@ CREATE TABLE outbox_cold_files (
     events      bigint      NOT NULL,
     bytes       bigint      NOT NULL,
     exported_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tried_at    timestamptz,
     stored_at   timestamptz
 );
 COMMENT ON TABLE outbox_cold_files
@@ -624,6 +637,7 @@ COMMENT ON COLUMN outbox_cold_files.upper_bound IS 'where it ends';
 COMMENT ON COLUMN outbox_cold_files.events IS 'how many are in it';
 COMMENT ON COLUMN outbox_cold_files.bytes IS 'its size, compressed';
 COMMENT ON COLUMN outbox_cold_files.exported_at IS 'when it was written';
+COMMENT ON COLUMN outbox_cold_files.tried_at IS 'when outbox.archive_command was last called for it';
 COMMENT ON COLUMN outbox_cold_files.stored_at IS 'when outbox.archive_command was done with it; NULL: it is not';
 
 ----------------------------------------------------------------------------------------------------
@@ -1421,6 +1435,12 @@ END $$;
 COMMENT ON FUNCTION outbox_check_ids(bigint[])
 IS 'internal: raises an error if the array cannot be a list of ids';
 
+-- What a transaction saw at its beginning is no cursor: with the lock comes a look of its own.
+CREATE FUNCTION outbox_newest_batch(consumer_id integer) RETURNS outbox_batches
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_newest_batch';
+COMMENT ON FUNCTION outbox_newest_batch(integer)
+IS 'internal: the newest batch of a consumer whose lock is held, which says where it is';
+
 CREATE FUNCTION outbox_redrive(consumer text, event_type text DEFAULT NULL, ids bigint[] DEFAULT NULL,
                                since timestamptz DEFAULT NULL, until timestamptz DEFAULT NULL)
 RETURNS integer LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -1434,7 +1454,7 @@ BEGIN
     -- Its partitions must not change under the messages that are about to be dealt to them.
     PERFORM @extschema@.outbox_lock_consumer(consumer);
     SELECT * INTO STRICT reader FROM @extschema@.outbox_consumers c WHERE c.name = consumer FOR SHARE;
-    SELECT * INTO STRICT newest FROM @extschema@.outbox_batches b WHERE b.consumer_id = reader.consumer_id ORDER BY b.token DESC LIMIT 1;
+    newest := @extschema@.outbox_newest_batch(reader.consumer_id);
     WITH chosen AS (
         DELETE FROM @extschema@.outbox_messages_dlq d
          WHERE d.consumer_id = reader.consumer_id
@@ -2400,6 +2420,19 @@ BEGIN
     SELECT coalesce(bool_or(@extschema@.outbox_catch_up(l.consumer)), false) INTO moved
       FROM (SELECT DISTINCT h.consumer FROM @extschema@.outbox_due_partitions() d
              CROSS JOIN LATERAL @extschema@.outbox_holders(d.partition) h) l;
+    -- Likewise: columns that the log was given. They take locks on all of the archive.
+    IF EXISTS (SELECT FROM @extschema@.outbox_due_partitions()) THEN
+        BEGIN
+            PERFORM @extschema@.outbox_add_columns(of => '@extschema@.outbox_messages', target => '@extschema@.outbox_messages_archive');
+        EXCEPTION WHEN lock_not_available THEN
+            object := '@extschema@.outbox_messages_archive'::regclass;
+            detail := 'lacks a column that the log has, because it is in use';
+            done := false;
+            again := true;
+            RETURN NEXT;
+            RETURN;
+        END;
+    END IF;
     FOR due IN SELECT d.partition FROM @extschema@.outbox_due_partitions() d LOOP
         object := due;
         done := false;
@@ -2731,6 +2764,24 @@ END $$;
 COMMENT ON FUNCTION outbox_restore_partition(text)
 IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
 
+-- Not those that wait for cold storage, of which outbox_status() speaks by itself.
+CREATE FUNCTION outbox_stuck_partitions(OUT partition regclass, OUT since timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT d.partition, d.since
+      FROM (SELECT p.partition, p.upper_bound + @extschema@.outbox_setting('outbox.hot_retention')
+              FROM @extschema@.outbox_due_partitions() p
+             UNION ALL
+            SELECT e.partition, e.upper_bound + @extschema@.outbox_setting('outbox.archive_retention')
+              FROM @extschema@.outbox_expired_partitions() e
+             WHERE NOT e.restored AND (NOT @extschema@.outbox_has_cold_storage() OR @extschema@.outbox_is_stored(e.partition))) d (partition, since)
+     WHERE d.since < clock_timestamp() - 2 * @extschema@.outbox_setting('outbox.maintenance_interval')
+       AND NOT EXISTS (SELECT FROM @extschema@.outbox_holders(d.partition))
+     ORDER BY d.since
+$$;
+COMMENT ON FUNCTION outbox_stuck_partitions()
+IS 'internal: the partitions whose time is over, that nobody needs, and that are still where they were';
+
 ----------------------------------------------------------------------------------------------------
 -- Status
 ----------------------------------------------------------------------------------------------------
@@ -2784,6 +2835,7 @@ DECLARE
     refused     bigint;
     overdue     bigint;
     unexported  boolean := false;
+    stuck       regclass;
     since       timestamptz;
 BEGIN
     PERFORM @extschema@.outbox_refuse_tenants('outbox_status()');
@@ -2873,6 +2925,12 @@ BEGIN
         hint := 'Let those consumers read on, or drop them: nothing goes before it was delivered.';
     ELSE
         hint := NULL;
+        SELECT count(*), min(s.since), (array_agg(s.partition))[1] INTO overdue, since, stuck FROM @extschema@.outbox_stuck_partitions() s;
+        IF overdue > 0 THEN
+            ok := false;
+            detail := format('%s partitions should have been archived or dropped, the first, %s, at %s', overdue, stuck, since);
+            hint := 'outbox_maintain() and the server log say why not.';
+        END IF;
     END IF;
     RETURN NEXT;
 

@@ -154,15 +154,15 @@ struct ColdFile {
     std::string name, table, day;
 };
 
-// Files that outbox.archive_command has not taken yet. Names that we have given mean nothing to a
-// shell.
+// Files that outbox.archive_command has not taken yet. One that takes its time, or always fails, is
+// behind those that have not had their turn. Names that we have given mean nothing to a shell.
 std::vector<ColdFile> files_to_store()
 {
     static constinit pg::Statement find{
         "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
         " FROM @schema@.outbox_cold_files"
         " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
-        " ORDER BY upper_bound"};
+        " ORDER BY tried_at NULLS FIRST, upper_bound"};
     constexpr int most = 32;
     struct {
         char name[MAXPGPATH], table[NAMEDATALEN], day[16];
@@ -184,17 +184,30 @@ std::vector<ColdFile> files_to_store()
     return files;
 }
 
+std::optional<pg::Rollback> note(pg::Statement& what, const std::string& file)
+{
+    const char* name = file.c_str();
+    return pg::in_transaction("maintenance", [&] {
+        const Datum values[] = {CStringGetTextDatum(name)};
+        what.execute(values);
+    });
+}
+
+void note_tried(const std::string& file)
+{
+    static constinit pg::Statement tried{
+        "UPDATE @schema@.outbox_cold_files SET tried_at = clock_timestamp() WHERE file = $1",
+        {TEXTOID}};
+    if (const auto rollback = note(tried, file))
+        pg::log_line(WARNING, "maintenance: " + file + " cannot be noted: " + rollback->message);
+}
+
 void note_stored(const std::string& file)
 {
-    static constinit pg::Statement note{
+    static constinit pg::Statement stored{
         "UPDATE @schema@.outbox_cold_files SET stored_at = clock_timestamp() WHERE file = $1",
         {TEXTOID}};
-    const char* name = file.c_str();
-    const auto rollback = pg::in_transaction("maintenance", [&] {
-        const Datum values[] = {CStringGetTextDatum(name)};
-        note.execute(values);
-    });
-    if (rollback)
+    if (const auto rollback = note(stored, file))
         pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
 }
 
@@ -206,6 +219,7 @@ bool store_files()
     for (const ColdFile& file : files_to_store()) {
         if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= longest_command)
             break;
+        note_tried(file.name);
         // The command may have gone since the file was written.
         const std::string wrong =
             *settings::archive_command == '\0'

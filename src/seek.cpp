@@ -9,6 +9,10 @@
 #include "pg/values.hpp"
 #include "pg/wake.hpp"
 
+extern "C" {
+#include "utils/datum.h"
+}
+
 namespace outbox {
 
 namespace {
@@ -164,6 +168,30 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
                 !open_leases(state.progress.open_tokens).empty() || has_retries(state.consumer.id);
         });
         PG_RETURN_BOOL(busy);
+    });
+}
+
+// Internal: as it is now, also where the transaction looks at something older.
+OUTBOX_SQL_FUNCTION(outbox_newest_batch)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum consumer[] = {PG_GETARG_DATUM(0)};
+        const MemoryContext caller = CurrentMemoryContext;
+        Datum newest = 0;
+        pg::as_owner([&] {
+            static constinit pg::Statement find{
+                "SELECT b FROM @schema@.outbox_batches b WHERE consumer_id = $1"
+                " ORDER BY token DESC LIMIT 1",
+                {INT4OID}};
+            if (find.execute_now(consumer) != 1)
+                ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                                errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
+            const MemoryContext inner = MemoryContextSwitchTo(caller);
+            newest = datumCopy(pg::Row(0).get(1), false, -1);
+            MemoryContextSwitchTo(inner);
+        });
+        PG_RETURN_DATUM(newest);
     });
 }
 

@@ -95,6 +95,34 @@ sql(old_event(8));
 is(maintain() . at(8), 'archive', 'a column that the log has lost is none of what comes later');
 is(sql(q{SELECT aggregate_id, "Region ""x""", twice, later FROM outbox_messages_archive WHERE occurred_at >= age.noon(8)}), '8|eu||', 'the archive keeps it for what had it');
 
+# A domain is asked about every row of a table that gets a column of it. The archive's are not written for that.
+sub files_of_archive
+{
+	return sql(q{SELECT string_agg(c.oid || ' ' || pg_relation_filenode(c.oid), ',' ORDER BY c.oid) FROM pg_inherits JOIN pg_class c ON c.oid = inhrelid WHERE inhparent = 'outbox_messages_archive'::regclass});
+}
+my $files = files_of_archive();
+like($files, qr/,/, 'the archive has some');
+sql(q{CREATE DOMAIN wide AS text COLLATE "C" CHECK (value <> ''); CREATE DOMAIN narrow AS wide NOT NULL DEFAULT 'none' CHECK (length(value) < 10);
+	ALTER TABLE outbox_messages ADD COLUMN place narrow DEFAULT 'here'});
+sql(old_event(27));
+my $file_of_27 = sub { sql(q{SELECT pg_relation_filenode(age.partition(27)::regclass)}) };
+settings($node, archive_retention => -1, hot_retention => '40d');
+maintain();
+my $before_27 = $file_of_27->();
+settings($node, hot_retention => '7d');
+ok(wait_until(sub { ($left = maintain()) eq '' && at(27) eq 'archive' }), 'a column of a domain goes to the archive') or diag($left);
+is(sql(q{SELECT aggregate_id, place FROM outbox_messages_archive WHERE occurred_at < age.noon(26)}), '27|here', 'with what was in it');
+is($file_of_27->(), $before_27, 'and nothing is written for it');
+ok(index(files_of_archive(), $files) == 0, 'nor of what was there before');
+
+# An expression that log and archive have stays one.
+sql(q{ALTER TABLE outbox_messages_archive ADD COLUMN thrice integer GENERATED ALWAYS AS (event_version * 3) STORED;
+	ALTER TABLE outbox_messages ADD COLUMN thrice integer GENERATED ALWAYS AS (event_version * 3) STORED});
+sql(old_event(28));
+is(maintain() . at(28), 'archive', 'a stored column that the archive has, too, goes there');
+is(sql(q{SELECT thrice FROM outbox_messages_archive WHERE occurred_at < age.noon(27)}), 3, 'as it is');
+sql(q{ALTER TABLE outbox_messages DROP COLUMN thrice, DROP COLUMN place; ALTER TABLE outbox_messages_archive DROP COLUMN thrice; DROP DOMAIN narrow CASCADE; DROP DOMAIN wide});
+
 # Somebody's view keeps one partition, and no other.
 sql(join '', map { old_event($_) } 21 .. 23);
 settings($node, archive_retention => '60d', cold_storage_dir => '');
@@ -105,8 +133,13 @@ settings($node, archive_retention => '20d');
 ok(wait_until(sub { maintain(); at(21, 23) eq 'gone gone' }), 'a view on a partition of the archive keeps no other from being dropped');
 is(at(22), 'archive', 'that one stays');
 is(not_done(), "drop|$p22|cannot drop table $p22 because other objects depend on it", 'and it is said why');
+settings($node, maintenance_interval => '1s');
+my $archive_status = q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'archive'};
+like(sql($archive_status), qr/^f\|1 partitions should have been archived or dropped, the first, \S+outbox_messages_p\S+, at \S+ \S+\|outbox_maintain\(\) and the server log say why not\.$/, 'outbox_status() knows of it');
+settings($node, maintenance_interval => '1h');
 sql('DROP VIEW mine');
 is(maintain() . at(22), 'gone', 'it goes when nothing is in the way any more');
+like(sql($archive_status), qr/^t\|/, 'and all is well');
 sql(join '', map { old_event($_) } 24 .. 26);
 my $p25 = 'public.' . partition($node, 25);
 sql(q{CREATE FUNCTION age.refuse() RETURNS event_trigger LANGUAGE plpgsql SET search_path = public AS $$
