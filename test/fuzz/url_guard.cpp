@@ -103,26 +103,35 @@ sink::Outcome send_one(sink::Sink& sink)
     return outcomes[0];
 }
 
+// What name servers say from now on, one address per line; whoever was called before is forgotten.
+void start_anew(std::string_view answers)
+{
+    const std::lock_guard lock(network.mutex);
+    network.asked.clear();
+    network.called.clear();
+    network.answers.clear();
+    while (!answers.empty()) {
+        network.answers.emplace_back(answers.substr(0, answers.find('\n')));
+        answers.remove_prefix(std::min(network.answers.back().size() + 1, answers.size()));
+    }
+}
+
+std::unique_ptr<sink::Sink> make_sink(const std::string& config, const sink::AllowedHosts& allowed,
+                                      bool deny_private = true)
+{
+    return sink::make_sink("http", config, [] { return sink::Secrets::parse(""); },
+                           {"/fuzz", allowed, deny_private});
+}
+
 void try_one(std::string_view input)
 {
     const auto [list, url, proxy, answers] = split<4>(input, '\n');
-    {
-        const std::lock_guard lock(network.mutex);
-        network.asked.clear();
-        network.called.clear();
-        network.answers.clear();
-        std::string_view left = answers;
-        while (!left.empty()) {
-            network.answers.emplace_back(left.substr(0, left.find('\n')));
-            left.remove_prefix(std::min(network.answers.back().size() + 1, left.size()));
-        }
-    }
+    start_anew(answers);
     std::optional<sink::AllowedHosts> allowed;
     std::unique_ptr<sink::Sink> sink;
     const auto error = error_of([&, list = list, url = url, proxy = proxy] {
         allowed.emplace(list);
-        sink = sink::make_sink("http", config_of(as_text(url), as_text(proxy)),
-                               [] { return sink::Secrets::parse(""); }, {"/fuzz", *allowed, true});
+        sink = make_sink(config_of(as_text(url), as_text(proxy)), *allowed);
     });
     if (error) {
         must(is_one_of(error->sqlstate(), {"22023", "42501", "42704"}), "a refusal has a reason");
@@ -138,4 +147,27 @@ void try_one(std::string_view input)
         must(allowed->allows(host, port), "nobody is asked for who is not in the list");
 }
 
+// Who is called for this url, where names are this address.
+std::vector<std::string> called_for(const char* url, const char* answer, bool deny_private = true)
+{
+    start_anew(answer);
+    (void)send_one(*make_sink(config_of(url, ""), sink::AllowedHosts(""), deny_private));
+    const std::lock_guard lock(network.mutex);
+    return network.called;
+}
+
 } // namespace outbox::fuzz
+
+// Nothing is found where nobody is ever called, or where nobody sees it.
+extern "C" int LLVMFuzzerInitialize(int*, char***)
+{
+    using namespace outbox::fuzz;
+    const std::vector<std::string> outside = {"\x08\x08\x04\x04"};
+    const std::vector<std::string> inside = {"\x7f\x01\x02\x03"};
+    must(called_for("http://8.8.4.4/", "") == outside, "an address outside is called");
+    must(called_for("http://a.example/", "8.8.4.4") == outside, "so is a name that has it");
+    must(called_for("http://a.example/", "127.1.2.3").empty(), "one that has one inside is not");
+    must(called_for("http://a.example/", "127.1.2.3", false) == inside && is_private(inside[0]),
+         "where it is, it is seen");
+    return 0;
+}
