@@ -123,6 +123,8 @@ sql('DROP DATABASE trapped');
 # ---- Events and names that are more than that.
 my $forged = "2030-01-01 00:00:00.000 UTC [1] FATAL:  forged";
 my $nasty = qq{1\r\nX-Evil: yes\r\n\r\nPOST /smuggled HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n%0d%0aX-Evil: yes\n$forged\n'); DROP TABLE outbox_messages; --%s\$1\\ \x{2028}\x{202e}\x{85}"};
+# Where a line goes on, the server puts a tab in front.
+sub not_forged { unlike(logged(), qr/^\Q$forged\E/m, "$_[0]: no line in the log that is not the server's"); return }
 utf8::encode(my $quoted = "\$n\$$nasty\$n\$");
 my %format = (cloudevents => '/binary', 'cloudevents-structured' => '/structured', 'cloudevents-batch' => '/batch', raw => '/raw');
 create_sink($node, "sink $_", { url => $receiver->url($format{$_}), format => $_, metadata => ['region'] }) for sort keys %format;
@@ -142,17 +144,34 @@ for my $name (sort keys %format)
 }
 is($receiver->count('/smuggled'), 0, 'an event adds no request');
 like(logged(), qr/WARNING:  event_type "1  X-Evil: yes.* \Q$forged\E .*" version 1 is not registered$/m, 'a warning in the log names the event, in one line');
+not_forged('an event');
 drop_sinks($node, map { "sink $_" } sort keys %format);
 sql("SELECT outbox_alter_consumer(\$c\$$consumer\$c\$, max_attempts => 1)", 'SELECT outbox_enqueue($$Order$$, $$2$$, $$X$$, $${}$$)');
 my ($token, $id) = split /\|/, sql("SELECT lock_token, id FROM outbox_claim(\$c\$$consumer\$c\$) ORDER BY id DESC LIMIT 1") =~ s/.*\n//sr;
 sql("SELECT outbox_fail($token, $id, $quoted, dead => true)");
 like(logged(), qr/has given up an event: 1  X-Evil: yes.* \Q$forged\E /, 'so is the error of a worker');
+not_forged('the error of a worker');
 is(sql("SELECT count(*) FROM outbox_stats WHERE consumer = \$c\$$consumer\$c\$") . sql("SELECT outbox_redrive(\$c\$$consumer\$c\$, event_type => \$c\$x' OR true --\$c\$)"), '10', 'names are names');
 my $metrics = sql('SELECT outbox_metrics()');
 is(join("\n", grep { !/^(#|$)/ && !/^[a-z_]+(\{(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)*\})? [-+0-9.eInf]+$/ } split /\n/, $metrics), '', 'metrics are metrics');
 unlike(sql('SELECT outbox_report()'), qr/<(?!\/?(?:!DOCTYPE|html|head|meta|title|style|body|header|h\d|dl|dt|dd|div|section|article|p|b|i|span|small|ul|li|table|thead|tbody|tr|th|td|code|svg|path|text|figure|figcaption)\b)/, 'the report is a report');
 sql("SELECT outbox_drop_consumer(\$c\$$consumer\$c\$, true)");
 is(sql('SELECT count(*) FROM pg_class WHERE relname IN ($$outbox_messages$$, $$outbox_sinks$$)'), 2, 'everything is still there');
+not_forged('a name');
+
+# Answers that are more than that, in the line of their status and in what follows.
+my @answers = (422, 503);
+$receiver->control(map { { path => "/says-$_", status => $_, phrase => "x\r\n$forged", body => "x\r\n$forged\n" } } @answers);
+create_sink($node, "says $_", { url => $receiver->url("/says-$_") }, q{event_types => '{Said}'}) for @answers;
+$from = -s $node->logfile;
+sql(q{SELECT outbox_enqueue('Order', '1', 'Said', '{}')});
+ok(wait_until(sub { logged() =~ /"says 422" has given up/ && logged() =~ /"says 503" is in trouble/ }), 'receivers say what is no answer');
+like(logged(), qr/"says 422" has given up an event: HTTP 422: x +\Q$forged\E *$/m, 'a refusal is one line in the log');
+like(logged(), qr/"says 503" is in trouble: HTTP 503: x +\Q$forged\E *$/m, 'so is trouble');
+is(scalar(() = logged() =~ /forged/g), 2, 'and no other has it');
+not_forged('an answer');
+sql("SELECT outbox_drop_sink('says $_', true)") for @answers;
+$receiver->control;
 
 # A name that we have not given reaches no shell.
 sql("INSERT INTO outbox_cold_files (file, partition, lower_bound, upper_bound, events, bytes) VALUES (\$f\$x; touch $dir/pwned; #\$f\$, 'p', now(), now(), 1, 1),
