@@ -280,11 +280,13 @@ ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages_dlq JOIN outbox_c
 ok(wait_until(sub { sql(qq{SELECT coalesce((SELECT paused::text FROM outbox_consumers WHERE name = '$_'), '')}) eq 'true' }), "$_ is paused") for qw(sgone sfile);
 like(wait_for_status($node, $_, qr/^f/), qr/^f/, "$_ is in trouble") for qw(sjson slong skey shost skafka);
 is(header(($receiver->wait_for(1, 20, '/echo'))[0], 'Authorization'), "Bearer $secrets{token}", 'the receiver has the secret');
+my @secretive = split /\n/, sql(q{SELECT name FROM outbox_consumers WHERE kind <> 'worker' ORDER BY name});
+is("@secretive", 'sbase64 secho sfile sgone shost sjson skafka skey slong', 'all of them are tested');
 my $members = q{JOIN pg_depend d ON d.objid = o.oid AND d.deptype = 'e' JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'outbox'};
 my @looks = map { [ $_ => "SELECT string_agg(x::text, E'\\n') FROM $_ x" ] } 'pg_stat_activity', 'pg_settings', split /\n/, sql(
 	"SELECT o.oid::regclass FROM pg_class o $members WHERE o.relkind IN ('r', 'v', 'p')",
 	"SELECT o.oid::regproc || '()' FROM pg_proc o $members WHERE o.pronargs = o.pronargdefaults AND o.prokind = 'f' AND o.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) AND o.proname !~ 'reset|removal'");
-push @looks, map { [ "outbox_test_sink() of $_" => "CALL outbox_test_sink('$_', NULL, NULL)" ] } qw(secho sjson slong sbase64 skey);
+push @looks, map { [ "outbox_test_sink() of $_" => "CALL outbox_test_sink('$_', NULL, NULL)" ] } @secretive;
 my %places = map { /^(.*?)\n(.*)$/s } split /^== /m, $node->safe_psql('postgres', join '', map { "\\echo == $_->[0]\n$_->[1];\n" } @looks);
 $node->command_ok([ 'pg_dumpall', '-d', $node->connstr('postgres'), '-f', "$dir/dump" ], 'a dump');
 $places{'a dump'} = slurp_file("$dir/dump");
