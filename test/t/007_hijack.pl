@@ -4,6 +4,7 @@ use strict;
 use warnings;
 use lib 't/lib';
 use OutboxTest;
+use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_node('main', no_extension => 1);
@@ -32,6 +33,38 @@ for my $count (2 .. 6)
 		'BEGIN PERFORM public.seize(); RETURN pg_catalog.format($values); END';};
 }
 $node->safe_psql('postgres', $trap, extra_params => [ '-U', 'app' ]);
+# The server's own take anything, these what a script would give them.
+$node->safe_psql('postgres', q{SET search_path = pg_catalog; DO $do$
+	DECLARE
+		body CONSTANT text := 'BEGIN RAISE EXCEPTION ''trapped''; END';
+		type text;
+		found record;
+	BEGIN
+		FOR type IN SELECT unnest('{text,name,bigint,integer,boolean,jsonb,uuid,oid,regclass,regprocedure,timestamptz,interval}'::text[]) LOOP
+			FOR found IN
+				SELECT DISTINCT p.proname, CASE WHEN p.proretset THEN 'SETOF ' ELSE '' END || CASE WHEN r.typtype <> 'p' THEN format_type(r.oid, NULL) WHEN r.typname ~ 'array$' THEN type || '[]' ELSE type END AS result,
+					   (SELECT string_agg(CASE WHEN x.typtype <> 'p' THEN format_type(x.oid, NULL) WHEN x.typname ~ 'array$' THEN type || '[]' ELSE type END, ', ' ORDER BY a.ordinality) FROM unnest(p.proargtypes) WITH ORDINALITY a JOIN pg_type x ON x.oid = a.a)
+					   || CASE WHEN p.provariadic = 0 THEN '' ELSE repeat(', ' || type, times) END AS arguments
+				  FROM pg_proc p JOIN pg_type r ON r.oid = p.prorettype, generate_series(0, 5) times
+				 WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.prokind = 'f' AND (times = 0 OR p.provariadic = '"any"'::regtype)
+				   AND EXISTS (SELECT FROM unnest(p.proargtypes) a WHERE a::regtype::text ~ '^("any"|any(compatible)?(element|nonarray|array)?)$')
+				   AND NOT EXISTS (SELECT FROM unnest(p.proargtypes || r.oid) a JOIN pg_type x ON x.oid = a WHERE x.typtype = 'p' AND x.typname !~ '^any(compatible)?(element|nonarray|array)?$')
+			LOOP
+				EXECUTE format('CREATE OR REPLACE FUNCTION public.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', found.proname, found.arguments, found.result, body);
+			END LOOP;
+			FOR found IN SELECT * FROM (VALUES ('array_agg', ''), ('json_agg', ''), ('jsonb_agg', ''), ('count', ''), ('string_agg', ', text'), ('json_object_agg', ', text'), ('jsonb_object_agg', ', text')) AS v (name, second) LOOP
+				EXECUTE format('CREATE OR REPLACE FUNCTION public.step(text, %s%s) RETURNS text LANGUAGE plpgsql AS %L', type, found.second, body);
+				EXECUTE format('CREATE AGGREGATE public.%s(%s%s) (SFUNC = public.step, STYPE = text)', found.name, type, found.second);
+			END LOOP;
+		END LOOP;
+	END $do$}, extra_params => [ '-U', 'app' ]);
+for my $call (q{array_length('{a}'::text[], 1)}, q{unnest('{1}'::bigint[])}, q{to_jsonb(now())}, q{jsonb_build_object('a'::text, 'b'::text)}, q{concat('a'::text, 'b'::text)},
+	q{array_agg(1)}, q{string_agg('a'::name, ',')}, q{jsonb_object_agg('a'::text, 'b'::text)})
+{
+	my (undef, undef, $error) = $node->psql('postgres', "SELECT $call");
+	like($error, qr/ERROR:  trapped/, "there is a trap: $call");
+}
+my $from = -s $node->logfile;
 
 my ($status, $out, $error) = $node->psql('postgres', 'CREATE EXTENSION outbox');
 is($status, 0, 'the extension is installed');
@@ -49,6 +82,7 @@ is($node->safe_psql('postgres', q{SELECT ok FROM outbox_status() WHERE component
 is($is_super->(), 'f', 'without harm');
 $node->safe_psql('postgres', 'DROP EXTENSION outbox');
 is($is_super->(), 'f', 'nobody became superuser by dropping the extension');
+unlike(substr(slurp_file($node->logfile), $from), qr/ERROR:  trapped/, 'and nothing of all that has called what takes less than the server\'s own');
 
 # A database that belongs to somebody who is no superuser, and whose schema public does too.
 $node->safe_psql('postgres', 'CREATE DATABASE theirs OWNER app');
@@ -133,6 +167,38 @@ is($is_super->(), 'f', 'nobody became superuser by a first enqueue');
 like(as_app('fresh', 'CREATE TEMP TABLE harmless (); ' . enqueue('1')), qr/^[0-9a-f-]{36}$/, 'what has no such name is no harm');
 like(as_app('fresh', "$grab CREATE DOMAIN pg_temp.text AS text CHECK (pg_temp.grab(VALUE)); " . enqueue('2')), qr/^[0-9a-f-]{36}$/, 'and where partitions are, nobody asks pg_partman');
 is($is_super->(), 'f', 'nobody is superuser in the end');
+
+# Casts of somebody's own run with his rights, whatever they are put into and whoever comes across them.
+my @privileges = qw(producer consumer idempotency audit auditor reader monitor admin);
+$node->safe_psql('fresh', join ';', 'CREATE SCHEMA mine AUTHORIZATION app', map { "SELECT outbox_grant('app', '$_')" } @privileges);
+my $granted = 'FROM unnest(\'{' . join(',', @privileges) . '}\'::text[]) g, outbox_privilege_functions(g) f JOIN pg_proc p ON p.oid = f';
+my %value = (uuid => '0192f000-0000-7000-8000-000000000001', 'timestamp with time zone' => '2030-01-01', 'text[]' => '{1}', 'bigint[]' => '{1}', outbox_batches => undef);
+my $casts = '';
+for my $type (split /\n/, $node->safe_psql('fresh', "SELECT DISTINCT format_type(a, NULL) $granted, unnest(p.proargtypes) a"))
+{
+	my $mine = 'mine.to_' . $type =~ s/\W+/_/gr;
+	my $value = exists $value{$type} ? $value{$type} : '1';
+	my $result = defined $value ? "''$value''" : 'NULL';
+	$casts .= "CREATE TYPE $mine AS ENUM ('x');
+		CREATE FUNCTION $mine($mine) RETURNS $type LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''cast by %'', current_user; RETURN $result; END';
+		CREATE FUNCTION $mine($type) RETURNS $mine LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''cast by %'', current_user; RETURN ''x''; END';
+		CREATE CAST ($mine AS $type) WITH FUNCTION $mine($mine) AS IMPLICIT; CREATE CAST ($type AS $mine) WITH FUNCTION $mine($type) AS IMPLICIT;\n";
+}
+is(as_app('fresh', $casts), '', 'somebody has casts of his own');
+like(as_app('fresh', "SELECT length('x'::mine.to_text), 'x'::text::mine.to_text", 'postgres'), qr/(cast by postgres.*){2}/s, 'they tell who uses them');
+my @calls = split /\n/, $node->safe_psql('fresh', qq{SELECT format('%s public.%I(%s);', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname,
+		(SELECT string_agg(format('%L::mine.to_%s', 'x', regexp_replace(format_type(a.a, NULL), '\\W+', '_', 'g')), ', ' ORDER BY a.ordinality) FROM unnest(p.proargtypes) WITH ORDINALITY a))
+	$granted WHERE p.pronargs > 0 ORDER BY 1});
+cmp_ok(scalar(@calls), '>', 40, 'many functions take something');
+for my $call (@calls)
+{
+	my @by = as_app('fresh', $call) =~ /cast by (\w+)/g;
+	ok(@by > 0 && !(grep { $_ ne 'app' } @by), "only for its caller: $call") or diag("by @by");
+}
+is(as_app('fresh', q{CREATE FUNCTION mine.up(jsonb) RETURNS jsonb LANGUAGE sql AS 'SELECT $1::mine.to_jsonb::jsonb'; SELECT outbox_register_upcaster('Cast', 1, 'mine.up(jsonb)')}), '', 'a cast in an upcaster');
+my $claimed = as_app('fresh', q{SELECT outbox_create_consumer('super'); SELECT outbox_enqueue('Order', '1', 'Cast', '{}'); SELECT event_type FROM outbox_claim('super', 10)}, 'postgres');
+is(join(' ', $claimed =~ /cast by (\w+)/g), 'app app', 'is not that of whoever claims');
+is($is_super->(), 'f', 'and nobody is superuser by a cast');
 
 $node->stop;
 done_testing();

@@ -25,8 +25,17 @@ BEGIN
     LOOP
         EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', found.proname, found.arguments, found.result, body);
     END LOOP;
-    FOR i IN 1 .. 6 LOOP
-        EXECUTE format('CREATE FUNCTION trap.format(text%s) RETURNS text LANGUAGE plpgsql AS %L', repeat(', text', i), body);
+    -- Those that take anything, however many: only what is built in can, and shell_in() raises an error of its own.
+    FOR found IN
+        SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS arguments, pg_get_function_result(p.oid) AS result
+          FROM pg_proc p
+         WHERE p.prokind = 'f' AND p.pronamespace = 'pg_catalog'::regnamespace AND p.proname !~ '(in|out|recv|send|cmp|sel|support)$'
+           AND (p.provariadic <> 0 OR EXISTS (SELECT FROM unnest(p.proargtypes) a JOIN pg_type x ON x.oid = a WHERE x.typtype = 'p'))
+           AND NOT EXISTS (SELECT FROM unnest(p.proargtypes || p.prorettype) a
+                            WHERE a IN ('internal'::regtype, 'cstring'::regtype, 'trigger'::regtype, 'language_handler'::regtype))
+           AND pg_get_function_result(p.oid) !~ '^(TABLE|SETOF record)'
+    LOOP
+        EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE internal AS %L', found.proname, found.arguments, found.result, 'shell_in');
     END LOOP;
 
     FOR found IN
@@ -42,12 +51,14 @@ BEGIN
     END LOOP;
 
     FOR found IN
-        SELECT DISTINCT p.proname, format_type(p.proargtypes[0], NULL) AS argument
-          FROM pg_proc p JOIN pg_type x ON x.oid = p.proargtypes[0]
-         WHERE p.prokind = 'a' AND p.pronamespace = 'pg_catalog'::regnamespace AND p.pronargs = 1 AND x.typtype <> 'p'
+        SELECT p.proname, oidvectortypes(p.proargtypes) AS arguments, format_type(p.prorettype, NULL) AS result,
+               'aggregate_' || p.oid AS step
+          FROM pg_proc p JOIN pg_aggregate a ON a.aggfnoid = p.oid
+         WHERE p.pronamespace = 'pg_catalog'::regnamespace AND a.aggkind = 'n' AND p.pronargs > 0
+           AND p.prorettype NOT IN ('anyenum'::regtype) -- no step can be declared
     LOOP
-        EXECUTE format('CREATE OR REPLACE FUNCTION trap.step(%1$s, %1$s) RETURNS %1$s LANGUAGE plpgsql AS %2$L', found.argument, body);
-        EXECUTE format('CREATE AGGREGATE trap.%I(%s) (SFUNC = trap.step, STYPE = %2$s)', found.proname, found.argument);
+        EXECUTE format('CREATE FUNCTION trap.%1$I(%2$s, %3$s) RETURNS %2$s LANGUAGE internal AS %4$L', found.step, found.result, found.arguments, 'shell_in');
+        EXECUTE format('CREATE AGGREGATE trap.%I(%s) (SFUNC = trap.%I, STYPE = %s)', found.proname, found.arguments, found.step, found.result);
     END LOOP;
     EXECUTE format('CREATE FUNCTION trap.step(bigint) RETURNS bigint LANGUAGE plpgsql AS %L', body);
     CREATE AGGREGATE trap.count(*) (SFUNC = trap.step, STYPE = bigint);
