@@ -158,7 +158,12 @@ command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postg
 my %counts = (%{ $report->{counts} }, %{ $last->{counts} });
 note(sprintf '%d kills (%s), %d s; %d clients', $rounds, join(', ', map { "$_ $killed{$_}" } sort keys %killed), time - $started, $clients);
 note(join ', ', map { "$counts{$_} $_" } sort keys %counts);
+cmp_ok($killed{server}, '>', 0.4 * $rounds, 'it was the whole server that was killed, as often as not');
+my @work = ('commits', 'asynchronous commits', 'commits of prepared transactions', 'rolled back', 'batches', 'ack', 'dedup keys', 'idempotency keys', 'audit rows');
+push @work, 'fail', 'dead', 'release', 'heartbeats', 'deaths', 'leases lost', 'acks sent again', 'repeats to workers', 'commits without an answer',
+  'asynchronous commits that crashes took back', 'repeats by HTTP', 'repeats in Kafka', 'events in the archive', 'events in cold storage', 'dead letters' if $long;
+is(join(', ', grep { !$counts{$_} } @work), '', 'there was every kind of work, and of trouble');
 $node->stop;
-my $others = $rounds - ($killed{server} // 0) - ($killed{nobody} // 0);
+my $others = $rounds - ($killed{server} // 0);
 log_has_only($node, qr/terminated by signal 9/, $others, 'the server log has nothing but what was done to it');
 done_testing();
