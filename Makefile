@@ -23,7 +23,7 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind coverage
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind inject coverage
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -65,6 +65,10 @@ sanitize:
 # Regression tests, or those that TESTS names, on a server under valgrind.
 valgrind:
 	@TESTS="$(TESTS)" test/valgrind
+
+# The cursor on a server with injection points.
+inject:
+	@test/inject
 
 # Which lines of src/ the tests run, or those whose name matches ONLY.
 coverage:
