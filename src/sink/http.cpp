@@ -413,6 +413,12 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
                 Verdict::trouble,
                 "the proxy talks on and on and does not connect",
                 {}};
+    // Older ones call a line that is longer than they take so.
+    if (result == CURLE_OUT_OF_MEMORY)
+        return {transfer.parcel,
+                Verdict::trouble,
+                "the answer has a header that is too long, or there is no memory",
+                {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
