@@ -674,12 +674,15 @@ CREATE TABLE outbox_scheduled (
     payload        jsonb       NOT NULL,
     metadata       jsonb       NOT NULL,
     trace_id       text,
-    last_error     text
+    last_error     text,
+    refusals       integer     NOT NULL DEFAULT 0,
+    try_again_at   timestamptz
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
-CREATE INDEX ON outbox_scheduled (available_at, tracking_id);
-CREATE INDEX ON outbox_scheduled (tracking_id) WHERE last_error IS NOT NULL;
+-- What the log refused is in nobody's way: each row is in one of these.
+CREATE INDEX ON outbox_scheduled (available_at, tracking_id) WHERE try_again_at IS NULL;
+CREATE INDEX ON outbox_scheduled (try_again_at) WHERE try_again_at IS NOT NULL;
 COMMENT ON TABLE outbox_scheduled
-IS 'events whose available_at is still to come; they enter the log when due, with the same tracking_id';
+IS 'events whose available_at is still to come, or that the log refused; they enter the log when due, with the same tracking_id';
 COMMENT ON COLUMN outbox_scheduled.available_at IS 'when the event is to enter the log';
 COMMENT ON COLUMN outbox_scheduled.tenant_id IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.tracking_id IS 'as it will stand in outbox_messages';
@@ -690,17 +693,19 @@ COMMENT ON COLUMN outbox_scheduled.event_type IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.payload IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.metadata IS 'as in outbox_messages';
 COMMENT ON COLUMN outbox_scheduled.trace_id IS 'as in outbox_messages';
-COMMENT ON COLUMN outbox_scheduled.last_error IS 'why the log refused it; available_at is when it is tried again';
+COMMENT ON COLUMN outbox_scheduled.last_error IS 'why the log refused it';
+COMMENT ON COLUMN outbox_scheduled.refusals IS 'how often the log refused it';
+COMMENT ON COLUMN outbox_scheduled.try_again_at IS 'when it is tried again, if the log refused it';
 
 CREATE FUNCTION outbox_release_due(max_events integer DEFAULT 1000) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_release_due';
 COMMENT ON FUNCTION outbox_release_due(integer)
-IS 'moves scheduled events that are due into the log, the longest due first; returns how many';
+IS 'moves scheduled events that are due into the log, the longest due first, and tries again what it refused; returns how many it took';
 
 CREATE FUNCTION outbox_cancel(tracking_id uuid) RETURNS boolean
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_cancel';
 COMMENT ON FUNCTION outbox_cancel(uuid)
-IS 'takes back a scheduled event that is not yet due; false if there is no such event';
+IS 'takes back a scheduled event that is not yet due, or that the log refused; false if there is no such event';
 
 ----------------------------------------------------------------------------------------------------
 -- Enqueue. One C++ function behind all overloads, so that no driver has to cast. Not SECURITY
@@ -2028,8 +2033,8 @@ BEGIN
     IF wanted IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'tracking_id must not be NULL';
     END IF;
-    RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', 0, made_at, NULL::text,
-                        s.available_at, s.last_error
+    RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', s.refusals, made_at, NULL::text,
+                        coalesce(s.try_again_at, s.available_at), s.last_error
                    FROM @extschema@.outbox_scheduled s
                   WHERE s.tracking_id = wanted AND @extschema@.outbox_shows_tenant(s.tenant_id);
 
@@ -2963,13 +2968,14 @@ BEGIN
 
     component := 'scheduled';
     SELECT count(*), min(available_at) INTO overdue, since FROM @extschema@.outbox_scheduled
-     WHERE available_at <= clock_timestamp();
-    SELECT count(*) INTO refused FROM @extschema@.outbox_scheduled WHERE last_error IS NOT NULL;
+     WHERE available_at <= clock_timestamp() AND try_again_at IS NULL;
+    SELECT count(*) INTO refused FROM @extschema@.outbox_scheduled WHERE try_again_at IS NOT NULL;
     ok := overdue = 0 AND refused = 0;
     detail := CASE WHEN ok THEN 'nothing overdue'
                    ELSE concat_ws('; ', CASE WHEN overdue > 0 THEN format('%s overdue, the oldest since %s', overdue, since) END,
                                         CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
-    hint := CASE WHEN refused > 0 THEN 'last_error in outbox_scheduled says why. They are tried again every minute; outbox_cancel() takes them back.'
+    hint := CASE WHEN refused > 0 THEN 'last_error in outbox_scheduled says why. They are tried again, less and less often;'
+                                       ' outbox_release_due() tries them at once, outbox_cancel() takes them back.'
                  WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
     RETURN NEXT;
 
@@ -3158,7 +3164,8 @@ CREATE FUNCTION outbox_collect_database(
     OUT health integer, OUT relay_up integer, OUT scheduled_overdue bigint, OUT default_partition_events integer)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_position('{ok,degraded,failing}', h.status) - 1, (r.worker IS NOT NULL)::integer,
-           (SELECT count(*) FROM @extschema@.outbox_scheduled s WHERE s.available_at <= clock_timestamp() - interval '1 second'),
+           (SELECT count(*) FROM @extschema@.outbox_scheduled s
+             WHERE s.available_at <= clock_timestamp() - interval '1 second' AND s.try_again_at IS NULL),
            coalesce(@extschema@.outbox_default_holds_events(), false)::integer
       FROM @extschema@.outbox_health() h, @extschema@.outbox_relay_status() r
 $$;
@@ -3248,7 +3255,7 @@ COMMENT ON VIEW outbox_stats_database
 IS 'how the database is doing, in one row';
 COMMENT ON COLUMN outbox_stats_database.health IS 'outbox_health(): 0 ok, 1 degraded, 2 failing';
 COMMENT ON COLUMN outbox_stats_database.relay_up IS '1: there is a worker for this database';
-COMMENT ON COLUMN outbox_stats_database.scheduled_overdue IS 'scheduled events that should have entered the log';
+COMMENT ON COLUMN outbox_stats_database.scheduled_overdue IS 'scheduled events that should have entered the log, but for those that it refused';
 COMMENT ON COLUMN outbox_stats_database.default_partition_events IS '1: the default partition holds events';
 
 -- Escaped as Prometheus wants it.

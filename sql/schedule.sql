@@ -62,29 +62,68 @@ ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (payload ->> 'n' NOT 
 SELECT outbox_create_consumer('picky', start_at => 'latest');
 INSERT INTO outbox_scheduled SELECT now() - (30 - i) * interval '1 second', i % 2, outbox_new_tracking_id(), 1,
     'Order', 'refused', 'RefusedDue', jsonb_build_object('n', i), '{}' FROM generate_series(1, 21) i;
+CREATE TEMP TABLE due AS SELECT tracking_id, available_at FROM outbox_scheduled;
 SELECT outbox_release_due();
 SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_messages WHERE event_type = 'RefusedDue';
 SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
-SELECT payload ->> 'n' AS n, regexp_replace(last_error, '_p[0-9_]+', '_p') AS last_error, available_at BETWEEN clock_timestamp() + '50 s' AND clock_timestamp() + '1 min' AS later
-  FROM outbox_scheduled ORDER BY available_at, tracking_id;
+CREATE TEMP VIEW refused AS
+    SELECT payload ->> 'n' AS n, refusals, round(extract(epoch FROM try_again_at - clock_timestamp()) / 60) AS minutes, last_error
+      FROM outbox_scheduled ORDER BY available_at, tracking_id;
+SELECT n, refusals, minutes, regexp_replace(last_error, '_p[0-9_]+', '_p') AS last_error FROM refused;
 SELECT tracking_id AS refused FROM outbox_scheduled WHERE payload ->> 'n' = '4' \gset
-SELECT status, left(last_error, 40) AS last_error FROM outbox_find(:'refused');
+SELECT status, attempts, available_at > clock_timestamp() AS later, left(last_error, 40) AS last_error FROM outbox_find(:'refused');
 SELECT component, ok, detail, hint FROM outbox_status() WHERE component = 'scheduled';
-SELECT outbox_release_due();
+SELECT scheduled_overdue FROM outbox_stats_database;
+-- They can be had back, although they are due.
 SELECT outbox_cancel(:'refused');
--- Tried again, and refused again, alone, in a transaction that has other things to do
-UPDATE outbox_scheduled SET available_at = now(), last_error = NULL;
+SELECT outbox_cancel(:'refused');
+-- By hand they are tried at once. Each refusal doubles the pause, up to a day, and the due time stays.
+SELECT outbox_release_due();
+SELECT n, refusals, minutes FROM refused;
+SELECT outbox_release_due(), outbox_release_due();
+SELECT n, refusals, minutes FROM refused;
+UPDATE outbox_scheduled SET refusals = CASE payload ->> 'n' WHEN '3' THEN 10 ELSE 11 END;
+SELECT outbox_release_due();
+SELECT n, refusals, minutes FROM refused;
+UPDATE outbox_scheduled SET refusals = 2000000000;
+SELECT outbox_release_due();
+SELECT n, refusals, minutes FROM refused;
+SELECT count(*) FROM outbox_scheduled s JOIN due d USING (tracking_id, available_at);
+-- What is due for the first time goes first, and max_events is for both.
+SELECT outbox_enqueue('Order', 'refused', 'RefusedDue', '{"n": 101}', available_at => clock_timestamp() + interval '1 ms') IS NOT NULL AS enqueued;
+SELECT pg_sleep(0.01);
+SELECT outbox_release_due(1);
+-- Refused again, in a transaction that has other things to do
 BEGIN;
 SELECT outbox_enqueue('Order', 'refused', 'RefusedDue', '{"n": 100}') IS NOT NULL AS enqueued;
-SELECT outbox_release_due(1), outbox_release_due(1), outbox_release_due(1);
+SELECT outbox_release_due(1), outbox_release_due(2);
 COMMIT;
-SELECT count(*), count(last_error) FROM outbox_scheduled;
 -- Until the log takes them
 ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule;
-UPDATE outbox_scheduled SET available_at = now();
 SELECT outbox_release_due();
 SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
 SELECT component, ok, detail FROM outbox_status() WHERE component = 'scheduled';
+
+-- They keep their order. Second was enqueued before First, and is due after it.
+ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (payload ->> 'n' NOT IN ('First', 'Second', 'Third')) NOT VALID;
+INSERT INTO outbox_scheduled SELECT now() - late * interval '1 second', 0, outbox_new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
+    jsonb_build_object('n', n), '{}' FROM (VALUES (1, 'Second'), (2, 'First'), (0, 'Third')) v (late, n);
+SELECT outbox_release_due(1);
+SELECT outbox_release_due();
+SELECT n, refusals, minutes FROM refused;
+ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule;
+BEGIN;
+SELECT outbox_release_due();
+SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_messages WHERE payload ->> 'n' IN ('First', 'Second', 'Third');
+ROLLBACK;
+SELECT outbox_release_due(1), outbox_release_due(1);
+SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
+-- Those whose time has come get their turn, however many are before them.
+INSERT INTO outbox_scheduled SELECT now() - interval '1 hour', 0, outbox_new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
+    jsonb_build_object('n', 'Zeroth'), '{}', NULL, 'refused', 1, now() + interval '1 hour';
+UPDATE outbox_scheduled SET try_again_at = now() WHERE payload ->> 'n' = 'Third';
+SELECT outbox_release_due(1), outbox_release_due(1);
+SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
 
 -- What says nothing about an event postpones none.
 CREATE FUNCTION pg_temp.stop() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = TG_ARGV[0]; END $$;
@@ -92,7 +131,7 @@ DO $$
 DECLARE
     state text;
 BEGIN
-    FOREACH state IN ARRAY '{08006,25001,40001,53100,55006,57014,58030,XX001}'::text[] LOOP
+    FOREACH state IN ARRAY '{08006,25001,40001,42501,53100,55006,57014,58030,XX001}'::text[] LOOP
         EXECUTE format('CREATE TRIGGER stop BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION pg_temp.stop(%L)', state);
         INSERT INTO outbox_scheduled SELECT now(), 0, outbox_new_tracking_id(), 1, 'Order', 'stopped', 'StoppedDue', '{}', '{}';
         BEGIN

@@ -18,7 +18,8 @@ namespace outbox {
 
 namespace {
 
-constexpr TimestampTz pause_after_refusal = USECS_PER_MINUTE;
+// When to try again what was refused.
+enum class Again { in_time, at_once };
 
 Datum column(HeapTuple row, int number, bool* isnull)
 {
@@ -66,17 +67,20 @@ void append_selected(int count)
 // one producer that are due at the same moment in their order.
 #define MOVE(which)                                                                                \
     "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("           \
-    " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1 " which           \
+    " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " which                              \
     " FOR UPDATE SKIP LOCKED)) RETURNING *)"                                                       \
     " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"                 \
     " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id"
+
+// Those that were refused have an index of their own: however many there are, they are not read.
+#define FIRST_DUE                                                                                  \
+    "available_at <= $1 AND try_again_at IS NULL ORDER BY available_at, tracking_id LIMIT $2"
 
 int move_first(TimestampTz now, int limit)
 {
     int moved = 0;
     pg::as_owner([&] {
-        static constinit pg::Statement move{MOVE("ORDER BY available_at, tracking_id LIMIT $2"),
-                                            {TIMESTAMPTZOID, INT4OID}};
+        static constinit pg::Statement move{MOVE(FIRST_DUE), {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
         moved = static_cast<int>(move.execute(values));
         append_selected(moved);
@@ -86,6 +90,17 @@ int move_first(TimestampTz now, int limit)
 
 // ---- events that the log refuses
 
+// Of the rows that were selected, in the caller's memory.
+std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
+{
+    const MemoryContext spi = MemoryContextSwitchTo(caller);
+    auto* ids = static_cast<Datum*>(palloc(sizeof(Datum) * Max(count, 1)));
+    for (uint64 i = 0; i < count; ++i)
+        ids[i] = datumCopy(column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
+    MemoryContextSwitchTo(spi);
+    return {ids, count};
+}
+
 // What is due, also if somebody else is moving it.
 std::span<Datum> list_first(TimestampTz now, int limit)
 {
@@ -93,52 +108,68 @@ std::span<Datum> list_first(TimestampTz now, int limit)
     std::span<Datum> ids;
     pg::as_owner([&] {
         static constinit pg::Statement list{
-            "SELECT tracking_id FROM @schema@.outbox_scheduled WHERE available_at <= $1"
-            " ORDER BY available_at, tracking_id LIMIT $2",
+            "SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " FIRST_DUE,
             {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
-        const auto count = list.execute(values);
-        const MemoryContext spi = MemoryContextSwitchTo(caller);
-        ids = {static_cast<Datum*>(palloc(sizeof(Datum) * Max(count, 1))), count};
-        for (uint64 i = 0; i < count; ++i)
-            ids[i] = datumCopy(column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
-        MemoryContextSwitchTo(spi);
+        ids = selected_ids(list.execute(values), caller);
     });
     return ids;
 }
 
-int move_these(TimestampTz now, std::span<Datum> ids)
+// Those whose time has come are chosen first: with some that are never accepted at the head, and
+// more than `limit` in all, the others get their turn, too.
+std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
+{
+    const MemoryContext caller = CurrentMemoryContext;
+    std::span<Datum> ids;
+    pg::as_owner([&] {
+        static constinit pg::Statement list{
+            "SELECT tracking_id FROM ("
+            " SELECT tracking_id, available_at FROM @schema@.outbox_scheduled"
+            " WHERE try_again_at <= $1 ORDER BY try_again_at > $2, available_at, tracking_id"
+            " LIMIT $3) chosen ORDER BY available_at, tracking_id",
+            {TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID}};
+        const TimestampTz until = again == Again::at_once ? DT_NOEND : now;
+        const Datum values[] = {TimestampTzGetDatum(until), TimestampTzGetDatum(now),
+                                Int32GetDatum(limit)};
+        ids = selected_ids(list.execute(values), caller);
+    });
+    return ids;
+}
+
+int move_these(std::span<Datum> ids)
 {
     int moved = 0;
     pg::as_owner([&] {
-        static constinit pg::Statement move{MOVE("AND tracking_id = ANY ($2)"),
-                                            {TIMESTAMPTZOID, UUIDARRAYOID}};
-        const Datum values[] = {
-            TimestampTzGetDatum(now),
-            PointerGetDatum(construct_array(ids.data(), static_cast<int>(ids.size()), UUIDOID,
-                                            UUID_LEN, false, TYPALIGN_CHAR))};
+        static constinit pg::Statement move{MOVE("tracking_id = ANY ($1)"), {UUIDARRAYOID}};
+        const Datum values[] = {PointerGetDatum(construct_array(
+            ids.data(), static_cast<int>(ids.size()), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR))};
         moved = static_cast<int>(move.execute(values));
         append_selected(moved);
     });
     return moved;
 }
 
-void postpone(Datum tracking_id, TimestampTz until, const char* reason)
+// Its due time stays, and with that its place among the others. 2^11 minutes are more than a day.
+void postpone(Datum tracking_id, TimestampTz now, const char* reason)
 {
     pg::as_owner([&] {
         static constinit pg::Statement update{
-            "UPDATE @schema@.outbox_scheduled SET available_at = $2, last_error = $3"
-            " WHERE tracking_id = $1",
+            "UPDATE @schema@.outbox_scheduled SET refusals = refusals + 1, last_error = $3,"
+            " try_again_at = $2 + least(interval '1 minute' * (1 << least(refusals, 11)),"
+            " interval '24 hours') WHERE tracking_id = $1",
             {UUIDOID, TIMESTAMPTZOID, TEXTOID}};
-        const Datum values[] = {tracking_id, TimestampTzGetDatum(until),
-                                CStringGetTextDatum(reason)};
+        const Datum values[] = {tracking_id, TimestampTzGetDatum(now), CStringGetTextDatum(reason)};
         update.execute(values);
     });
+    pg::call_relay_at_commit(pg::task_refused);
 }
 
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
 bool is_about_event(const ErrorData& error)
 {
+    if (error.sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
+        return false;
     switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
     case ERRCODE_CONNECTION_EXCEPTION:
     case ERRCODE_INVALID_TRANSACTION_STATE:
@@ -154,29 +185,68 @@ bool is_about_event(const ErrorData& error)
     }
 }
 
-struct Outcome {
-    int moved;
-    int refused;
-};
-
 // Halves whatever the log refuses, until it is a single event.
-Outcome move_apart(TimestampTz now, std::span<Datum> ids)
+Released move_apart(TimestampTz now, std::span<Datum> ids)
 {
+    if (ids.empty())
+        return {};
     int moved = 0;
-    ErrorData* error = pg::in_subtransaction([&] { moved = move_these(now, ids); });
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_these(ids); });
     if (error == nullptr)
         return {moved, 0};
     if (!is_about_event(*error))
         ReThrowError(error);
     if (ids.size() == 1) {
-        postpone(ids[0], now + pause_after_refusal, error->message);
+        postpone(ids[0], now, error->message);
         return {0, 1};
     }
     FreeErrorData(error);
     const std::size_t half = ids.size() / 2;
-    const Outcome first = move_apart(now, ids.first(half));
-    const Outcome second = move_apart(now, ids.subspan(half));
-    return {first.moved + second.moved, first.refused + second.refused};
+    const Released first = move_apart(now, ids.first(half));
+    return first + move_apart(now, ids.subspan(half));
+}
+
+Released move_due(TimestampTz now, int limit)
+{
+    int moved = 0;
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_first(now, limit); });
+    if (error == nullptr)
+        return {moved, 0};
+    if (!is_about_event(*error))
+        ReThrowError(error);
+    FreeErrorData(error);
+    return move_apart(now, list_first(now, limit));
+}
+
+Released report(const Released& released)
+{
+    if (released.refused > 0)
+        ereport(WARNING,
+                (errmsg("outbox: scheduled events that the log refused: %d", released.refused),
+                 errhint("last_error in outbox_scheduled says why. They are tried again, less and"
+                         " less often; outbox_release_due() tries them at once, outbox_cancel()"
+                         " takes them back.")));
+    return released;
+}
+
+// What is refused here was tried: it is not tried once more.
+int release_by_hand(int limit)
+{
+    const TimestampTz now = GetCurrentTimestamp();
+    const std::span<Datum> refused = list_refused(now, limit, Again::at_once);
+    const Released due = move_due(now, limit);
+    const std::size_t left = limit - due.moved;
+    return report(due + move_apart(now, refused.first(Min(left, refused.size())))).moved;
+}
+
+int64 milliseconds_to_first(pg::Statement& find)
+{
+    find.execute_now(nullptr);
+    const auto first = pg::Row(0).find(1);
+    if (!first)
+        return PG_INT64_MAX;
+    // Rounded up: not a moment too early.
+    return Max((DatumGetTimestampTz(*first) - GetCurrentTimestamp() + 999) / 1000, 0);
 }
 
 bool cancel(const pg_uuid_t& tracking_id)
@@ -184,10 +254,12 @@ bool cancel(const pg_uuid_t& tracking_id)
     const auto tenant = settings::tenant_id();
     uint64 cancelled = 0;
     pg::as_owner([&] {
-        // What is due belongs to the log already, even if nobody has moved it yet.
+        // What is due belongs to the log already, even if nobody has moved it yet; unless the log
+        // does not want it.
         static constinit pg::Statement remove{
             "DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
-            " AND available_at > $2 AND ($3 IS NULL OR tenant_id = $3)",
+            " AND (available_at > $2 OR try_again_at IS NOT NULL)"
+            " AND ($3 IS NULL OR tenant_id = $3)",
             {UUIDOID, TIMESTAMPTZOID, INT8OID}};
         const Datum values[] = {UUIDPGetDatum(&tracking_id),
                                 TimestampTzGetDatum(GetCurrentTimestamp()),
@@ -215,35 +287,29 @@ void schedule(const Event& event)
     pg::call_relay_at_commit(pg::task_schedule);
 }
 
-int release_due(int limit)
+Released release_due(int limit)
+{
+    return report(move_due(GetCurrentTimestamp(), limit));
+}
+
+Released release_refused(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
-    int moved = 0;
-    ErrorData* error = pg::in_subtransaction([&] { moved = move_first(now, limit); });
-    if (error == nullptr)
-        return moved;
-    if (!is_about_event(*error))
-        ReThrowError(error);
-    FreeErrorData(error);
-    const std::span<Datum> due = list_first(now, limit);
-    const Outcome outcome = due.empty() ? Outcome{0, 0} : move_apart(now, due);
-    if (outcome.refused > 0)
-        ereport(WARNING,
-                (errmsg("outbox: scheduled events that the log refused: %d", outcome.refused),
-                 errhint("last_error in outbox_scheduled says why. They are tried again every"
-                         " minute; outbox_cancel() takes them back.")));
-    return outcome.moved;
+    return report(move_apart(now, list_refused(now, limit, Again::in_time)));
 }
 
 int64 milliseconds_to_next_due()
 {
-    static constinit pg::Statement find{"SELECT min(available_at) FROM @schema@.outbox_scheduled"};
-    find.execute_now(nullptr);
-    const auto next = pg::Row(0).find(1);
-    if (!next)
-        return PG_INT64_MAX;
-    // Rounded up: not a moment too early.
-    return Max((DatumGetTimestampTz(*next) - GetCurrentTimestamp() + 999) / 1000, 0);
+    static constinit pg::Statement find{
+        "SELECT min(available_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NULL"};
+    return milliseconds_to_first(find);
+}
+
+int64 milliseconds_to_next_refused()
+{
+    static constinit pg::Statement find{
+        "SELECT min(try_again_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NOT NULL"};
+    return milliseconds_to_first(find);
 }
 
 } // namespace outbox
@@ -259,7 +325,7 @@ OUTBOX_SQL_FUNCTION(outbox_release_due)
             ereport(ERROR,
                     (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                      errmsg("max_events must be between 1 and %d, not %d", max_limit, limit)));
-        PG_RETURN_INT32(outbox::release_due(limit));
+        PG_RETURN_INT32(outbox::release_by_hand(limit));
     });
 }
 

@@ -17,6 +17,7 @@ enum Task : uint32 {
     task_sinks = 1,    // sinks have changed
     task_schedule = 2, // something was scheduled
     task_test = 4,     // somebody wants a sink tested
+    task_refused = 8,  // somebody had the log refuse something that was scheduled
 };
 
 // Why a post is without a worker.

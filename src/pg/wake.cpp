@@ -101,7 +101,7 @@ void wake_now()
     if (shared == nullptr)
         return;
     ConditionVariableBroadcast(our_place());
-    call_relay(TypeSet::all(), task_sinks | task_schedule);
+    call_relay(TypeSet::all(), task_sinks | task_schedule | task_refused);
 }
 
 void prepare_to_wait()

@@ -9,6 +9,7 @@ use OutboxReceiver;
 use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
+use Time::HiRes qw(sleep);
 
 my $cold = PostgreSQL::Test::Utils::tempdir('cold');
 my $node = start_node('main', conf => qq{
@@ -179,8 +180,72 @@ sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => cl
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 2 }), 'the relay releases what the log takes');
 like(sql('SELECT aggregate_id, last_error FROM outbox_scheduled'), qr/^bad\|.*violates check constraint "shop_rule"$/, 'and keeps what it does not');
 logged($node, 0, qr/WARNING:  outbox: scheduled events that the log refused: 1\n/, 'of which the server log speaks');
-sql($_) for 'ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule', 'UPDATE outbox_scheduled SET available_at = now()', 'SELECT outbox_wake()';
-ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type = 'ReminderDue'}) == 3 }), 'until it does');
+
+sub next_xid
+{
+	return sql('SELECT pg_snapshot_xmax(pg_current_snapshot())');
+}
+
+# When those that were refused, once, are tried again. The relay looks around when it reads its configuration.
+sub try_again
+{
+	my ($when, $which) = @_;
+	sql("UPDATE outbox_scheduled SET try_again_at = $when, refusals = 1 WHERE try_again_at IS NOT NULL AND " . ($which // 'true'));
+	sql('SELECT pg_reload_conf()');
+	return;
+}
+
+sub release_one
+{
+	my ($id, $what) = @_;
+	sql("SELECT outbox_enqueue('Order', '$id', 'ReminderDue', '{}', available_at => clock_timestamp() + interval '200 ms')");
+	return ok(wait_until(sub { sql("SELECT count(*) FROM outbox_messages WHERE aggregate_id = '$id'") }), $what);
+}
+
+# Many of them cost next to nothing before their time.
+sql(q{INSERT INTO outbox_scheduled SELECT now() - (3000 - i) * interval '1 second', 0, outbox_new_tracking_id(), 1, 'Order', 'bad', 'ReminderDue',
+	jsonb_build_object('n', i), '{}' FROM generate_series(1, 2000) i});
+sql('SELECT pg_reload_conf()');
+ok(wait_until(sub { sql('SELECT count(try_again_at) FROM outbox_scheduled') == 2001 }), 'the relay is refused 2,000 events');
+try_again(q{now() + interval '1 hour'});
+my $xid = next_xid();
+for (1 .. 10)
+{
+	sql('SELECT pg_reload_conf()');
+	sleep 0.1;
+}
+release_one('behind', 'one that is behind them is released');
+cmp_ok(next_xid() - $xid, '<', 200, 'and they cost few transactions');
+is(sql('SELECT count(*) FROM outbox_scheduled WHERE refusals = 1'), 2001, 'because the relay does not try them');
+try_again('now()', q{payload = '{}'});
+ok(wait_until(sub { sql('SELECT string_agg(refusals::text, $$ $$) FROM outbox_scheduled WHERE refusals > 1') eq '2' }), 'before their time');
+
+# What stops those stops no others.
+sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF NEW.aggregate_id = 'bad' THEN
+			RAISE insufficient_privilege USING MESSAGE = 'not for you';
+		END IF;
+		RETURN NEW;
+	END $$}, 'CREATE TRIGGER forbid BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION forbid()';
+my $spoken = -s $node->logfile;
+try_again('now()', q{payload = '{}'});
+logged($node, $spoken, qr/WARNING:  .*scheduled events cannot be released: not for you\n/, 'an error that is not about events stops those that were refused');
+release_one('beside', 'and no others');
+is(sql('SELECT count(*) FROM outbox_scheduled WHERE refusals > 1'), 0, 'and is no refusal');
+sql('DROP FUNCTION forbid() CASCADE');
+
+# Until it takes them: the relay in time, others at once.
+sql('ALTER TABLE outbox_messages DROP CONSTRAINT shop_rule');
+try_again('now()', q{payload = '{}'});
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE aggregate_id = 'bad'}) == 1 }), 'what the log takes by now is released');
+sql('SELECT pg_reload_conf()');
+sleep 1;
+is(sql('SELECT count(*) FROM outbox_scheduled'), 2000, 'in its time');
+$xid = next_xid();
+is(sql('SELECT outbox_release_due(10000)'), 2000, 'by hand at once');
+cmp_ok(next_xid() - $xid, '<', 20, 'all together');
+is(sql(q{SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_messages WHERE aggregate_id = 'bad' AND payload ? 'n'}), join(' ', 1 .. 2000), 'in their order');
 
 # As pg_upgrade starts it, the server is left alone.
 sub workers
