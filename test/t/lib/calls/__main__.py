@@ -11,6 +11,17 @@ sys.path.append(str(Path(__file__).parent.parent / "load"))
 from caller import Caller
 
 
+def find_leaks(caller, options):
+    """How many of those that were planted were found. Others are somebody's fault."""
+    found = 0
+    for (name, ending), bytes in caller.corpus.leaks(caller.connect("postgres"), options.planted, options.repeat, options.contexts_only).items():
+        if name in options.planted:
+            found += 1
+        else:
+            caller.judge.accuse("calls that lose memory", f"{bytes:.0f} bytes by each of {name}, {ending}", caller.corpus.statements[name, ending])
+    return found
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--calls", type=int, required=True)
@@ -18,8 +29,9 @@ def main():
     parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
     parser.add_argument("--only", help="the function of this name, in all its forms")
     parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
-    parser.add_argument("--rounds", type=int, default=0, help="how often calls are repeated to see whether the session grows")
-    parser.add_argument("--all", action="store_true", help="repeat calls of all kinds, not one of each function")
+    parser.add_argument("--repeat", type=int, default=0, help="how often a call of each kind is repeated to see whether the session grows")
+    parser.add_argument("--planted", action="append", default=[], help="a statement that loses memory, which has to be found")
+    parser.add_argument("--contexts-only", action="store_true", help="memory is that of the server's contexts")
     parser.add_argument("--bytes", action="store_true", help="bytes that are no text may stay in tables")
     parser.add_argument("--examples", action="store_true", help="show one of each kind of error")
     options = parser.parse_args()
@@ -31,9 +43,10 @@ def main():
     happened["functions"] = len(caller.routines)
     happened["functions that were called"] = len(caller.called)
     happened["canceled"] = sum(judge.canceled.values())
-    if options.rounds:
-        contexts, memory, count = caller.corpus.growth(caller.connect("postgres"), options.rounds, options.all)
-        happened.update({"kB of contexts": contexts, "kB of memory": memory, "repeated": count})
+    if options.repeat:
+        happened["kinds of calls that were repeated"] = len(caller.corpus.statements)
+        happened["planted leaks that were found"] = find_leaks(caller, options)
+        happened |= judge.wrong
     print(f"seed {options.seed}: " + ", ".join(f"{count} {what}" for what, count in sorted(happened.items())))
     print("errors: " + ", ".join(f"{code} {count}x" for code, count in judge.codes.most_common()))
     print("canceled: " + ", ".join(f"{name} {count}x" for name, count in judge.canceled.most_common()))

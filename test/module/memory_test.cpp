@@ -1,0 +1,44 @@
+// SQL functions that say what a session has of memory, and some that lose it: whoever looks for
+// leaks has to find these.
+#include "pg/guard.hpp"
+
+extern "C" {
+#include "utils/inval.h"
+}
+
+#include <malloc.h>
+
+#include <cstdlib>
+
+// Bytes that malloc() has given out. The server's contexts are made of them, too.
+OUTBOX_SQL_FUNCTION(memory_given_out)
+{
+    (void)fcinfo;
+    const auto given = mallinfo2();
+    PG_RETURN_INT64(static_cast<int64>(given.uordblks + given.hblkhd));
+}
+
+// Empties the server's caches of its catalogs: they remember what is not there, too.
+OUTBOX_SQL_FUNCTION(memory_forget)
+{
+    (void)fcinfo;
+    InvalidateSystemCaches();
+    PG_RETURN_VOID();
+}
+
+// Loses so many bytes of a context that lasts as long as the session, and fails, if it is to.
+OUTBOX_SQL_FUNCTION(memory_lose_in_context)
+{
+    MemoryContextAlloc(TopMemoryContext, PG_GETARG_INT32(0));
+    if (PG_GETARG_BOOL(1))
+        ereport(ERROR, errcode(ERRCODE_DATA_EXCEPTION), errmsg("lost"));
+    PG_RETURN_VOID();
+}
+
+// Loses so many bytes that no context knows of.
+OUTBOX_SQL_FUNCTION(memory_lose)
+{
+    static void* volatile lost;
+    lost = malloc(PG_GETARG_INT32(0));
+    PG_RETURN_BOOL(lost != nullptr);
+}
