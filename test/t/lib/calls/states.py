@@ -74,4 +74,7 @@ def perform(session, state, statement, ending):
         attempt(ending)
     elif attempt("PREPARE TRANSACTION 'a call'"):
         attempt(f"{ending} PREPARED 'a call'")
+    # Its end may have been canceled before it began.
+    if not session.connection.closed and session.in_transaction():
+        session.cursor.execute(ROLLBACK)
     return outcome
