@@ -91,7 +91,7 @@ class Caller:
             role = "postgres"  # for others it is out of reach
         states = [s for s in STATES if role == "postgres" or not s.superuser_only]
         wildness = self.chance.choice([0, 0.1, 0.3, 1])
-        arguments = [(a, self.values.any(a.type) if self.chance.random() < wildness else self.values.sensible(a))
+        arguments = [(a, self.values.of(a, is_wild=self.chance.random() < wildness))
                      for a in routine.arguments if not a.is_optional or self.chance.random() < 0.5]
         call = Call(number, routine, role, self.chance.choice(states), arguments, self.statement(routine, arguments),
                     self.chance.choice([COMMIT, COMMIT, ROLLBACK]))

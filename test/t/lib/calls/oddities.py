@@ -45,7 +45,7 @@ SENSIBLE = {
     "step": ["'expire_idempotency_keys'", "'expire_dedup_keys'", "'expire_inbox'", "'partitions'", "'prune'", "'sample'", "'audit_chain'", "'drop'", "'archive'", "'export'"],
     "hours": ["1", "6"],
     "max_blocks": ["1", "10"],
-    "condition": ["'false'"],
+    "condition": ["'false'", "'true'"],
     "own": ["'public.outbox_messages_new'"],
     "unit": ["'day'"],
     "scale": ["'spark'", "'number'", "'seconds'", "'latency'"],
@@ -54,8 +54,12 @@ SENSIBLE = {
     "retention": ["'1 day'", "NULL"],
     "partition_interval": ["'daily'"],
     "parent": ["'outbox_messages'", "'audit_log'"],
-    "swept": ["'outbox_dedup_keys'"],
     "file": ["'postgres.outbox_messages_p2020_01_01.20200101T000000Z-20200102T000000Z.1.ndjson.zst'"],
+}
+
+# By the name of an argument: never anything else. Rows are deleted from it, and without some of its own a server cannot even roll that back.
+ONLY = {
+    "swept": ["'outbox_dedup_keys'", "'outbox_inbox'", "'idempotency_keys'", "'outbox_messages'", "'odd'", "'outbox_batches_pkey'", "0::oid", "4294967295::oid", "NULL"],
 }
 
 LIMITS = ["0", "1", "-1", "2", "7", "100", "1000", "1001", "1024", "1025", "32766", "32767", "32768", "2147483647", "-2147483648"]

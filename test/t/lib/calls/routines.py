@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-LEFT_OUT = {"outbox_sweep"}  # deletes what it is told to from any table, those of the server included
-
 MEMBERS = """
 SELECT p.oid, p.oid::regprocedure::text, p.proname, p.prokind = 'p', p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype),
        coalesce(obj_description(p.oid, 'pg_proc'), '') LIKE 'internal:%', p.pronargs - p.pronargdefaults,
@@ -67,5 +65,4 @@ def discover(session):
     return [Routine(signature, name, is_procedure, is_trigger, is_internal,
                     [Argument(argument, type_of(type), place >= required)
                      for place, (argument, type) in enumerate(zip(names, types))])
-            for _, signature, name, is_procedure, is_trigger, is_internal, required, names, types in session.rows(MEMBERS)
-            if name not in LEFT_OUT]
+            for _, signature, name, is_procedure, is_trigger, is_internal, required, names, types in session.rows(MEMBERS)]

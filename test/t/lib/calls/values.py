@@ -3,7 +3,7 @@
 import json
 
 from documents import Documents
-from oddities import BY_TYPE, HUGE_BY_TYPE, SENSIBLE, SENSIBLE_BY_TYPE, TEXTS
+from oddities import BY_TYPE, HUGE_BY_TYPE, ONLY, SENSIBLE, SENSIBLE_BY_TYPE, TEXTS
 
 
 def quoted(text):
@@ -29,6 +29,11 @@ class Values:
                 if expression not in known:
                     known.append(expression)
                     del known[:-self.REMEMBERED]
+
+    def of(self, argument, is_wild):
+        if argument.name in ONLY:
+            return f"({self.chance.choice(ONLY[argument.name])})::{argument.type.name}"
+        return self.any(argument.type) if is_wild else self.sensible(argument)
 
     def sensible(self, argument):
         choices = [SENSIBLE.get(argument.name), self.files if argument.name == "file" else None,
