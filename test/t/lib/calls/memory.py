@@ -28,6 +28,8 @@ class Corpus:
     """One call of each kind: of a function that ended in some way."""
 
     WARM_UP = 4
+    LOOKS = 4
+    AT_LEAST = 10  # calls, from the second look on: what comes once is much for one that is slow
     LIMIT = 64  # bytes per call: those that lose nothing have some 24 more once in a while
 
     def __init__(self):
@@ -50,25 +52,24 @@ class Corpus:
             play(session, statement, self.WARM_UP)
             # What fills once is no leak, and what has shrunk may hide one.
             looks = [self.growth(meter, statement, times)]
-            while abs(looks[-1]) > self.LIMIT and len(looks) < 3:
+            while abs(looks[-1]) > self.LIMIT and len(looks) < self.LOOKS:
                 looks.append(self.growth(meter, statement, times, is_thorough=True))
             if looks[-1] > self.LIMIT:
                 found[kind] = looks[-1]
         return found
 
-    @staticmethod
-    def growth(meter, statement, times, is_thorough=False):
+    def growth(self, meter, statement, times, is_thorough=False):
         before = meter.read(is_thorough)
-        played = play(meter.session, statement, times)
+        played = play(meter.session, statement, times, self.AT_LEAST if is_thorough else 1)
         after = meter.read(is_thorough)
         return max((now - then for now, then in zip(after, before)), key=abs) / played
 
 
-def play(session, statement, times):
+def play(session, statement, times, at_least=1):
     """So many times, or for as many milliseconds. In one round trip each: what it has left is rolled back by the next."""
     end = time.monotonic() + times / 1000
     played = 0
-    while not played or (played < times and time.monotonic() < end):
+    while played < at_least or (played < times and time.monotonic() < end):
         try:
             session.cursor.execute("ROLLBACK; BEGIN; " + statement)
         except psycopg2.Error:
