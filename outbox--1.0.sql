@@ -116,8 +116,8 @@ COMMENT ON FUNCTION outbox_shadows(oid)
 IS 'internal: types, tables and views of a schema that have the name of one in pg_catalog, and whose they are';
 
 -- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
--- done so, would have them called by the owner of the log. So would those with a trigger on its configuration,
--- and what is written there decides which indexes a partition gets.
+-- done so, would have them called by the owner of the log. So would those with a trigger on its configuration, or with
+-- a foreign key to it, and what is written there decides which indexes a partition gets.
 CREATE FUNCTION outbox_partman_intruders() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH partman AS (
@@ -136,15 +136,19 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT s.owner FROM partman n CROSS JOIN LATERAL @extschema@.outbox_shadows(n.oid) s
          UNION
         SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid, aclexplode(c.relacl) AS a
-         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'TRIGGER')
+         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES')
          UNION
         SELECT p.proowner FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
           JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
          WHERE c.relname = 'part_config'
          UNION
+        SELECT r.relowner FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
+          JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = c.oid JOIN pg_class r ON r.oid = k.conrelid
+         WHERE c.relname = 'part_config'
+         UNION
         SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
           JOIN pg_attribute f ON f.attrelid = c.oid, aclexplode(f.attacl) AS a
-         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE')
+         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'REFERENCES')
     ), actual AS (
         SELECT CASE WHEN role = (SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner')
                     THEN (SELECT datdba FROM pg_database WHERE datname = current_database())
@@ -425,7 +429,7 @@ BEGIN
             MESSAGE = format('pg_partman''s schema %I is open to %s', partman, intruders),
             DETAIL = 'Functions created there would run with the rights of the owner of the log.',
             HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
-                   ' CREATE on this one, and INSERT, UPDATE and TRIGGER on its part_config, and drop'
+                   ' CREATE on this one, and INSERT, UPDATE, TRIGGER and REFERENCES on its part_config, and drop'
                    ' what others have created in it.';
     END IF;
     IF shadow IS NOT NULL THEN
@@ -533,7 +537,8 @@ $$;
 COMMENT ON FUNCTION outbox_is_partman_guarded()
 IS 'internal: does pg_partman''s configuration refuse a retention for the log?';
 
--- Again and again: an update of pg_partman may make its table anew.
+-- Again and again: an update of pg_partman may make its table anew. Nothing is written while that would run what is
+-- somebody else's; there are no partitions then, either.
 CREATE FUNCTION outbox_guard_partman() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -548,6 +553,9 @@ BEGIN
                        '@extschema@.outbox_refuse_retention()'::regprocedure);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER outbox_refuse_retention', config);
         EXECUTE format('ALTER TRIGGER outbox_refuse_retention ON %s DEPENDS ON EXTENSION outbox', config);
+    END IF;
+    IF @extschema@.outbox_partman_intruders() IS NOT NULL THEN
+        RETURN;
     END IF;
     FOREACH parent IN ARRAY ARRAY['@extschema@.outbox_messages'::regclass, '@extschema@.audit_log'::regclass] LOOP
         EXECUTE format('UPDATE %1$s c SET retention = NULL FROM %1$s o'
@@ -2825,6 +2833,27 @@ $$;
 COMMENT ON FUNCTION outbox_sink_status()
 IS 'internal: the rows of outbox_status() about sinks';
 
+-- outbox_guard_keys() has refused them. But REASSIGN OWNED, or a superuser who is none any more, leaves no command to refuse.
+CREATE FUNCTION outbox_foreign_keys(OUT referring regclass, OUT owner name, OUT referred regclass)
+RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    WITH RECURSIVE ours (oid) AS (
+        SELECT d.objid FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+         WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
+         UNION
+        SELECT c.oid FROM pg_class c JOIN pg_extension e ON e.extnamespace = c.relnamespace
+         WHERE e.extname = 'pg_partman' AND c.relname = 'part_config'
+         UNION
+        SELECT i.inhrelid FROM pg_inherits i JOIN ours o ON i.inhparent = o.oid)
+    SELECT r.oid::regclass, w.rolname, o.oid::regclass
+      FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid JOIN pg_roles w ON w.oid = r.relowner
+     WHERE k.contype = 'f' AND NOT w.rolsuper
+       AND w.oid <> (SELECT l.relowner FROM pg_class l WHERE l.oid = '@extschema@.outbox_messages'::regclass)
+     ORDER BY 1::text, 3::text
+$$;
+COMMENT ON FUNCTION outbox_foreign_keys()
+IS 'internal: foreign keys to tables of the extension, from tables of roles that are not trusted';
+
 CREATE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2862,6 +2891,13 @@ BEGIN
                           ' own under pg_partman''s. Its schema must be a superuser''s alone.'
                  WHEN NOT guarded THEN 'Run SELECT outbox_maintain().' END;
     RETURN NEXT;
+
+    component := 'foreign keys';
+    ok := false;
+    hint := 'Drop it, or give the table that has it to the owner of the log: triggers on that table run with the rights of whoever writes to ours.';
+    FOR detail IN SELECT format('%s of %I refers to %s', k.referring, k.owner, k.referred) FROM @extschema@.outbox_foreign_keys() k LOOP
+        RETURN NEXT;
+    END LOOP;
 
     component := 'preload';
     hint := NULL;
@@ -5098,7 +5134,7 @@ END $do$;
 -- The functions here call each other by name, with the rights of the owner. Whoever can create something in
 -- their schema could create what such a call fits better: a function with other arguments, or a type, to which a
 -- call with one argument is a cast. Whoever can rename the schema could put another in its place. And a trigger
--- runs with the rights of whoever writes to the table.
+-- runs with the rights of whoever writes to the table, also if the table is another that a foreign key cascades to.
 ----------------------------------------------------------------------------------------------------
 
 -- As whoever gives the command, and so with nothing but the catalogs, which all can read.
@@ -5157,6 +5193,49 @@ CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
     EXECUTE FUNCTION outbox_guard();
 COMMENT ON EVENT TRIGGER outbox_guard
 IS 'nothing is called in place of a function of the extension';
+
+-- With commands that are as frequent as these, nothing else is asked: most of them make no key. Step by step, because a join would
+-- read all keys there are. Those of other tables are in nobody's way, and outbox_status() shows them.
+CREATE FUNCTION outbox_guard_keys() RETURNS event_trigger
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
+DECLARE
+    changed  oid;
+    part     oid;
+    referred regclass;
+    owner    name;
+BEGIN
+    FOR changed IN SELECT c.objid FROM pg_event_trigger_ddl_commands() c WHERE c.classid = 'pg_class'::regclass LOOP
+        FOR part IN SELECT changed UNION SELECT t.relid FROM pg_partition_tree(changed) t LOOP
+            FOR referred IN SELECT DISTINCT k.confrelid FROM pg_constraint k WHERE k.conrelid = part AND k.contype = 'f' LOOP
+                SELECT w.rolname INTO owner FROM pg_class t JOIN pg_roles w ON w.oid = t.relowner
+                 WHERE t.oid = part AND NOT w.rolsuper
+                   AND w.oid <> (SELECT l.relowner FROM pg_class l JOIN pg_extension e ON e.extnamespace = l.relnamespace
+                                  WHERE e.extname = 'outbox' AND l.relname = 'outbox_messages');
+                EXIT WHEN NOT FOUND;
+                PERFORM FROM (WITH RECURSIVE parents (oid) AS (
+                                  SELECT referred::oid UNION SELECT i.inhparent FROM pg_inherits i JOIN parents p ON p.oid = i.inhrelid)
+                              SELECT p.oid FROM parents p) p JOIN pg_class r ON r.oid = p.oid
+                  WHERE EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+                                 WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.objid = r.oid AND d.deptype = 'e')
+                     OR r.relname = 'part_config' AND r.relnamespace = (SELECT e.extnamespace FROM pg_extension e WHERE e.extname = 'pg_partman');
+                IF FOUND THEN
+                    RAISE insufficient_privilege USING
+                        MESSAGE = format('foreign keys to %s are its owner''s alone', referred),
+                        DETAIL = format('%s belongs to %I: triggers on it would run with the rights of the owner of the log.', part::regclass, owner),
+                        HINT = 'Keep the values without a foreign key.';
+                END IF;
+            END LOOP;
+        END LOOP;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_guard_keys()
+IS 'internal: refuses foreign keys of others to tables of the extension';
+
+CREATE EVENT TRIGGER outbox_guard_keys ON ddl_command_end
+    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE SCHEMA')
+    EXECUTE FUNCTION outbox_guard_keys();
+COMMENT ON EVENT TRIGGER outbox_guard_keys
+IS 'nothing of others cascades from a table of the extension';
 
 -- It is asked for the first time: what was there before?
 ALTER FUNCTION outbox_guard() CALLED ON NULL INPUT;

@@ -100,6 +100,22 @@ bool drops_outbox(const Node* command)
     return false;
 }
 
+// Otherwise what is theirs would run with the rights of whoever drops the extension.
+bool is_partman_ours()
+{
+    static constinit pg::Statement find{"SELECT @schema@.outbox_partman_intruders()"};
+    find.execute_now(nullptr);
+    const auto intruders = pg::Row(0).find(1);
+    if (intruders)
+        ereport(WARNING,
+                (errmsg("outbox leaves pg_partman's configuration as it is, because that is open "
+                        "to %s",
+                        TextDatumGetCString(*intruders)),
+                 errhint("Delete what it has of outbox_messages and audit_log when it is a "
+                         "superuser's alone.")));
+    return !intruders;
+}
+
 // With names as they are now: nothing here may keep anybody from dropping the extension.
 void forget_partitions()
 {
@@ -108,6 +124,8 @@ void forget_partitions()
     if (partman == nullptr || !objects)
         return;
     pg::as_owner([&] {
+        if (!is_partman_ours())
+            return;
         Oid types[] = {TEXTOID, TEXTOID};
         Datum values[] = {CStringGetTextDatum(psprintf("%s.outbox_messages", objects->schema_name)),
                           CStringGetTextDatum(psprintf("%s.audit_log", objects->schema_name))};

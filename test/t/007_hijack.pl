@@ -1,5 +1,5 @@
 # Nobody becomes superuser by what is created where the extension or pg_partman looks for something: in their schemas, in
-# pg_temp, as a trigger, by default privileges, or in front of the search_path.
+# pg_temp, as a trigger, by a foreign key, by default privileges, or in front of the search_path.
 use strict;
 use warnings;
 use lib 't/lib';
@@ -125,8 +125,48 @@ my $partition = $node->safe_psql('theirs', 'SET search_path = pg_catalog; SELECT
 like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON $_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/triggers on $_ are its owner's alone/, "no trigger on $_")
   for 'public.outbox_consumers', 'public.outbox_messages', $partition, 'partman.part_config';
 is(as_app('theirs', 'CREATE TABLE mine.own (); CREATE TRIGGER t BEFORE INSERT ON mine.own FOR EACH ROW EXECUTE FUNCTION mine.fires()'), '', 'others are as ever');
-$node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app; REVOKE TRIGGER ON partman.part_config FROM app');
-for my $right ('INSERT', 'UPDATE', 'TRIGGER', 'UPDATE (template_table)')
+
+# So do those on tables that a foreign key cascades to, whatever makes the key.
+$node->safe_psql('theirs', q{GRANT REFERENCES ON partman.part_config TO app; SELECT outbox_grant('app', 'producer')});
+my $cascades = 'uuid REFERENCES public.outbox_scheduled ON DELETE CASCADE';
+is(as_app('theirs', "CREATE TABLE mine.bare (id uuid); CREATE TABLE mine.split (id uuid) PARTITION BY LIST (id); CREATE TABLE mine.part PARTITION OF mine.split DEFAULT"), '', 'tables without keys');
+like(as_app('theirs', $_->[1]), qr/foreign keys to $_->[0] are its owner's alone/, "no key: $_->[1]")
+  for [ 'public.outbox_scheduled', "CREATE TABLE mine.t (id $cascades)" ],
+  [ 'public.outbox_scheduled', "CREATE SCHEMA other CREATE TABLE t (id $cascades)" ],
+  [ 'public.outbox_scheduled', 'ALTER TABLE mine.bare ADD FOREIGN KEY (id) REFERENCES public.outbox_scheduled' ],
+  [ 'public.outbox_scheduled', "ALTER TABLE mine.bare ADD COLUMN other $cascades" ],
+  [ 'public.outbox_scheduled', 'ALTER TABLE mine.split ADD FOREIGN KEY (id) REFERENCES public.outbox_scheduled' ],
+  [ 'public.outbox_scheduled', "DO 'BEGIN CREATE TABLE mine.t (id $cascades); END'" ],
+  [ 'public.outbox_consumers', 'CREATE TABLE mine.t (id text REFERENCES public.outbox_consumers (name) ON UPDATE SET NULL)' ],
+  [ $partition, "CREATE TABLE mine.t (id bigint REFERENCES $partition (id))" ],
+  [ 'partman.part_config', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)' ];
+is(as_app('theirs', 'CREATE TABLE mine.parent (id int PRIMARY KEY); CREATE TABLE mine.child (id int REFERENCES mine.parent)'), '', 'other keys are as ever');
+as_app('theirs', "CREATE SCHEMA other CREATE TABLE t (id $cascades)");
+as_app('theirs', q{CREATE TRIGGER t AFTER DELETE ON other.t FOR EACH ROW EXECUTE FUNCTION mine.fires();
+	INSERT INTO other.t SELECT outbox_enqueue('Order', '1', 'Due', '{}', available_at => clock_timestamp() + interval '100 ms')});
+$node->safe_psql('theirs', 'SELECT pg_sleep(0.2); SELECT outbox_release_due()');
+is($is_super->(), 'f', 'nobody became superuser by what cascades');
+sub keys_of_others
+{
+	return $node->safe_psql('theirs', q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'foreign keys'});
+}
+is(keys_of_others(), '', 'outbox_status() knows of none');
+$node->safe_psql('theirs', "CREATE TABLE ours (id $cascades); CREATE TABLE parts (id $cascades) PARTITION BY LIST (id)");
+is(keys_of_others(), '', 'a superuser may have one');
+for my $refused ('ALTER TABLE ours OWNER TO app', 'ALTER TABLE parts ATTACH PARTITION mine.bare DEFAULT')
+{
+	($status, $out, $error) = $node->psql('theirs', $refused);
+	like($error, qr/foreign keys to public.outbox_scheduled are its owner's alone\nDETAIL:  \S+ belongs to app/, "and cannot give it away: $refused");
+}
+$node->safe_psql('theirs', 'DROP TABLE parts; CREATE ROLE giver SUPERUSER; ALTER TABLE ours OWNER TO giver; REASSIGN OWNED BY giver TO app');
+like(keys_of_others(), qr/^f\|public.ours of app refers to public.outbox_scheduled\|Drop it, /, 'one that came otherwise is seen');
+is(as_app('theirs', 'CREATE TABLE mine.later ()'), '', 'and is in the way of nothing');
+$node->safe_psql('theirs', 'REVOKE TRIGGER, REFERENCES ON partman.part_config FROM app; SELECT outbox_setup(); SELECT * FROM outbox_maintain()');
+like(as_app('theirs', 'ALTER TABLE ours ADD COLUMN more int'), qr/foreign keys to public.outbox_scheduled are its owner's alone/, 'but its table stays as it is');
+is(as_app('theirs', 'ALTER TABLE ours DROP CONSTRAINT ours_id_fkey') . keys_of_others(), '', 'until it is dropped');
+
+$node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app');
+for my $right ('INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES', 'UPDATE (template_table)', 'REFERENCES (parent_table)')
 {
 	$node->safe_psql('theirs', "GRANT $right ON partman.part_config TO app");
 	($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
@@ -143,6 +183,27 @@ $node->safe_psql('early', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SC
 ($status, $out, $error) = $node->psql('early', 'CREATE EXTENSION outbox');
 like($error, qr/type public.outbox_refuse_tenants has the name of a function of extension "outbox"/, 'then the extension does not come');
 as_app('early', 'DROP DOMAIN outbox_refuse_tenants; CREATE TABLE partman_only_looks_like_it (); CREATE TYPE public.pg_class AS ENUM ()');
+
+# Whoever had pg_partman's configuration before the extension came has it still.
+$node->safe_psql('postgres', 'CREATE DATABASE open OWNER app');
+$node->safe_psql('open', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER, REFERENCES ON partman.part_config TO app');
+is(as_app('open', "CREATE SCHEMA mine; CREATE FUNCTION mine.fires() RETURNS trigger $seize;
+	CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON partman.part_config FOR EACH STATEMENT EXECUTE FUNCTION mine.fires();
+	CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)"), '', 'a trigger and a key on it');
+$node->safe_psql('open', 'REVOKE ALL ON partman.part_config FROM app');
+($status, $out, $error) = $node->psql('open', 'CREATE EXTENSION outbox');
+like($error, qr/WARNING:  pg_partman's schema is open to app/, 'of which the extension warns');
+is($is_super->(), 'f', 'nobody becomes superuser by its coming');
+like($node->safe_psql('open', q{SELECT ok, detail FROM outbox_status() WHERE component = 'foreign keys'}), qr/^f\|mine.t of app refers to partman.part_config$/, 'the key is seen');
+$node->psql('open', 'SELECT * FROM outbox_maintain()');
+is($is_super->(), 'f', 'nor by maintenance');
+($status, $out, $error) = $node->psql('open', 'DROP EXTENSION outbox');
+is($status, 0, 'it can be dropped');
+like($error, qr/WARNING:  outbox leaves pg_partman's configuration as it is, because that is open to app/, 'without a change to the configuration');
+is($is_super->(), 'f', 'which makes nobody superuser');
+is(as_app('open', 'DROP TABLE mine.t'), '', 'without the key');
+$node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');
+is($node->safe_psql('open', 'SELECT count(*) FROM partman.part_config'), 0, 'and without the trigger all is as ever');
 
 # Default privileges give nothing of it to anybody, partitions included.
 $node->safe_psql('early', 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO app; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO app;
