@@ -380,17 +380,52 @@ END $$;
 COMMENT ON FUNCTION outbox_default_holds_events(regclass)
 IS 'internal: is there anything in the default partition? NULL if there is no such partition';
 
-CREATE FUNCTION outbox_partition_width(parent regclass DEFAULT '@extschema@.outbox_messages', OUT width interval, OUT unit text, OUT suffix text)
+CREATE FUNCTION outbox_partition_width(parent regclass DEFAULT '@extschema@.outbox_messages', OUT width interval, OUT unit text, OUT suffix text,
+                                       OUT premake integer)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    EXECUTE format('SELECT partition_interval::interval, datetime_string FROM %I.part_config WHERE parent_table = $1',
+    EXECUTE format('SELECT partition_interval::interval, datetime_string, premake FROM %I.part_config WHERE parent_table = $1',
                    @extschema@.outbox_schema_of('pg_partman'))
-       INTO width, suffix USING @extschema@.outbox_partman_name(parent);
+       INTO width, suffix, premake USING @extschema@.outbox_partman_name(parent);
     unit := CASE WHEN width < '1 day' THEN 'hour' WHEN width < '1 week' THEN 'day'
                  WHEN width < '28 days' THEN 'week' ELSE 'month' END;
 END $$;
 COMMENT ON FUNCTION outbox_partition_width(regclass)
-IS 'internal: how much time a partition of the log covers, and how that shows in its name';
+IS 'internal: how much time a partition of the log covers, how that shows in its name, and how many are made ahead';
+
+-- Whoever may create something in the schema can take the name of a partition. A type is in the way, too: a table has one of its name.
+CREATE FUNCTION outbox_obstacle(parent regclass, suffix text, OUT object text, OUT detail text) RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT format('%I.%I', n.nspname, p.relname || suffix), format('is in the way: it belongs to %I and is no partition', w.rolname)
+      FROM pg_class p JOIN pg_namespace n ON n.oid = p.relnamespace
+     CROSS JOIN LATERAL (
+            SELECT c.relowner FROM pg_class c
+             WHERE c.relnamespace = p.relnamespace AND c.relname = p.relname || suffix
+               AND NOT EXISTS (SELECT FROM pg_inherits i
+                                WHERE i.inhrelid = c.oid AND i.inhparent IN (parent, '@extschema@.outbox_messages_archive'::regclass))
+             UNION
+            SELECT t.typowner FROM pg_type t
+             WHERE t.typnamespace = p.relnamespace AND t.typname = p.relname || suffix AND t.typrelid = 0) o (owner)
+      JOIN pg_roles w ON w.oid = o.owner
+     WHERE p.oid = parent
+     LIMIT 1
+$$;
+COMMENT ON FUNCTION outbox_obstacle(regclass, text)
+IS 'internal: what has the name of a partition, and is none';
+
+-- pg_partman passes over a name that is taken, and does not come back to it.
+CREATE FUNCTION outbox_gaps(parent regclass DEFAULT '@extschema@.outbox_messages', OUT start timestamptz, OUT object text, OUT detail text)
+RETURNS SETOF record
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+    SELECT s.start, o.object, o.detail
+      FROM @extschema@.outbox_partition_width(parent) w
+     CROSS JOIN LATERAL generate_series(date_trunc(w.unit, clock_timestamp()), clock_timestamp() + w.premake * w.width, w.width) s (start)
+      LEFT JOIN LATERAL @extschema@.outbox_obstacle(parent, '_p' || to_char(s.start, w.suffix)) o ON true
+     WHERE NOT EXISTS (SELECT FROM @extschema@.outbox_partitions(parent) p WHERE p.lower_bound <= s.start AND p.upper_bound > s.start)
+     ORDER BY s.start
+$$;
+COMMENT ON FUNCTION outbox_gaps(regclass)
+IS 'internal: the times from now on that should have a partition and have none, and what is in the way';
 
 -- Not dumped: a database that is being restored has its partitions before it has its consumers, and no worker
 -- may touch them then.
@@ -423,6 +458,9 @@ DECLARE
     shadow    CONSTANT name := (SELECT min(s.name) FROM @extschema@.outbox_shadows(pg_my_temp_schema()) s);
     wanted    int;
     ahead     int;
+    obstacle  record;
+    obstacles int;
+    gap       timestamptz;
 BEGIN
     IF intruders IS NOT NULL THEN
         RAISE insufficient_privilege USING
@@ -438,6 +476,13 @@ BEGIN
             HINT = 'Drop it, or have another session run outbox_setup().';
     END IF;
     IF first_time THEN
+        -- Some versions of pg_partman would take it for the default partition, triggers of its owner's included.
+        SELECT * INTO obstacle FROM @extschema@.outbox_obstacle(parent, '_default');
+        IF FOUND THEN
+            RAISE duplicate_table USING
+                MESSAGE = format('%s %s', obstacle.object, obstacle.detail),
+                HINT = 'Drop or rename it.';
+        END IF;
         -- A row without partitions is left over from a log that was dropped with its schema.
         EXECUTE format('DELETE FROM %I.part_config WHERE parent_table = $1', partman) USING log;
         -- Version 4 wants the kind of partitioning and knows intervals by words, version 5 neither.
@@ -453,6 +498,14 @@ BEGIN
         EXECUTE format('UPDATE %I.part_config SET infinite_time_partitions = true,'
                        ' ignore_default_data = true WHERE parent_table = $1', partman)
           USING log;
+        -- It may have come meanwhile.
+        SELECT p.partition INTO obstacle FROM @extschema@.outbox_partitions(parent) p JOIN pg_class c ON c.oid = p.partition
+          JOIN pg_class l ON l.oid = parent WHERE c.relowner <> l.relowner LIMIT 1;
+        IF FOUND THEN
+            RAISE insufficient_privilege USING
+                MESSAGE = format('%s is somebody else''s, and would be a partition of %s', obstacle.partition, @extschema@.outbox_title(parent)),
+                HINT = 'Drop or rename it.';
+        END IF;
         PERFORM @extschema@.outbox_dress_partitions(parent);
         PERFORM @extschema@.audit_guard_partitions();
         -- A log that has partitions already may be one that is being restored.
@@ -472,18 +525,28 @@ BEGIN
             MESSAGE = format('%s has no partition but the default one', @extschema@.outbox_title(parent)),
             HINT = 'If that one is empty, drop it and run outbox_setup() again.';
     END IF;
-    -- After a long time without maintenance: pg_partman would begin where it stopped, and make one for each
-    -- interval since, empty ones under a lock.
-    IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions(parent) WHERE upper_bound > clock_timestamp()) THEN
-        EXECUTE format('SELECT %I.create_partition_time(p_parent_table := $1, p_partition_times := ARRAY[$2]%s)',
-                       partman, CASE WHEN version < 5 THEN ', p_analyze := false' ELSE '' END)
-          USING log, date_trunc((@extschema@.outbox_partition_width(parent)).unit, clock_timestamp());
-    END IF;
+    -- Where something is in the way, pg_partman passes over it, or stops there. And after a long time without maintenance it would begin
+    -- where it stopped, and make one for each interval since, empty ones under a lock.
+    obstacles := (SELECT count(g.object) FROM @extschema@.outbox_gaps(parent) g);
+    FOR gap IN SELECT g.start FROM @extschema@.outbox_gaps(parent) g, (SELECT max(upper_bound) AS last FROM @extschema@.outbox_partitions(parent)) p
+                WHERE g.object IS NULL AND (obstacles > 0 OR g.start < greatest(p.last, clock_timestamp())) LOOP
+        BEGIN
+            EXECUTE format('SELECT %I.create_partition_time(p_parent_table := $1, p_partition_times := ARRAY[$2]%s)',
+                           partman, CASE WHEN version < 5 THEN ', p_analyze := false' ELSE '' END)
+              USING log, gap;
+        EXCEPTION WHEN raise_exception OR check_violation THEN
+            IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
+                RAISE;
+            END IF;
+        END;
+    END LOOP;
     -- What goes wrong here, some versions raise anew without its SQLSTATE, and some only mention.
     BEGIN
-        EXECUTE format('SELECT %I.run_maintenance(p_parent_table := $1, p_analyze := false,'
-                       ' p_jobmon := false)', partman)
-          USING log;
+        IF obstacles = 0 THEN
+            EXECUTE format('SELECT %I.run_maintenance(p_parent_table := $1, p_analyze := false,'
+                           ' p_jobmon := false)', partman)
+              USING log;
+        END IF;
     EXCEPTION WHEN raise_exception OR check_violation THEN
         IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
             RAISE;
@@ -491,8 +554,7 @@ BEGIN
     END;
     PERFORM @extschema@.outbox_dress_partitions(parent);
     PERFORM @extschema@.audit_guard_partitions();
-    EXECUTE format('SELECT premake FROM %I.part_config WHERE parent_table = $1', partman)
-       INTO wanted USING log;
+    wanted := (@extschema@.outbox_partition_width(parent)).premake - obstacles;
     SELECT count(*) INTO ahead FROM @extschema@.outbox_partitions(parent)
      WHERE upper_bound > clock_timestamp();
     IF ahead < wanted THEN
@@ -2138,6 +2200,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
       FROM @extschema@.outbox_archived_partitions a
       JOIN pg_class c ON c.relname = a.partition
        AND c.relnamespace = (SELECT relnamespace FROM pg_class WHERE oid = '@extschema@.outbox_messages'::regclass)
+      JOIN pg_inherits i ON i.inhrelid = c.oid AND i.inhparent = '@extschema@.outbox_messages_archive'::regclass
      WHERE CASE WHEN a.restored_at IS NULL
                 THEN a.upper_bound <= clock_timestamp() - @extschema@.outbox_setting('outbox.archive_retention')
                 ELSE a.restored_at <= clock_timestamp() - @extschema@.outbox_setting('outbox.hot_retention') END
@@ -2290,7 +2353,7 @@ IS 'internal: locks a table, without keeping others waiting for long at a time';
 
 -- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
 -- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
-CREATE FUNCTION outbox_move_strays(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint)
+CREATE FUNCTION outbox_move_strays(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -2299,6 +2362,7 @@ DECLARE
     start   timestamptz;
     own     text;
     is_over boolean;
+    moved   boolean := false;
 BEGIN
     IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
         RETURN;
@@ -2307,12 +2371,17 @@ BEGIN
     FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
+        partition := NULL;
+        events := NULL;
+        SELECT o.object, o.detail INTO object, detail FROM @extschema@.outbox_obstacle(parent, '_p' || to_char(start, place.suffix)) o;
+        IF FOUND THEN
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
         -- A time that was archived, and that the clock has come back to.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
-        IF partition IS NOT NULL THEN
+        IF moved THEN
             -- The default is locked by now, until the end of the transaction.
-            partition := NULL;
-            events := NULL;
             RETURN NEXT;
             RETURN;
         END IF;
@@ -2337,11 +2406,12 @@ BEGIN
                        parent, own, start, start + place.width);
         partition := own::regclass;
         PERFORM @extschema@.outbox_dress_partition(partition);
+        moved := true;
         RETURN NEXT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_move_strays(regclass)
-IS 'internal: moves the events of one day from the default partition to a partition of their own; NULL: there are more';
+IS 'internal: moves the events of one day from the default partition to a partition of their own; an object is in the way; all NULL: there are more';
 
 -- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
 CREATE FUNCTION outbox_prune_batches(max_batches integer) RETURNS integer
@@ -2380,20 +2450,27 @@ RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
     before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM @extschema@.outbox_partitions(parent) p);
+    told   text[] := '{}';
     count  bigint;
+    moved  regclass;
 BEGIN
-    done := true;
     again := false;
     PERFORM @extschema@.outbox_guard_partman();
-    FOR object, count IN SELECT s.partition, s.events FROM @extschema@.outbox_move_strays(parent) s LOOP
-        again := object IS NULL;
+    FOR moved, count, object, detail IN SELECT * FROM @extschema@.outbox_move_strays(parent) LOOP
+        done := moved IS NOT NULL;
+        IF object IS NOT NULL THEN
+            told := told || object;
+            RETURN NEXT;
+            CONTINUE;
+        END IF;
+        again := NOT done;
         IF again THEN
             object := parent;
             detail := 'waits for its turn';
-            done := false;
             RETURN NEXT;
             RETURN;
         END IF;
+        object := moved;
         detail := format('made for %s %s from the default partition', count,
                          CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'events' ELSE 'rows' END);
         RETURN NEXT;
@@ -2403,6 +2480,11 @@ BEGIN
     ELSE
         PERFORM @extschema@.audit_setup();
     END IF;
+    done := false;
+    FOR object, detail IN SELECT g.object, g.detail FROM @extschema@.outbox_gaps(parent) g WHERE g.object <> ALL (told) LOOP
+        RETURN NEXT;
+    END LOOP;
+    done := true;
     FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
         detail := 'made';
@@ -2854,6 +2936,31 @@ $$;
 COMMENT ON FUNCTION outbox_foreign_keys()
 IS 'internal: foreign keys to tables of the extension, from tables of roles that are not trusted';
 
+-- A gap at the end is no gap: maintenance has not come by yet.
+CREATE FUNCTION outbox_partition_status(parent regclass, OUT ok boolean, OUT detail text, OUT hint text)
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partitions  int;
+    has_default boolean;
+    last_bound  timestamptz;
+    gap         record;
+BEGIN
+    SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false), max(upper_bound)
+      INTO partitions, has_default, last_bound
+      FROM @extschema@.outbox_partitions(parent);
+    SELECT * INTO gap FROM @extschema@.outbox_gaps(parent) g WHERE partitions > 0 AND (g.start < last_bound OR g.object IS NOT NULL)
+     ORDER BY g.object IS NULL, g.start LIMIT 1;
+    ok := partitions > 0 AND has_default AND last_bound > clock_timestamp() AND gap.start IS NULL;
+    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue makes them'
+                   ELSE format('%s, up to %s%s%s', partitions, last_bound, CASE WHEN NOT has_default THEN ', and no default' END,
+                               ', but none for ' || gap.start) END;
+    hint := CASE WHEN gap.object IS NOT NULL THEN format('%s %s. Drop or rename it, then run SELECT outbox_maintain().', gap.object, gap.detail)
+                 WHEN last_bound > clock_timestamp() AND gap.start IS NOT NULL THEN 'Run SELECT outbox_maintain().'
+                 WHEN NOT ok THEN 'Run SELECT outbox_setup().' END;
+END $$;
+COMMENT ON FUNCTION outbox_partition_status(regclass)
+IS 'internal: what outbox_status() says of the partitions of the log, or of the audit log';
+
 CREATE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2862,9 +2969,6 @@ DECLARE
     intruders   text;
     guarded     boolean;
     held        record;
-    partitions  int;
-    last_bound  timestamptz;
-    has_default boolean;
     stray       boolean;
     refused     bigint;
     overdue     bigint;
@@ -2923,16 +3027,14 @@ BEGIN
     RETURN NEXT;
 
     component := 'partitions';
-    SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false),
-           max(upper_bound)
-      INTO partitions, has_default, last_bound
-      FROM @extschema@.outbox_partitions();
-    ok := partitions > 0 AND has_default AND last_bound > clock_timestamp();
-    hint := CASE WHEN NOT ok THEN 'Run SELECT outbox_setup().' END;
-    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue makes them'
-                   ELSE format('%s, up to %s%s', partitions, last_bound,
-                               CASE WHEN NOT has_default THEN ', and no default' END) END;
+    SELECT p.ok, p.detail, p.hint INTO ok, detail, hint FROM @extschema@.outbox_partition_status('@extschema@.outbox_messages') p;
     RETURN NEXT;
+
+    IF EXISTS (SELECT FROM @extschema@.outbox_partitions('@extschema@.audit_log')) THEN
+        component := 'audit partitions';
+        SELECT p.ok, p.detail, p.hint INTO ok, detail, hint FROM @extschema@.outbox_partition_status('@extschema@.audit_log') p;
+        RETURN NEXT;
+    END IF;
 
     component := 'default partition';
     stray := @extschema@.outbox_default_holds_events();
@@ -2945,7 +3047,7 @@ BEGIN
 
     component := 'maintenance';
     SELECT min(h.since) INTO since FROM @extschema@.outbox_home h;
-    ok := (since IS NOT NULL OR partitions = 0) AND NOT relay.lacks_maintenance;
+    ok := (since IS NOT NULL OR NOT EXISTS (SELECT FROM @extschema@.outbox_partitions() p WHERE NOT p.is_default)) AND NOT relay.lacks_maintenance;
     detail := CASE WHEN relay.lacks_maintenance THEN 'no worker slot is free'
                    WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
     hint := CASE WHEN relay.lacks_maintenance THEN 'Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.'
@@ -3131,7 +3233,9 @@ CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     WITH consumers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_collect_stats()),
          problems AS (
-        SELECT s.component IN ('relay', 'partitions', 'preload') AS fails, format('%s: %s', s.component, s.detail) AS reason
+        SELECT s.component IN ('relay', 'preload') -- where a partition is missing, the default one takes the events
+               OR s.component = 'partitions' AND (SELECT count(*) FILTER (WHERE p.is_default) = 0 OR count(*) FILTER (WHERE p.upper_bound > clock_timestamp()) = 0
+                                                    FROM @extschema@.outbox_partitions() p) AS fails, format('%s: %s', s.component, s.detail) AS reason
           FROM @extschema@.outbox_status() s WHERE NOT s.ok
          UNION ALL
         SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM consumers c

@@ -205,6 +205,16 @@ is(as_app('open', 'DROP TABLE mine.t'), '', 'without the key');
 $node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');
 is($node->safe_psql('open', 'SELECT count(*) FROM partman.part_config'), 0, 'and without the trigger all is as ever');
 
+# A table that has the name of the default partition, which some versions of pg_partman would take for it.
+is(as_app('open', "CREATE TABLE public.outbox_messages_default (xid xid8 NOT NULL, id bigint NOT NULL, occurred_at timestamptz NOT NULL, tenant_id bigint NOT NULL, tracking_id uuid NOT NULL,
+	event_version smallint NOT NULL, aggregate_type text NOT NULL, aggregate_id text NOT NULL, event_type text NOT NULL, payload jsonb NOT NULL, metadata jsonb NOT NULL, trace_id text, run_length smallint);
+	CREATE TRIGGER t BEFORE INSERT ON public.outbox_messages_default FOR EACH ROW EXECUTE FUNCTION mine.fires()"), '', 'a table that looks like the default partition');
+$node->safe_psql('open', 'CREATE EXTENSION outbox');
+($status, $out, $error) = $node->psql('open', enqueue('1'));
+like($error, qr/public.outbox_messages_default is in the way: it belongs to app and is no partition/, 'is not taken for it');
+as_app('open', 'DROP TABLE outbox_messages_default');
+like($node->safe_psql('open', enqueue('1')), qr/^[0-9a-f-]{36}$/, 'and without it all is well');
+
 # Default privileges give nothing of it to anybody, partitions included.
 $node->safe_psql('early', 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO app; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO app;
 	ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO app; CREATE EXTENSION outbox; SELECT outbox_setup(); SELECT audit_record(\'a\', \'b\', \'c\', \'d\')');

@@ -1,5 +1,5 @@
 # What others do around the log does not stop maintenance: publications, columns, views, settings of a session, rules, pg_upgrade, no worker
-# that is free.
+# that is free. Nor does whoever takes the names of partitions.
 use strict;
 use warnings;
 use FindBin;
@@ -161,6 +161,46 @@ is(at(25), 'log', 'it stays in the log');
 is(not_done(), "archive|$p25|not this one", 'and it is said why');
 sql('DROP EVENT TRIGGER refuse');
 is(maintain() . at(25), 'archive', 'until it can be');
+
+# Names of partitions that somebody else has taken: the rest gets its partitions, and it is said what is in the way.
+my $lowly = start_node('lowly', conf => "outbox.maintenance_interval = '1h'\nautovacuum = off\n", no_extension => 1);
+set_up_age($lowly);
+sub lowly { return $lowly->safe_psql('postgres', $_[0], extra_params => [ '-U', $_[1] // 'postgres' ]) }
+sub in_the_way { return lowly(q{SELECT step, object, detail FROM outbox_maintain() WHERE NOT done ORDER BY 1, 2}) }
+sub status_of { return lowly("SELECT ok, detail, hint FROM outbox_status() WHERE component = '$_[0]'") }
+lowly('CREATE ROLE lowly LOGIN; CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox; GRANT CREATE ON SCHEMA public TO lowly');
+my ($week, $next, $sooner, $past) = map { 'public.' . partition($lowly, $_) } -10, -9, -3, 5;
+my $month = 'public.' . lowly(q{SELECT 'audit_log_p' || to_char(now(), CASE WHEN extversion < '5' THEN 'YYYY_MM' ELSE 'YYYYMMDD' END) FROM pg_extension WHERE extname = 'pg_partman'}) =~ s/(\d{6})\d\d$/${1}01/r;
+my $is_in_the_way = 'is in the way: it belongs to lowly and is no partition';
+lowly("CREATE TABLE $sooner (); CREATE VIEW $past AS SELECT 1; CREATE SEQUENCE $month; CREATE TYPE $next AS ENUM ()", 'lowly');
+lowly(q{SELECT outbox_setup(); SELECT audit_record('me', 'made', 'Order', '1')} . ';' . old_event(5) . old_event(6));
+is(lowly('SELECT count(*) FROM outbox_partitions() WHERE NOT is_default'), 7, 'what can be made is made');
+my $told;
+ok(wait_until(sub { ($told = in_the_way()) !~ /turn$/m }), 'and moved');
+is($told, "audit_partitions|$month|$is_in_the_way\n" . join("\n", map { "partitions|$_|$is_in_the_way" } sort $past, $sooner), 'maintenance says what is in the way');
+isnt(place($lowly, 6), 'gone', 'of no other day');
+like(status_of('partitions'), qr/^f\|\d+, up to \S+ \S+, but none for .*\|\Q$sooner $is_in_the_way. Drop or rename it, then run SELECT outbox_maintain().\E$/, 'outbox_status() says so, too');
+like(status_of('audit partitions'), qr/^f\|\d+, up to \S+ \S+, but none for .*\|\Q$month $is_in_the_way.\E/, 'also of the audit log');
+is(lowly('SELECT (outbox_health()).status'), 'degraded', 'events are safe, and so nothing fails');
+lowly("UPDATE partman.part_config SET premake = 11 WHERE parent_table = 'public.outbox_messages'");
+lowly("CREATE TABLE $week ()", 'lowly');
+is(in_the_way(), "audit_partitions|$month|$is_in_the_way\n" . join("\n", map { "partitions|$_|$is_in_the_way" } sort $past, $sooner, $week, $next), 'many that are in the way keep no other from being made');
+is(lowly('SELECT count(*) FROM outbox_partitions() WHERE upper_bound > now() + interval \'11 days\''), 1, 'behind them, too');
+lowly("DROP TABLE $week, $sooner; DROP VIEW $past; DROP TYPE $next; DROP SEQUENCE $month", 'lowly');
+ok(wait_until(sub { in_the_way() eq '' }), 'when they are gone, nothing is') or diag(in_the_way());
+is(lowly('SELECT count(*) FROM outbox_gaps()'), 0, 'and there is a partition for each day');
+is(place($lowly, 5), 'log', 'also for one that is over');
+like(status_of($_), qr/^t\|[0-9]+, up to \S+ \S+\|$/, "$_ are well") for 'partitions', 'audit partitions';
+is(lowly(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), 0, 'and so is the chain');
+# One that was dropped by hand, and whose name is somebody else's now.
+settings($lowly, hot_retention => '4d');
+ok(wait_until(sub { in_the_way(); place($lowly, 5) . place($lowly, 6) eq 'archivearchive' }), 'two days in the archive');
+lowly("DROP TABLE $past");
+lowly("CREATE TABLE $past (id int)", 'lowly');
+settings($lowly, archive_retention => '1d', cold_storage_dir => PostgreSQL::Test::Utils::tempdir('lowly'));
+ok(wait_until(sub { in_the_way(); place($lowly, 6) eq 'gone' }), 'the other goes to cold storage');
+is(lowly("SELECT count(*) FROM $past", 'lowly') . lowly('SELECT count(*) > 5 FROM outbox_status()'), '0t', 'and what is none of ours stays');
+$lowly->stop;
 
 # Bounds are what they are, whatever a session makes of a time.
 my $bounds = q{SELECT sum(extract(epoch FROM upper_bound - lower_bound)), min(extract(epoch FROM lower_bound)), count(*) FROM outbox_partitions()};
