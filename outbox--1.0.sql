@@ -2415,7 +2415,7 @@ IS 'internal: moves the events of one day from the default partition to a partit
 
 -- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
 CREATE FUNCTION outbox_prune_batches(max_batches integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     cutoff  CONSTANT timestamptz := clock_timestamp() - @extschema@.outbox_setting('outbox.delivery_retention');
     reader  integer;
@@ -4425,7 +4425,7 @@ IS 'internal: puts an entry behind the newest one of its month';
 -- xids mean nothing in another cluster. There the audit log is locked against writers instead, once: what
 -- is visible then is all there is.
 CREATE FUNCTION audit_chain_rows(max_rows integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     progress @extschema@.audit_progress;
     is_home  boolean;
@@ -4663,7 +4663,7 @@ IS 'internal: rows of an entity type that are older are past their retention; NU
 
 -- From one to the next in the index, because there are few.
 CREATE FUNCTION audit_types(partition regclass) RETURNS SETOF text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     type text;
 BEGIN
@@ -4736,7 +4736,7 @@ COMMENT ON FUNCTION audit_drop_partition(regclass, date, timestamptz)
 IS 'internal: drops a partition of the audit log, or raises an error that says why not';
 
 CREATE FUNCTION audit_is_settled(partition regclass) RETURNS boolean
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     newest bigint;
 BEGIN
@@ -4767,7 +4767,7 @@ IS 'internal: removes rows of some entity types, no more than so many, and says 
 
 -- Of a month that was dropped the last entry stays, with the last hash.
 CREATE FUNCTION audit_prune_chain(max_rows integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     removed integer;
 BEGIN
