@@ -110,8 +110,8 @@ is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and c
 is($happened{'calls that lose memory'} // 0, 0, "$happened{'kinds of calls that were repeated'} kinds of calls lose no memory, whether they fail or not");
 is($happened{'planted leaks that were found'}, @planted, 'those that lose a hundred bytes are found');
 
-# Arrays of events come as the JSON of the server: no fuzzer of plain C++ gets there.
-make_calls('postgres', '--calls', $calls / 4, '--only', 'outbox_enqueue_many');
+# Arrays of events come as the JSON of the server: no fuzzer of plain C++ gets there. make fuzz does this for longer.
+make_calls('postgres', '--calls', $calls / 4, '--only', 'outbox_enqueue_many', '--events', $ENV{OUTBOX_EVENTS});
 promises('postgres');
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'of an array of events that is refused nothing is left');
 sound('postgres');

@@ -24,10 +24,12 @@ def find_leaks(caller, options):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--calls", type=int, required=True)
+    parser.add_argument("--calls", type=int, help="so many, or")
+    parser.add_argument("--seconds", type=float, help="for so long")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
     parser.add_argument("--only", help="the function of this name, in all its forms")
+    parser.add_argument("--events", type=Path, help="a folder of arrays of events, to start from")
     parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
     parser.add_argument("--repeat", type=int, default=0, help="how often a call of each kind is repeated to see whether the session grows")
     parser.add_argument("--planted", action="append", default=[], help="a statement that loses memory, which has to be found")

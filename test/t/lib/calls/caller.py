@@ -1,5 +1,6 @@
 """Makes up calls, and makes them."""
 
+import itertools
 import random
 import time
 from collections import Counter
@@ -39,7 +40,7 @@ class Caller:
     def __init__(self, options):
         self.options = options
         self.chance = random.Random(options.seed)
-        self.values = Values(self.chance)
+        self.values = Values(self.chance, {"events": [path.read_text() for path in sorted(options.events.iterdir())]} if options.events else None)
         self.sessions = {role: self.connect(role) for role in self.ROLES}
         self.boss = Session("boss", user="postgres")
         self.routines = [routine for routine in discover(self.boss) if options.only in (None, routine.name)]
@@ -54,8 +55,12 @@ class Caller:
     def connect(role):
         return Session(f"calls {role}", user=role, options="-c statement_timeout=300ms -c client_min_messages=error -c client_encoding=UTF8")
 
+    def numbers(self):
+        end = time.monotonic() + (self.options.seconds or 0)
+        return itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()) if self.options.seconds else range(self.options.calls)
+
     def run(self):
-        for number in range(self.options.calls):
+        for number in self.numbers():
             if number % 200 == 0:
                 self.look_around()
             self.turn(self.make_up(number))

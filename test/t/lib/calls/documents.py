@@ -1,4 +1,4 @@
-"""JSON: documents that make sense, the same with something spoiled, and such as nobody would write."""
+"""JSON: documents that make sense, the same with something spoiled, such as nobody would write, and what is hardly JSON any more."""
 
 import copy
 import json
@@ -27,16 +27,30 @@ ODD_NUMBERS = ["-0", "0.1", "1e400", "-1e-400", "1E+131000", "9007199254740993",
 ODD_STRINGS = ["", "\u0000", "a\u0000b", "\ud800", "\udc00\ud800", "\U0001f600", "\ufffe", "\x7f", "\u202e", "x" * 300, "'", '"', "\\", "$ref", "../x",
                "-infinity", "2026-02-30", "http://[::1", "http://user:pw@127.0.0.1:9/", "file:///etc/passwd", "{x}", "%s%n", "a\r\nb: c", "(((", "\\p{", "#/%-1", "#/%ff", "#/%2"]
 ODD_KEYS = ["", "a", "__proto__", "$ref", "$schema", "type", "\u0000", "x" * 300, "a/b~c", "é", "properties", "id", "url", "tenant_id"]
+TOKENS = ["[", "]", "{", "}", ",", ":", '"', "\\", "\\u0000", "\\ud800", "\\u", "null", "true", "-", "1e400", "0.", "[[[[", '"payload":', '"tenant_id":', '"dedup_key":', "x" * 1000, *ODD_NUMBERS]
 
 
 class Documents:
     TEXTS = {"events", "config", "payload", "request", "response"}  # also if their type is text
 
-    def __init__(self, chance):
+    def __init__(self, chance, corpus=None):
         self.chance = chance
+        self.corpus = corpus or {}  # name of an argument -> texts to start from
 
     def sensible(self, name):
         return copy.deepcopy(self.chance.choice(SENSIBLE.get(name, PAYLOADS)))
+
+    def mangled(self, name):
+        """Of a text, and perhaps the end of another: some characters are gone, there twice, or others."""
+        text = self.chance.choice(self.corpus[name])
+        if self.chance.random() < 0.2:
+            other = self.chance.choice(self.corpus[name])
+            text = text[:self.chance.randint(0, len(text))] + other[self.chance.randint(0, len(other)):]
+        for _ in range(self.chance.choice([0, 1, 1, 2, 5])):
+            at = self.chance.randint(0, len(text))
+            end = min(len(text), at + self.chance.choice([0, 1, 1, 2, 8, 40]))
+            text = text[:at] + self.chance.choice(["", text[at:end] * 2, self.chance.choice(TOKENS), chr(self.chance.randint(1, 255))]) + text[end:]
+        return text
 
     def leaf(self):
         return self.chance.choice([None, True, False, 0, -1, 1.5, 2**31, 2**63, 1e308, [], {}, "x"] + ODD_STRINGS)

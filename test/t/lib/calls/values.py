@@ -15,9 +15,9 @@ class Values:
 
     REMEMBERED = 20
 
-    def __init__(self, chance):
+    def __init__(self, chance, corpus=None):
         self.chance = chance
-        self.documents = Documents(chance)
+        self.documents = Documents(chance, corpus)
         self.accepted = {}
         self.present = {}  # of a type: what is in the tables now
         self.files = []
@@ -45,6 +45,8 @@ class Values:
             if self.chance.random() < 0.4:
                 document = self.documents.spoiled(document)
             choices += [[quoted(json.dumps(document))]] * 2
+            if argument.name in self.documents.corpus:
+                choices += [[quoted(self.documents.mangled(argument.name))]] * 4
         if not choices:
             return self.any(argument.type)
         expression = self.chance.choice(self.chance.choice(choices))
