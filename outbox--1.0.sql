@@ -2931,7 +2931,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
       FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid JOIN pg_roles w ON w.oid = r.relowner
      WHERE k.contype = 'f' AND NOT w.rolsuper
        AND w.oid <> (SELECT l.relowner FROM pg_class l WHERE l.oid = '@extschema@.outbox_messages'::regclass)
-     ORDER BY 1::text, 3::text
+     ORDER BY r.oid::regclass::text, o.oid::regclass::text
 $$;
 COMMENT ON FUNCTION outbox_foreign_keys()
 IS 'internal: foreign keys to tables of the extension, from tables of roles that are not trusted';
