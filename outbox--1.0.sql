@@ -5309,7 +5309,10 @@ DECLARE
     owner    name;
 BEGIN
     FOR changed IN SELECT c.objid FROM pg_event_trigger_ddl_commands() c WHERE c.classid = 'pg_class'::regclass LOOP
-        FOR part IN SELECT changed UNION SELECT t.relid FROM pg_partition_tree(changed) t LOOP
+        -- Not by pg_partition_tree(), which would lock them all until the end of somebody's transaction.
+        FOR part IN WITH RECURSIVE parts (oid) AS (
+                        SELECT changed UNION SELECT i.inhrelid FROM pg_inherits i JOIN parts p ON p.oid = i.inhparent)
+                    SELECT p.oid FROM parts p WHERE EXISTS (SELECT FROM pg_constraint k WHERE k.conrelid = p.oid AND k.contype = 'f') LOOP
             FOR referred IN SELECT DISTINCT k.confrelid FROM pg_constraint k WHERE k.conrelid = part AND k.contype = 'f' LOOP
                 SELECT w.rolname INTO owner FROM pg_class t JOIN pg_roles w ON w.oid = t.relowner
                  WHERE t.oid = part AND NOT w.rolsuper

@@ -4,6 +4,7 @@
 #include "pg/children.hpp"
 #include "pg/guard.hpp"
 #include "pg/spi.hpp"
+#include "pg/subtransaction.hpp"
 
 #include <cstring>
 
@@ -103,17 +104,21 @@ bool drops_outbox(const Node* command)
 // Otherwise what is theirs would run with the rights of whoever drops the extension.
 bool is_partman_ours()
 {
-    static constinit pg::Statement find{"SELECT @schema@.outbox_partman_intruders()"};
-    find.execute_now(nullptr);
-    const auto intruders = pg::Row(0).find(1);
-    if (intruders)
+    std::optional<Datum> intruders;
+    // It knows the schema by the name that it had in the beginning.
+    const ErrorData* error = pg::in_subtransaction([&] {
+        static constinit pg::Statement find{"SELECT @schema@.outbox_partman_intruders()"};
+        find.execute_now(nullptr);
+        intruders = pg::Row(0).find(1);
+    });
+    if (error != nullptr || intruders)
         ereport(WARNING,
-                (errmsg("outbox leaves pg_partman's configuration as it is, because that is open "
-                        "to %s",
-                        TextDatumGetCString(*intruders)),
+                (errmsg("outbox leaves pg_partman's configuration as it is"),
+                 error != nullptr ? errdetail("%s", error->message)
+                                  : errdetail("It is open to %s.", TextDatumGetCString(*intruders)),
                  errhint("Delete what it has of outbox_messages and audit_log when it is a "
                          "superuser's alone.")));
-    return !intruders;
+    return error == nullptr && !intruders;
 }
 
 // With names as they are now: nothing here may keep anybody from dropping the extension.

@@ -168,8 +168,6 @@ void postpone(Datum tracking_id, TimestampTz now, const char* reason)
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
 bool is_about_event(const ErrorData& error)
 {
-    if (error.sqlerrcode == ERRCODE_INSUFFICIENT_PRIVILEGE)
-        return false;
     switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
     case ERRCODE_CONNECTION_EXCEPTION:
     case ERRCODE_INVALID_TRANSACTION_STATE:
@@ -229,14 +227,12 @@ Released report(const Released& released)
     return released;
 }
 
-// What is refused here was tried: it is not tried once more.
+// What was refused before has been due for longer.
 int release_by_hand(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
-    const std::span<Datum> refused = list_refused(now, limit, Again::at_once);
-    const Released due = move_due(now, limit);
-    const std::size_t left = limit - due.moved;
-    return report(due + move_apart(now, refused.first(Min(left, refused.size())))).moved;
+    const Released again = move_apart(now, list_refused(now, limit, Again::at_once));
+    return report(again + move_due(now, limit - again.moved)).moved;
 }
 
 int64 milliseconds_to_first(pg::Statement& find)

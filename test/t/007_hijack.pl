@@ -199,7 +199,7 @@ $node->psql('open', 'SELECT * FROM outbox_maintain()');
 is($is_super->(), 'f', 'nor by maintenance');
 ($status, $out, $error) = $node->psql('open', 'DROP EXTENSION outbox');
 is($status, 0, 'it can be dropped');
-like($error, qr/WARNING:  outbox leaves pg_partman's configuration as it is, because that is open to app/, 'without a change to the configuration');
+like($error, qr/WARNING:  outbox leaves pg_partman's configuration as it is\nDETAIL:  It is open to app\./, 'without a change to the configuration');
 is($is_super->(), 'f', 'which makes nobody superuser');
 is(as_app('open', 'DROP TABLE mine.t'), '', 'without the key');
 $node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');

@@ -260,11 +260,25 @@ is(sql('SELECT count(*) FROM outbox_scheduled WHERE refusals = 1'), 2001, 'becau
 try_again('now()', q{payload = '{}'});
 ok(wait_until(sub { sql('SELECT string_agg(refusals::text, $$ $$) FROM outbox_scheduled WHERE refusals > 1') eq '2' }), 'before their time');
 
+# A refusal for lack of privileges is one like any other.
+sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF NEW.aggregate_id = 'forbidden' THEN
+			RAISE insufficient_privilege USING MESSAGE = 'not for you';
+		END IF;
+		RETURN NEW;
+	END $$}, 'CREATE TRIGGER forbid BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION forbid()';
+sql(q{SELECT outbox_enqueue('Order', 'forbidden', 'ReminderDue', '{}', available_at => clock_timestamp() + interval '100 ms')});
+ok(wait_until(sub { sql(q{SELECT last_error FROM outbox_scheduled WHERE aggregate_id = 'forbidden'}) eq 'not for you' }), 'what may not be written is refused');
+release_one('allowed', 'and stops no others');
+is(sql(q{SELECT outbox_cancel(tracking_id) FROM outbox_scheduled WHERE aggregate_id = 'forbidden'}), 't', 'it can be taken back');
+sql('DROP FUNCTION forbid() CASCADE');
+
 # What stops those stops no others.
 sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
 		IF NEW.aggregate_id = 'bad' THEN
-			RAISE insufficient_privilege USING MESSAGE = 'not for you';
+			RAISE object_in_use USING MESSAGE = 'not for you';
 		END IF;
 		RETURN NEW;
 	END $$}, 'CREATE TRIGGER forbid BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION forbid()';
