@@ -89,7 +89,7 @@ UPDATE outbox_scheduled SET refusals = 2000000000;
 SELECT outbox_release_due();
 SELECT n, refusals, minutes FROM refused;
 SELECT count(*) FROM outbox_scheduled s JOIN due d USING (tracking_id, available_at);
--- What is due for the first time goes first, and max_events is for both.
+-- What was refused is tried first, and max_events is for both.
 SELECT outbox_enqueue('Order', 'refused', 'RefusedDue', '{"n": 101}', available_at => clock_timestamp() + interval '1 ms') IS NOT NULL AS enqueued;
 SELECT pg_sleep(0.01);
 SELECT outbox_release_due(1);
