@@ -112,8 +112,9 @@ AllowedHosts::Pattern AllowedHosts::parse_pattern(std::string_view text)
         return pattern;
     }
     pattern.subdomains = host.starts_with("*.");
-    const std::string name = canonical(pattern.subdomains ? host.substr(2) : host);
-    if (!is_host_name(name))
+    const std::string_view domain = pattern.subdomains ? host.substr(2) : host;
+    const std::string name = canonical(domain);
+    if (domain.starts_with('[') || !is_host_name(name))
         refuse(text);
     pattern.host = pattern.subdomains ? '.' + name : name;
     return pattern;
