@@ -98,8 +98,10 @@ no_stall(measured('behind a long transaction', sub {
 	}
 	is(place($node, $first) . place($node, $last), 'loglog', 'a transaction that has read the log keeps partitions where they are');
 	$reader->query_safe('COMMIT');
-	comes_to($node, $first, 'gone', 'once it has ended, they are archived and dropped');
-	comes_to($node, $last, 'gone', 'all of them');
+	# What one run has archived is dropped by the next.
+	wait_until(sub { sql('SELECT outbox_call_maintenance()'); place($node, $last) eq 'gone' }, 60);
+	is(place($node, $first), 'gone', 'once it has ended, they are archived and dropped');
+	is(place($node, $last), 'gone', 'all of them');
 }), 'behind a long transaction');
 $reader->quit;
 is(sql("SELECT count(*) FROM outbox_messages WHERE occurred_at < now() - interval '1 day'"), 0, 'nothing old is left');
