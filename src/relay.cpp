@@ -6,8 +6,8 @@
 #include "pg/log_line.hpp"
 #include "pg/posts.hpp"
 #include "pg/transaction.hpp"
+#include "releaser.hpp"
 #include "route.hpp"
-#include "schedule.hpp"
 #include "sink/mishap.hpp"
 #include "test_sink.hpp"
 
@@ -37,9 +37,6 @@ constexpr milliseconds farewell{100};
 constexpr milliseconds between_notifies{20};
 
 constexpr milliseconds pause_after_error{1000};
-
-// How many scheduled events one transaction moves into the log.
-constexpr int due_at_once = 1000;
 
 sink::Secrets load_secrets()
 {
@@ -79,7 +76,6 @@ private:
     std::size_t share() const;
 
     void release_scheduled();
-    TimePoint release(Released (*step)(int), int64 (*milliseconds_to_next)());
     void notify();
     void test_sink();
     void begin_test(const TestQuestion& question);
@@ -101,8 +97,7 @@ private:
     std::vector<std::unique_ptr<Route>> routes_;
     bool sinks_changed_ = true;
     TimePoint next_reload_{};
-    TimePoint next_scheduled_{};
-    TimePoint next_refused_{};
+    Releaser releaser_;
     TimePoint next_notify_ = TimePoint::max();
     TimePoint last_notify_{};
     bool extension_is_gone_ = false;
@@ -150,10 +145,7 @@ void Relay::hear_calls()
         next_notify_ = TimePoint::max();
     else if (calls.types.meets(TypeSet::all()))
         next_notify_ = std::min(next_notify_, last_notify_ + between_notifies);
-    if ((calls.tasks & pg::task_schedule) != 0)
-        next_scheduled_ = {};
-    if ((calls.tasks & pg::task_refused) != 0)
-        next_refused_ = {};
+    releaser_.hear(calls.tasks);
     is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
     if ((calls.tasks & pg::task_sinks) != 0)
         for (const auto& route : routes_)
@@ -288,43 +280,14 @@ std::size_t Relay::share() const
 
 // ---- scheduled events
 
-// In transactions of their own: what the log refuses neither stops nor delays the others.
 void Relay::release_scheduled()
 {
-    if (Clock::now() >= next_scheduled_)
-        next_scheduled_ = release(release_due, milliseconds_to_next_due);
-    if (Clock::now() >= next_refused_)
-        next_refused_ = release(release_refused, milliseconds_to_next_refused);
-}
-
-// Returns when to do it again.
-TimePoint Relay::release(Released (*step)(int), int64 (*milliseconds_to_next)())
-{
-    const TimePoint now = Clock::now();
-    Released released;
-    int64 next = 0;
-    const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
-        released = step(due_at_once);
-        next = milliseconds_to_next();
-    });
-    const int64 interval = settings::relay_interval;
-    if (rollback) {
-        pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
-        return now + milliseconds(interval);
-    }
-    if (released.refused > 0)
-        next_refused_ = {};
-    if (released.moved > 0) {
-        for (const auto& route : routes_)
-            route->look();
-        if (settings::notify)
-            next_notify_ = now;
-    }
-    // One that is due and was not released is in somebody else's hands. Or there are more that the
-    // log refuses: not without a pause, however long these took.
-    const int64 least = released.moved > 0 ? 0 : 100;
-    return next > least ? now + milliseconds(std::min(next, interval))
-                        : Clock::now() + milliseconds(least);
+    if (!releaser_.turn())
+        return;
+    for (const auto& route : routes_)
+        route->look();
+    if (settings::notify)
+        next_notify_ = Clock::now();
 }
 
 // ---- outbox.notify
@@ -385,7 +348,7 @@ void Relay::begin_test(const TestQuestion& question)
 
 TimePoint Relay::next_turn() const
 {
-    TimePoint next = std::min({next_reload_, next_scheduled_, next_refused_, next_notify_});
+    TimePoint next = std::min({next_reload_, releaser_.next_turn(), next_notify_});
     for (const auto& route : routes_)
         next = std::min(next, route->next_turn());
     if (test_)
@@ -443,8 +406,7 @@ void Relay::read_configuration()
     while (!routes_.empty())
         close_route(routes_.size() - 1);
     sinks_changed_ = true;
-    next_scheduled_ = {};
-    next_refused_ = {};
+    releaser_.look();
 }
 
 // ---- the end
