@@ -449,7 +449,10 @@ void Relay::leave_broken_behind()
                                "words are in the server's log";
     std::vector<std::unique_ptr<Route>> broken = take_broken();
     if (test_)
-        SinkTest::answer(test_->what(), false, reason);
+        SinkTest::answer(test_->what(), false,
+                         test_->is_broken() || sink::has_mishap_of_nobody()
+                             ? reason
+                             : "the relay starts again: the library of another sink has failed");
     const auto is_to_blame = [&](const auto& route) {
         return route->is_broken() || (sink::has_mishap_of_nobody() && broken.size() == 1);
     };
