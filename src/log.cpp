@@ -91,6 +91,11 @@ void count_by_type(const Event* events, int count)
 
 } // namespace
 
+void ensure_place_in_log()
+{
+    close_place(open_place(&pg::Objects::log));
+}
+
 void append_to_log(const Event* events, int count)
 {
     static constinit DirectWay way{pg::Watcher::log, log_columns};

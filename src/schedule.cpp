@@ -9,6 +9,7 @@
 #include "tenant.hpp"
 
 extern "C" {
+#include "commands/trigger.h"
 #include "utils/datum.h"
 }
 
@@ -204,6 +205,14 @@ Released move_apart(TimestampTz now, std::span<Datum> ids)
     return first + move_apart(now, ids.subspan(half));
 }
 
+// They are judged one by one, so what is wrong with the log itself has to come to light before.
+Released judge(TimestampTz now, std::span<Datum> ids)
+{
+    if (!ids.empty())
+        ensure_place_in_log();
+    return move_apart(now, ids);
+}
+
 Released move_due(TimestampTz now, int limit)
 {
     int moved = 0;
@@ -213,7 +222,14 @@ Released move_due(TimestampTz now, int limit)
     if (!is_about_event(*error))
         ReThrowError(error);
     FreeErrorData(error);
-    return move_apart(now, list_first(now, limit));
+    return judge(now, list_first(now, limit));
+}
+
+// Those that are deferred would wait for the commit, and then one event would stop all others. By
+// hand the transaction is somebody else's, and so are they.
+void check_constraints_at_once()
+{
+    AfterTriggerSetState(makeNode(ConstraintsSetStmt));
 }
 
 Released report(const Released& released)
@@ -231,7 +247,7 @@ Released report(const Released& released)
 int release_by_hand(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
-    const Released again = move_apart(now, list_refused(now, limit, Again::at_once));
+    const Released again = judge(now, list_refused(now, limit, Again::at_once));
     return report(again + move_due(now, limit - again.moved)).moved;
 }
 
@@ -285,13 +301,15 @@ void schedule(const Event& event)
 
 Released release_due(int limit)
 {
+    check_constraints_at_once();
     return report(move_due(GetCurrentTimestamp(), limit));
 }
 
 Released release_refused(int limit)
 {
+    check_constraints_at_once();
     const TimestampTz now = GetCurrentTimestamp();
-    return report(move_apart(now, list_refused(now, limit, Again::in_time)));
+    return report(judge(now, list_refused(now, limit, Again::in_time)));
 }
 
 int64 milliseconds_to_next_due()

@@ -19,7 +19,7 @@ struct Released {
 };
 
 // Moves up to `limit` due events into the log, the longest due first. What the log refuses stays
-// behind, and from then on is left to release_refused().
+// behind, and from then on is left to release_refused(). Both want a transaction of their own.
 Released release_due(int limit);
 
 // Tries up to `limit` of those again whose time has come.

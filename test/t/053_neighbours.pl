@@ -219,6 +219,22 @@ ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE event_type 
 like(sql('SELECT aggregate_id, last_error FROM outbox_scheduled'), qr/^bad\|.*violates check constraint "shop_rule"$/, 'and keeps what it does not');
 logged($node, 0, qr/WARNING:  outbox: scheduled events that the log refused: 1\n/, 'of which the server log speaks');
 
+# So are those that break one that is checked at commit.
+sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		IF NEW.aggregate_id = 'late' THEN
+			RAISE check_violation USING MESSAGE = 'too late';
+		END IF;
+		RETURN NULL;
+	END $$}, 'CREATE CONSTRAINT TRIGGER forbid AFTER INSERT ON outbox_messages DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forbid()';
+sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => clock_timestamp() + interval '200 ms') FROM unnest('{early,late,later}'::text[]) id});
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE aggregate_id IN ('early', 'later')}) == 2 }), 'a deferred constraint holds back nothing else');
+is(sql(q{SELECT last_error FROM outbox_scheduled WHERE aggregate_id = 'late'}), 'too late', 'than what breaks it');
+like(refusal($node, 'SELECT outbox_release_due()'), qr/too late/, 'by hand it is checked when the caller commits');
+is(sql('BEGIN; SET CONSTRAINTS ALL IMMEDIATE; SELECT outbox_release_due(); COMMIT'), 0, 'or at once, as he says');
+is(sql(q{SELECT outbox_cancel(tracking_id) FROM outbox_scheduled WHERE aggregate_id = 'late'}), 't', 'it can be taken back, too');
+sql('DROP FUNCTION forbid() CASCADE');
+
 sub next_xid
 {
 	return sql('SELECT pg_snapshot_xmax(pg_current_snapshot())');
