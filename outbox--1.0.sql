@@ -117,13 +117,17 @@ IS 'internal: types, tables and views of a schema that have the name of one in p
 
 -- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
 -- done so, would have them called by the owner of the log. So would those with a trigger on its configuration, or with
--- a foreign key to it, and what is written there decides which indexes a partition gets.
+-- a foreign key to it, and what is written there decides which indexes a partition gets. One of its two tables cascades to
+-- the other.
 CREATE FUNCTION outbox_partman_intruders() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH partman AS (
         SELECT n.oid, n.nspacl, n.nspowner
           FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
          WHERE e.extname = 'pg_partman'
+    ), config AS (
+        SELECT c.oid, c.relowner, c.relacl FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
+         WHERE c.relname IN ('part_config', 'part_config_sub')
     ), creators AS (
         SELECT nspowner AS role FROM partman
          UNION
@@ -135,20 +139,20 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT s.owner FROM partman n CROSS JOIN LATERAL @extschema@.outbox_shadows(n.oid) s
          UNION
-        SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid, aclexplode(c.relacl) AS a
-         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES')
+        SELECT relowner FROM config
          UNION
-        SELECT p.proowner FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
-          JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
-         WHERE c.relname = 'part_config'
+        SELECT a.grantee FROM config, aclexplode(relacl) AS a
+         WHERE a.privilege_type IN ('INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES')
          UNION
-        SELECT r.relowner FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
-          JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = c.oid JOIN pg_class r ON r.oid = k.conrelid
-         WHERE c.relname = 'part_config'
+        SELECT a.grantee FROM config c JOIN pg_attribute f ON f.attrelid = c.oid, aclexplode(f.attacl) AS a
+         WHERE a.privilege_type IN ('INSERT', 'UPDATE', 'REFERENCES')
          UNION
-        SELECT a.grantee FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
-          JOIN pg_attribute f ON f.attrelid = c.oid, aclexplode(f.attacl) AS a
-         WHERE c.relname = 'part_config' AND a.privilege_type IN ('INSERT', 'UPDATE', 'REFERENCES')
+        SELECT m.member FROM pg_auth_members m WHERE m.roleid = 'pg_write_all_data'::regrole
+         UNION
+        SELECT p.proowner FROM config c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
+         UNION
+        SELECT r.relowner FROM config c JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = c.oid
+          JOIN pg_class r ON r.oid = k.conrelid
     ), actual AS (
         SELECT CASE WHEN role = (SELECT oid FROM pg_roles WHERE rolname = 'pg_database_owner')
                     THEN (SELECT datdba FROM pg_database WHERE datname = current_database())
@@ -436,6 +440,29 @@ COMMENT ON TABLE outbox_home
 IS 'has a row if the worker may archive and drop: since the log got its first partitions here, or outbox_maintain() was called';
 COMMENT ON COLUMN outbox_home.since IS 'since when';
 
+-- Whoever could write there once may have left something. The row is locked first: what others write to it, or refer to it
+-- with, has ended then.
+CREATE FUNCTION outbox_mend_partman_config(parent regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partman CONSTANT name := @extschema@.outbox_schema_of('pg_partman');
+    log     CONSTANT text := @extschema@.outbox_partman_name(parent);
+    was     text;
+    removed integer;
+BEGIN
+    EXECUTE format('SELECT template_table FROM %I.part_config WHERE parent_table = $1 FOR UPDATE', partman) INTO was USING log;
+    EXECUTE format('DELETE FROM %I.part_config_sub WHERE sub_parent = $1', partman) USING log;
+    GET DIAGNOSTICS removed = ROW_COUNT;
+    IF was <> log || '_template' THEN
+        EXECUTE format('UPDATE %I.part_config SET template_table = $2 WHERE parent_table = $1', partman) USING log, log || '_template';
+    END IF;
+    IF was <> log || '_template' OR removed > 0 THEN
+        RAISE WARNING 'outbox: pg_partman had another template for %, or subpartitions: it is as it was made again', @extschema@.outbox_title(parent);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_mend_partman_config(regclass)
+IS 'internal: partitions are made after the extension''s own template, and have none below them';
+
 -- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
 CREATE FUNCTION outbox_make_partitions(
     partition_interval text, first_time boolean, parent regclass DEFAULT '@extschema@.outbox_messages')
@@ -467,8 +494,8 @@ BEGIN
             MESSAGE = format('pg_partman''s schema %I is open to %s', partman, intruders),
             DETAIL = 'Functions created there would run with the rights of the owner of the log.',
             HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
-                   ' CREATE on this one, and INSERT, UPDATE, TRIGGER and REFERENCES on its part_config, and drop'
-                   ' what others have created in it.';
+                   ' CREATE on this one, INSERT, UPDATE, TRIGGER and REFERENCES on its part_config and part_config_sub,'
+                   ' and pg_write_all_data, and drop what others have created in it.';
     END IF;
     IF shadow IS NOT NULL THEN
         RAISE insufficient_privilege USING
@@ -520,6 +547,7 @@ BEGIN
         RETURN;
     END IF;
 
+    PERFORM @extschema@.outbox_mend_partman_config(parent);
     IF NOT EXISTS (SELECT FROM @extschema@.outbox_partitions(parent) WHERE NOT is_default) THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = format('%s has no partition but the default one', @extschema@.outbox_title(parent)),
@@ -2924,12 +2952,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
          UNION
         SELECT c.oid FROM pg_class c JOIN pg_extension e ON e.extnamespace = c.relnamespace
-         WHERE e.extname = 'pg_partman' AND c.relname = 'part_config'
+         WHERE e.extname = 'pg_partman' AND c.relname IN ('part_config', 'part_config_sub')
          UNION
         SELECT i.inhrelid FROM pg_inherits i JOIN ours o ON i.inhparent = o.oid)
     SELECT r.oid::regclass, w.rolname, o.oid::regclass
       FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid JOIN pg_roles w ON w.oid = r.relowner
-     WHERE k.contype = 'f' AND NOT w.rolsuper
+     WHERE k.contype = 'f' AND NOT w.rolsuper AND w.oid <> (SELECT c.relowner FROM pg_class c WHERE c.oid = o.oid)
        AND w.oid <> (SELECT l.relowner FROM pg_class l WHERE l.oid = '@extschema@.outbox_messages'::regclass)
      ORDER BY r.oid::regclass::text, o.oid::regclass::text
 $$;
@@ -5257,7 +5285,7 @@ BEGIN
         SELECT r.oid::regclass INTO wrong
           FROM pg_event_trigger_ddl_commands() c JOIN pg_trigger t ON t.oid = c.objid JOIN pg_class r ON r.oid = t.tgrelid
          WHERE c.classid = 'pg_trigger'::regclass AND NOT pg_has_role(r.relowner, 'USAGE')
-           AND (r.relname = 'part_config' AND r.relnamespace = partman.extnamespace
+           AND (r.relname IN ('part_config', 'part_config_sub') AND r.relnamespace = partman.extnamespace
                 OR EXISTS (SELECT FROM pg_depend d
                             WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid
                               AND d.objid IN (SELECT r.oid UNION SELECT relid FROM pg_partition_ancestors(r.oid))));
@@ -5324,7 +5352,8 @@ BEGIN
                               SELECT p.oid FROM parents p) p JOIN pg_class r ON r.oid = p.oid
                   WHERE EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
                                  WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.objid = r.oid AND d.deptype = 'e')
-                     OR r.relname = 'part_config' AND r.relnamespace = (SELECT e.extnamespace FROM pg_extension e WHERE e.extname = 'pg_partman');
+                     OR r.relname IN ('part_config', 'part_config_sub') AND r.relowner <> (SELECT t.relowner FROM pg_class t WHERE t.oid = part)
+                        AND r.relnamespace = (SELECT e.extnamespace FROM pg_extension e WHERE e.extname = 'pg_partman');
                 IF FOUND THEN
                     RAISE insufficient_privilege USING
                         MESSAGE = format('foreign keys to %s are its owner''s alone', referred),

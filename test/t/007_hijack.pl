@@ -3,6 +3,7 @@
 use strict;
 use warnings;
 use lib 't/lib';
+use OutboxReceiver qw(wait_until);
 use OutboxTest;
 use PostgreSQL::Test::Utils;
 use Test::More;
@@ -120,14 +121,14 @@ like(as_app('theirs', 'DROP EXTENSION outbox'), qr/must be owner of extension ou
 $node->safe_psql('theirs', 'DROP FUNCTION partman.tells() CASCADE');
 
 # Triggers run with the rights of whoever writes to a table.
-$node->safe_psql('theirs', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO app; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER ON partman.part_config TO app');
+$node->safe_psql('theirs', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO app; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER ON partman.part_config, partman.part_config_sub TO app');
 my $partition = $node->safe_psql('theirs', 'SET search_path = pg_catalog; SELECT partition FROM public.outbox_partitions() WHERE is_default');
 like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON $_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/triggers on $_ are its owner's alone/, "no trigger on $_")
-  for 'public.outbox_consumers', 'public.outbox_messages', $partition, 'partman.part_config';
+  for 'public.outbox_consumers', 'public.outbox_messages', $partition, 'partman.part_config', 'partman.part_config_sub';
 is(as_app('theirs', 'CREATE TABLE mine.own (); CREATE TRIGGER t BEFORE INSERT ON mine.own FOR EACH ROW EXECUTE FUNCTION mine.fires()'), '', 'others are as ever');
 
 # So do those on tables that a foreign key cascades to, whatever makes the key.
-$node->safe_psql('theirs', q{GRANT REFERENCES ON partman.part_config TO app; SELECT outbox_grant('app', 'producer')});
+$node->safe_psql('theirs', q{GRANT REFERENCES ON partman.part_config, partman.part_config_sub TO app; SELECT outbox_grant('app', 'producer')});
 my $cascades = 'uuid REFERENCES public.outbox_scheduled ON DELETE CASCADE';
 is(as_app('theirs', "CREATE TABLE mine.bare (id uuid); CREATE TABLE mine.split (id uuid) PARTITION BY LIST (id); CREATE TABLE mine.part PARTITION OF mine.split DEFAULT"), '', 'tables without keys');
 like(as_app('theirs', $_->[1]), qr/foreign keys to $_->[0] are its owner's alone/, "no key: $_->[1]")
@@ -139,7 +140,8 @@ like(as_app('theirs', $_->[1]), qr/foreign keys to $_->[0] are its owner's alone
   [ 'public.outbox_scheduled', "DO 'BEGIN CREATE TABLE mine.t (id $cascades); END'" ],
   [ 'public.outbox_consumers', 'CREATE TABLE mine.t (id text REFERENCES public.outbox_consumers (name) ON UPDATE SET NULL)' ],
   [ $partition, "CREATE TABLE mine.t (id bigint REFERENCES $partition (id))" ],
-  [ 'partman.part_config', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)' ];
+  [ 'partman.part_config', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)' ],
+  [ 'partman.part_config_sub', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config_sub ON DELETE CASCADE)' ];
 is(as_app('theirs', 'CREATE TABLE mine.parent (id int PRIMARY KEY); CREATE TABLE mine.child (id int REFERENCES mine.parent)'), '', 'other keys are as ever');
 as_app('theirs', "CREATE SCHEMA other CREATE TABLE t (id $cascades)");
 as_app('theirs', q{CREATE TRIGGER t AFTER DELETE ON other.t FOR EACH ROW EXECUTE FUNCTION mine.fires();
@@ -161,18 +163,43 @@ for my $refused ('ALTER TABLE ours OWNER TO app', 'ALTER TABLE parts ATTACH PART
 $node->safe_psql('theirs', 'DROP TABLE parts; CREATE ROLE giver SUPERUSER; ALTER TABLE ours OWNER TO giver; REASSIGN OWNED BY giver TO app');
 like(keys_of_others(), qr/^f\|public.ours of app refers to public.outbox_scheduled\|Drop it, /, 'one that came otherwise is seen');
 is(as_app('theirs', 'CREATE TABLE mine.later ()'), '', 'and is in the way of nothing');
-$node->safe_psql('theirs', 'REVOKE TRIGGER, REFERENCES ON partman.part_config FROM app; SELECT outbox_setup(); SELECT * FROM outbox_maintain()');
+$node->safe_psql('theirs', 'REVOKE TRIGGER, REFERENCES ON partman.part_config, partman.part_config_sub FROM app; SELECT outbox_setup(); SELECT * FROM outbox_maintain()');
 like(as_app('theirs', 'ALTER TABLE ours ADD COLUMN more int'), qr/foreign keys to public.outbox_scheduled are its owner's alone/, 'but its table stays as it is');
 is(as_app('theirs', 'ALTER TABLE ours DROP CONSTRAINT ours_id_fkey') . keys_of_others(), '', 'until it is dropped');
 
 $node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app');
-for my $right ('INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES', 'UPDATE (template_table)', 'REFERENCES (parent_table)')
+for my $right ((map { ("$_ ON partman.part_config", "$_ ON partman.part_config_sub") } 'INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES'),
+	'UPDATE (template_table) ON partman.part_config', 'INSERT (sub_parent) ON partman.part_config_sub', 'REFERENCES (parent_table) ON partman.part_config', 'pg_write_all_data')
 {
-	$node->safe_psql('theirs', "GRANT $right ON partman.part_config TO app");
+	$node->safe_psql('theirs', "GRANT $right TO app");
 	($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
-	like($error, qr/pg_partman's schema partman is open to app/, "with $right on its configuration, pg_partman does what others want");
-	$node->safe_psql('theirs', "REVOKE $right ON partman.part_config FROM app");
+	like($error, qr/pg_partman's schema partman is open to app/, "with $right, pg_partman does what others want");
+	$node->safe_psql('theirs', "REVOKE $right FROM app");
 }
+# Whose tables they are may do with them what he likes, also alter what pg_partman has made.
+$node->safe_psql('theirs', 'ALTER TABLE partman.part_config OWNER TO app; ALTER TABLE partman.part_config_sub OWNER TO app');
+($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
+like($error, qr/pg_partman's schema partman is open to app/, 'nor is it asked while others own its configuration');
+is(as_app('theirs', 'ALTER TABLE partman.part_config_sub ADD COLUMN more int'), '', 'which they may alter, with the key that pg_partman has made');
+is(keys_of_others(), '', 'and which is no key of others');
+
+# Whoever could write there has left something: when he no longer can, a partition is to be made.
+my ($kind, $width) = $node->safe_psql('theirs', q{SELECT extversion < '5' FROM pg_extension WHERE extname = 'pg_partman'}) eq 't' ? ('native', 'hourly') : ('range', '1 hour');
+is(as_app('theirs', qq{CREATE FUNCTION mine.still(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM mine.grab(\$\$\$\$); RETURN 1; END';
+	CREATE TABLE mine.pattern (id bigint); CREATE UNIQUE INDEX ON mine.pattern (id) WHERE mine.still(1) = id;
+	UPDATE partman.part_config SET template_table = 'mine.pattern' WHERE parent_table = 'public.outbox_messages';
+	INSERT INTO partman.part_config_sub (sub_parent, sub_partition_type, sub_control, sub_partition_interval, sub_template_table)
+		VALUES ('public.outbox_messages', '$kind', 'occurred_at', '$width', 'mine.pattern')}), '', 'a template of his own, and subpartitions');
+$node->safe_psql('theirs', 'ALTER TABLE partman.part_config OWNER TO postgres; ALTER TABLE partman.part_config_sub OWNER TO postgres; REVOKE ALL ON partman.part_config, partman.part_config_sub FROM app');
+my $last = $node->safe_psql('theirs', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
+my $indexes = q{SELECT string_agg(regexp_replace(indexdef, 'INDEX \S+ ON \S+', ''), ' ' ORDER BY indexdef) FROM pg_indexes WHERE schemaname || '.' || tablename = '%s'};
+my $usual = $node->safe_psql('theirs', sprintf $indexes, $last);
+$node->safe_psql('theirs', "DROP TABLE $last");
+($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
+like($error, qr/WARNING:  outbox: pg_partman had another template for the log, or subpartitions: it is as it was made again/, 'are taken back');
+is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partition is like the others');
+unlike($usual, qr/still/, 'which have nothing of his');
+is($is_super->(), 'f', 'nobody became superuser by a template');
 $node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
 
@@ -186,11 +213,12 @@ as_app('early', 'DROP DOMAIN outbox_refuse_tenants; CREATE TABLE partman_only_lo
 
 # Whoever had pg_partman's configuration before the extension came has it still.
 $node->safe_psql('postgres', 'CREATE DATABASE open OWNER app');
-$node->safe_psql('open', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER, REFERENCES ON partman.part_config TO app');
+$node->safe_psql('open', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER, REFERENCES ON ALL TABLES IN SCHEMA partman TO app');
 is(as_app('open', "CREATE SCHEMA mine; CREATE FUNCTION mine.fires() RETURNS trigger $seize;
 	CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON partman.part_config FOR EACH STATEMENT EXECUTE FUNCTION mine.fires();
+	CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON partman.part_config_sub FOR EACH STATEMENT EXECUTE FUNCTION mine.fires();
 	CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)"), '', 'a trigger and a key on it');
-$node->safe_psql('open', 'REVOKE ALL ON partman.part_config FROM app');
+$node->safe_psql('open', 'REVOKE ALL ON ALL TABLES IN SCHEMA partman FROM app');
 ($status, $out, $error) = $node->psql('open', 'CREATE EXTENSION outbox');
 like($error, qr/WARNING:  pg_partman's schema is open to app/, 'of which the extension warns');
 is($is_super->(), 'f', 'nobody becomes superuser by its coming');
@@ -202,7 +230,11 @@ is($status, 0, 'it can be dropped');
 like($error, qr/WARNING:  outbox leaves pg_partman's configuration as it is\nDETAIL:  It is open to app\./, 'without a change to the configuration');
 is($is_super->(), 'f', 'which makes nobody superuser');
 is(as_app('open', 'DROP TABLE mine.t'), '', 'without the key');
-$node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');
+$node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config');
+($status, $out, $error) = $node->psql('open', 'CREATE EXTENSION outbox; DROP EXTENSION outbox');
+like($error, qr/(WARNING:.*is open to app.*){2}/s, 'a trigger on what cascades is seen, too');
+is($is_super->(), 'f', 'and makes nobody superuser');
+$node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config_sub; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');
 is($node->safe_psql('open', 'SELECT count(*) FROM partman.part_config'), 0, 'and without the trigger all is as ever');
 
 # A table that has the name of the default partition, which some versions of pg_partman would take for it.
@@ -212,8 +244,12 @@ is(as_app('open', "CREATE TABLE public.outbox_messages_default (xid xid8 NOT NUL
 $node->safe_psql('open', 'CREATE EXTENSION outbox');
 ($status, $out, $error) = $node->psql('open', enqueue('1'));
 like($error, qr/public.outbox_messages_default is in the way: it belongs to app and is no partition/, 'is not taken for it');
+$node->safe_psql('open', q{SELECT count(outbox_enqueue('Order', i::text, 'Due', '{}', available_at => clock_timestamp() + interval '10 ms')) FROM generate_series(1, 5) i; SELECT pg_sleep(0.05)});
+ok(wait_until(sub { slurp_file($node->logfile) =~ /WARNING:  outbox: scheduled events cannot be released: .*public.outbox_messages_default is in the way/ }), 'nor is what is due released');
+is($node->safe_psql('open', 'SELECT sum(refusals), count(try_again_at) FROM outbox_scheduled'), '0|0', 'which is the fault of no event');
 as_app('open', 'DROP TABLE outbox_messages_default');
-like($node->safe_psql('open', enqueue('1')), qr/^[0-9a-f-]{36}$/, 'and without it all is well');
+ok(wait_until(sub { $node->safe_psql('open', q{SELECT count(*) FROM outbox_messages WHERE event_type = 'Due'}) == 5 }), 'without it, all of them are');
+like($node->safe_psql('open', enqueue('1')), qr/^[0-9a-f-]{36}$/, 'and all is well');
 
 # Default privileges give nothing of it to anybody, partitions included.
 $node->safe_psql('early', 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO app; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO app;
