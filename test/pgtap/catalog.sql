@@ -12,7 +12,7 @@ CREATE TEMP VIEW members AS
       FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
      WHERE e.extname = 'outbox' AND d.deptype = 'e';
 
-SELECT plan(17);
+SELECT plan(19);
 
 \set settings `grep -oE '^[|] .outbox[.][a-z_]+' README.md | cut -c4- | tr '\n' ' '`
 SELECT cmp_ok((SELECT count(*) FROM members), '>', 20::bigint, 'the extension has members');
@@ -50,6 +50,46 @@ SELECT is_empty($$SELECT name, start FROM made WHERE text IS NULL$$,
     'each of them by format(), of a constant');
 SELECT is_empty($$SELECT name, text FROM made WHERE text ~ '''''%[0-9$]*[sI]|%[0-9$]*[sI]'''''$$,
     'which puts no text between quotes of its own');
+-- What is put into them unquoted: the values for %s, and their types as far as they are declared.
+CREATE FUNCTION pg_temp.arguments(list text) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    arguments text[] := '{}';
+    argument  text := '';
+    depth     integer := 0;
+    token     text;
+BEGIN
+    FOR token IN SELECT t[1] FROM regexp_matches(list, '''(?:[^'']|'''')*''|\s+|[\w.$@:]+|.', 'g') AS t LOOP
+        EXIT WHEN token = ')' AND depth = 0;
+        depth := depth + CASE WHEN token IN ('(', '[') THEN 1 WHEN token IN (')', ']') THEN -1 ELSE 0 END;
+        IF token = ',' AND depth = 0 THEN
+            arguments := arguments || argument;
+            argument := '';
+        ELSE
+            argument := argument || regexp_replace(token, '^\s+$', '');
+        END IF;
+    END LOOP;
+    RETURN arguments || argument;
+END $$;
+CREATE TEMP VIEW unquoted AS
+    WITH statements AS (
+        SELECT p, regexp_replace(made[1], '''\s+''', '', 'g') AS text, pg_temp.arguments(made[2]) AS arguments
+          FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid,
+               regexp_matches(prosrc, '\mEXECUTE\s+format\(((?:''(?:[^'']|'''')*''\s*)+),(.*?);', 'g') AS made),
+    given AS (
+        SELECT p, arguments[coalesce(nullif(place[1], '')::integer, nth::integer)] AS value
+          FROM statements, regexp_matches(text, '%(?:(\d+)\$)?([sIL])', 'g') WITH ORDINALITY AS places(place, nth)
+         WHERE place[2] = 's')
+    SELECT DISTINCT (p).proname::text AS name, value,
+           coalesce(substring(value FROM '::(\w+)$'),
+                    (SELECT format_type(t, NULL) FROM unnest((p).proargnames, coalesce((p).proallargtypes, (p).proargtypes::oid[])) AS a(n, t) WHERE n = value),
+                    substring((p).prosrc FROM format('\n\s*%s\s+(?:CONSTANT\s+)?(\w+)', regexp_replace(value, '\W', '', 'g')))) AS type
+      FROM given;
+SELECT cmp_ok((SELECT count(*) FROM unquoted WHERE type LIKE 'reg%'), '>', 15::bigint, 'tables and functions quote themselves');
+SELECT set_eq($$SELECT name, value FROM unquoted WHERE type IS NULL OR type NOT IN ('regclass', 'regprocedure', 'regrole', 'integer')$$,
+    $$VALUES ('audit_periods', '''public.audit_period'''), ('outbox_add_columns', 'missing'), ('outbox_close', 'other'), ('outbox_copy_indexes', 'definition'),
+      ('outbox_create_partition', 'own'), ('outbox_match_columns', 'changes'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
+      ('outbox_restore_partition', 'values'), ('outbox_restore_partition', '''public.outbox_read_cold_file($1)'''), ('outbox_sweep', 'condition')$$,
+    'nothing else goes into a statement unquoted but constants, and what these have put together of the quoted and of definitions');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid
      WHERE relkind = 'v' AND pg_get_viewdef(c.oid) ~ 'shows_tenant' AND NOT coalesce(reloptions, '{}') @> '{security_barrier=true}'$$,

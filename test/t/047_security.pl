@@ -149,7 +149,7 @@ sub not_forged { unlike(logged(), qr/^\Q$forged\E/m, "$_[0]: no line in the log 
 utf8::encode(my $quoted = "\$n\$$nasty\$n\$");
 my %format = (cloudevents => '/binary', 'cloudevents-structured' => '/structured', 'cloudevents-batch' => '/batch', raw => '/raw');
 create_sink($node, "sink $_", { url => $receiver->url($format{$_}), format => $_, metadata => ['region'] }) for sort keys %format;
-my $consumer = q{it's "odd"; DROP TABLE outbox_sinks; -- \\ %s $1 $(id) </b>};
+my $consumer = q{it's "odd"; DROP TABLE outbox_sinks; -- \\ %s $1 $(id) <script>};
 sql("SELECT outbox_create_consumer(\$c\$$consumer\$c\$)");
 $from = -s $node->logfile;
 sql('SET outbox.catalog_mode = warn', "SELECT outbox_enqueue($quoted, $quoted, left($quoted, 200), jsonb_build_object($quoted, $quoted), metadata => jsonb_build_object('region', $quoted, 'traceparent', $quoted, $quoted, 1), trace_id => $quoted)");
@@ -306,11 +306,14 @@ my $members = q{JOIN pg_depend d ON d.objid = o.oid AND d.deptype = 'e' JOIN pg_
 my @looks = map { [ $_ => "SELECT string_agg(x::text, E'\\n') FROM $_ x" ] } 'pg_stat_activity', 'pg_settings', split /\n/, sql(
 	"SELECT o.oid::regclass FROM pg_class o $members WHERE o.relkind IN ('r', 'v', 'p')",
 	"SELECT o.oid::regproc || '()' FROM pg_proc o $members WHERE o.pronargs = o.pronargdefaults AND o.prokind = 'f' AND o.prorettype NOT IN ('trigger'::regtype, 'event_trigger'::regtype) AND o.proname !~ 'reset|removal'");
+push @looks, map { [ $_ => "SELECT string_agg(x::text, E'\\n') FROM $_ x" ] } 'pg_stat_get_activity(NULL)', q{outbox_history('Order', '1')},
+	q{outbox_messages m CROSS JOIN LATERAL outbox_find(m.tracking_id)};
 push @looks, map { [ "outbox_test_sink() of $_" => "CALL outbox_test_sink('$_', NULL, NULL)" ] } @secretive;
 my %places = map { /^(.*?)\n(.*)$/s } split /^== /m, $node->safe_psql('postgres', join '', map { "\\echo == $_->[0]\n$_->[1];\n" } @looks);
 $node->command_ok([ 'pg_dumpall', '-d', $node->connstr('postgres'), '-f', "$dir/dump" ], 'a dump');
 $places{'a dump'} = slurp_file("$dir/dump");
 $places{'the log'} = logged();
+$places{'how processes are called'} = join '', map { slurp_file($_) } grep { -r } map { "/proc/$_/cmdline" } split /\n/, sql('SELECT pid FROM pg_stat_activity');
 for my $config ('{"url": "http://user:%s@x/"}', '{"url": "http://x/", "secret": "%s"}', '{"url": "http://x/", "headers": {"X-Api-Key": "%s"}}', '{"url": "http://x/", "proxy": "http://u:%s@x"}', '{"url": "%s"}',
 	'{"url": "http://x/", "timeout": "%s"}', '{"url": "http://x/", "method": "%s"}', '{"url": "http://x/", "format": "%s"}')
 {
@@ -322,6 +325,7 @@ cmp_ok(scalar(keys %places), '>', 60, 'there are many places to look');
 my %forms = map { my $secret = $_ =~ s/^whsec_//r; map { $_ => 1 } $secret, lc $secret, $secret =~ s/(["\/])/\\$1/gr, substr($secret, 0, 12), substr(encode_base64("user:$secret", ''), 8, 16), encode_base64($secret, '') } values %secrets;
 is(join(' ', grep { my $text = $places{$_} // ''; grep { index($text, $_) >= 0 } keys %forms } sort keys %places), '', 'and no secret is in any of them');
 like($places{outbox_messages_dlq}, qr/you sent Bearer \*\*\*.*Basic/s, 'where they would be, there are stars');
+like($places{$_}, qr/you sent Bearer \*\*\*/, "also in $_") for grep { /outbox_(?:find|history)\(/ } keys %places;
 is(join(' ', split /\n/, $node->safe_psql('postgres', q{SELECT name FROM pg_settings WHERE name IN ('outbox.secrets_file', 'outbox.archive_command', 'outbox.cold_storage_dir')}, extra_params => [ '-U', 'app' ])), '', 'and where they are, is not for everybody');
 
 # ---- What is denied later is denied to sinks that were there before.
