@@ -55,7 +55,7 @@ BEGIN
                'aggregate_' || p.oid AS step
           FROM pg_proc p JOIN pg_aggregate a ON a.aggfnoid = p.oid
          WHERE p.pronamespace = 'pg_catalog'::regnamespace AND a.aggkind = 'n' AND p.pronargs > 0
-           AND p.prorettype NOT IN ('anyenum'::regtype) -- no step can be declared
+           AND p.prorettype NOT IN ('anyenum'::regtype, 'record'::regtype) -- no step can be declared
     LOOP
         EXECUTE format('CREATE FUNCTION trap.%1$I(%2$s, %3$s) RETURNS %2$s LANGUAGE internal AS %4$L', found.step, found.result, found.arguments, 'shell_in');
         EXECUTE format('CREATE AGGREGATE trap.%I(%s) (SFUNC = trap.%I, STYPE = %s)', found.proname, found.arguments, found.step, found.result);
