@@ -148,7 +148,7 @@ class Accounts:
             handled[event] = Handling(token, line["since"], before)
 
     def check_again(self, consumer, event, before, line):
-        acked = next((ack for ack in before.acks if ack.must_be() and ack.ended_at < line["since"]), None)
+        acked = next((ack for ack in before.acks if ack.must_be() and ack.ended_at <= line["since"]), None)
         if acked:
             self.blame("again", f"{consumer}: {event} by token {line['token']}, after {acked.name} had acked it")
         left = self.until[before.token] - line["at"]

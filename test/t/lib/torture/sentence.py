@@ -117,7 +117,7 @@ class Sentence:
         for consumer, handled in self.accounts.handled.items():
             for event, handling in handled.items():
                 for ack in handling.acks:
-                    if ack.state == "lost" and ack.name in self.happened and ack.ended_at < handling.since:
+                    if ack.state == "lost" and ack.name in self.happened and ack.ended_at <= handling.since:
                         self.blame("again", f"{consumer}: {event} by token {handling.token}, after {ack.name} had acked it")
 
     def check_keys(self):
