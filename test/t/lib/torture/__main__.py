@@ -4,6 +4,7 @@
         asynchronous | mixed         only those who commit asynchronously, or all
         finish                       no more writes; reports when everything is settled
     judge DIR --record FILE          reads the ledger beside them; each order is answered with one line of JSON
+        before                       what a crash would hide
         recovered                    what can be said while they go on
         over FILE                    everything; the file has what came to Kafka
 

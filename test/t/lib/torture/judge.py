@@ -6,7 +6,7 @@ from accounts import PROMISES, Accounts
 from ledger import Tail
 from sentence import Sentence
 from session import Session
-from truth import Truth
+from truth import FLEETING, Truth
 
 EXAMPLES = 5
 
@@ -35,6 +35,14 @@ class Judge:
         if request["answer"].startswith("2"):
             self.accepted_again += event["event"] in self.accepted
             self.accepted.add(event["event"])
+
+    def before(self):
+        """A crash is near: what nobody could see after it. Nothing else, for it is to come at any moment."""
+        truth = Truth(Session("judge"))
+        for promise, what in truth.violations(FLEETING):
+            self.accounts.blame(promise, what)
+        truth.close()
+        return self.verdict()
 
     def recovered(self):
         """While the clients go on: what is in the ledger must be in the database, which may be further."""
