@@ -1,6 +1,6 @@
 # The server is killed at random moments under full load. After each recovery, and in the end, what clients know – from a ledger that
-# they keep outside of it – is what the database, the receiver and Kafka have; what a crash would hide is asked before it. Of what must never break
-# (src/README.md), three have tests
+# they keep outside of it – is what the database, the receiver and Kafka have; what a crash would hide is asked before it. At last each
+# promise is broken on purpose, to see that it would have been found. Of what must never break (src/README.md), three have tests
 # that can do more about it: no transaction while a request hangs (013), the queries that are refused (046), and what nobody waits for (030).
 use strict;
 use warnings;
@@ -105,6 +105,12 @@ sub has_wronged
 	return map { "$_: @{ $verdict->{wrong}{$_} }" } grep { $verdict->{wrong}{$_}[0] } sort keys %{ $verdict->{wrong} };
 }
 
+sub nothing_wrong
+{
+	my ($verdict) = @_;
+	is($verdict->{wrong}{$_}[0], 0, $_) or diag(join "\n", @{ $verdict->{wrong}{$_} }) for sort keys %{ $verdict->{wrong} };
+}
+
 append_to_file("$dir/ledger", '');
 my $load = start_python('load', $dir, '--consumers', 'plain,parted,ordered', '--patience', $patience);
 my $clients = answer($load)->{clients};
@@ -162,12 +168,17 @@ settings($node, maintenance_interval => '1h');
 ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance is at rest');
 my $kafka_file = $kafka->kcat('torture', '-f', "%k\t%s\t%h\n");
 my $last = ask_judge("over $kafka_file");
-is($last->{wrong}{$_}[0], 0, $_) or diag(join "\n", @{ $last->{wrong}{$_} }) for sort keys %{ $last->{wrong} };
+nothing_wrong($last);
 finish($judge);
 
 command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postgres', '-h', $node->host, '-p', $node->port, '-t', 'public.*' ], 'tables and indexes agree');
 
-my %counts = (%{ $report->{counts} }, %{ $last->{counts} });
+my $trial = start_python('trial', $dir, '--record', $receiver->{record}, '--kafka', $kafka_file);
+my $tried = answer($trial);
+nothing_wrong($tried);
+finish($trial);
+
+my %counts = (%{ $report->{counts} }, %{ $last->{counts} }, %{ $tried->{counts} });
 note(sprintf '%d kills, %d of them of the whole server (%s), %d s; %d clients', $rounds, $killed{server}, join(', ', map { "$_ $killed{$_}" } sort keys %killed), time - $started, $clients);
 note(join ', ', map { "$counts{$_} $_" } sort keys %counts);
 cmp_ok($killed{server}, '>', 0.4 * $rounds, 'it was the whole server that was killed, as often as not');

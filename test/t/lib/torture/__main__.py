@@ -7,6 +7,8 @@
         before                       what a crash would hide
         recovered                    what can be said while they go on
         over FILE                    everything; the file has what came to Kafka
+    trial DIR --record FILE --kafka FILE
+                                     when everything is over: whether the judge would have found anything
 
 The server is the one of libpq's environment. The ledger is DIR/ledger."""
 
@@ -27,6 +29,7 @@ from keyed import Deduper, Requester
 from ledger import Ledger
 from producers import Historian, Planner, Preparer, Writer
 from session import Tally
+from trial import Trial
 
 
 class Finisher(Writer):
@@ -107,15 +110,18 @@ def judge(options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("role", choices=["load", "judge"])
+    parser.add_argument("role", choices=["load", "judge", "trial"])
     parser.add_argument("directory", type=Path)
     parser.add_argument("--consumers", type=lambda names: names.split(","), default=[])
     parser.add_argument("--rest", type=float, default=0.06, help="longest pause of a writer between transactions")
     parser.add_argument("--patience", type=float, default=60, help="seconds until everything must be settled")
     parser.add_argument("--record", help="what came to the receiver")
+    parser.add_argument("--kafka", help="and to Kafka")
     options = parser.parse_args()
     if options.role == "load":
         Load(options).run()
+    elif options.role == "trial":
+        print(json.dumps(Trial(options.directory / "ledger", options.record, options.kafka).try_all()))
     else:
         judge(options)
 

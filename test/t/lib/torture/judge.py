@@ -12,7 +12,8 @@ EXAMPLES = 5
 
 
 class Judge:
-    def __init__(self, ledger, record):
+    def __init__(self, ledger, record, session=None):
+        self.session = session  # in whose transaction it looks, once
         self.accounts = Accounts(ledger)
         self.record = Tail(record)
         self.accepted = set()
@@ -36,9 +37,12 @@ class Judge:
             self.accepted_again += event["event"] in self.accepted
             self.accepted.add(event["event"])
 
+    def truth(self):
+        return Truth(self.session or Session("judge"))
+
     def before(self):
         """A crash is near: what nobody could see after it. Nothing else, for it is to come at any moment."""
-        truth = Truth(Session("judge"))
+        truth = self.truth()
         for promise, what in truth.violations(FLEETING):
             self.accounts.blame(promise, what)
         truth.close()
@@ -47,7 +51,7 @@ class Judge:
     def recovered(self):
         """While the clients go on: what is in the ledger must be in the database, which may be further."""
         self.read_on()
-        truth = Truth(Session("judge"))
+        truth = self.truth()
         self.check_fresh(truth)
         self.check_database(truth)
         truth.close()
@@ -105,7 +109,7 @@ class Judge:
     def over(self, kafka_file):
         """Everything, when nobody does anything any more."""
         self.read_on()
-        truth = Truth(Session("judge"))
+        truth = self.truth()
         self.check_database(truth)
         counts = Sentence(self, truth, kafka_file).pass_all()
         self.check_database(truth)
