@@ -10,6 +10,34 @@ extern "C" {
 
 #include <cstdlib>
 
+namespace {
+
+bool lose(int32 bytes)
+{
+    static void* volatile lost;
+    lost = malloc(bytes);
+    return lost != nullptr;
+}
+
+// Of the transaction that is going on.
+int32 to_lose = 0;
+bool to_lose_in_context = false;
+
+void at_end(XactEvent event, void*)
+{
+    if (event == XACT_EVENT_PRE_COMMIT || to_lose == 0)
+        return;
+    if (event == XACT_EVENT_COMMIT) {
+        if (to_lose_in_context)
+            MemoryContextAlloc(TopMemoryContext, to_lose);
+        else
+            lose(to_lose);
+    }
+    to_lose = 0;
+}
+
+} // namespace
+
 // Bytes that malloc() has given out. The server's contexts are made of them, too.
 OUTBOX_SQL_FUNCTION(memory_given_out)
 {
@@ -38,7 +66,17 @@ OUTBOX_SQL_FUNCTION(memory_lose_in_context)
 // Loses so many bytes that no context knows of.
 OUTBOX_SQL_FUNCTION(memory_lose)
 {
-    static void* volatile lost;
-    lost = malloc(PG_GETARG_INT32(0));
-    PG_RETURN_BOOL(lost != nullptr);
+    PG_RETURN_BOOL(lose(PG_GETARG_INT32(0)));
+}
+
+// Loses so many bytes, of a context or not, when the transaction commits, and none if it does not.
+OUTBOX_SQL_FUNCTION(memory_lose_at_commit)
+{
+    static bool is_watching = false;
+    if (!is_watching)
+        RegisterXactCallback(at_end, nullptr);
+    is_watching = true;
+    to_lose = PG_GETARG_INT32(0);
+    to_lose_in_context = PG_GETARG_BOOL(1);
+    PG_RETURN_VOID();
 }

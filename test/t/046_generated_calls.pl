@@ -97,11 +97,15 @@ sub sound
 
 prepare('postgres');
 $node->safe_psql('postgres', "CREATE FUNCTION $_ LANGUAGE c STRICT AS '$ENV{OUTBOX_TEST_MODULE}'")
-  for 'memory_given_out() RETURNS bigint', 'memory_forget() RETURNS void', 'memory_lose(integer) RETURNS boolean', 'memory_lose_in_context(integer, boolean) RETURNS void';
+  for 'memory_given_out() RETURNS bigint', 'memory_forget() RETURNS void', 'memory_lose(integer) RETURNS boolean', 'memory_lose_in_context(integer, boolean) RETURNS void',
+  'memory_lose_at_commit(integer, boolean) RETURNS void';
 my @planted = ('SELECT memory_lose_in_context(100, false)', 'SELECT memory_lose_in_context(100, true)');
+my @planted_at_commit = ('SELECT memory_lose_at_commit(100, true)');
 # AddressSanitizer has a malloc() of its own.
 push @planted, 'SELECT memory_lose(100)' unless $ENV{OUTBOX_SANITIZED};
-make_calls('postgres', '--calls', $calls, '--repeat', $soak ? 200 : 50, $ENV{OUTBOX_SANITIZED} ? '--contexts-only' : (), map { ('--planted', $_) } @planted);
+push @planted_at_commit, 'SELECT memory_lose_at_commit(100, false)' unless $ENV{OUTBOX_SANITIZED};
+make_calls('postgres', '--calls', $calls, '--repeat', $soak ? 200 : 50, $ENV{OUTBOX_SANITIZED} ? '--contexts-only' : (), (map { ('--planted', $_) } @planted),
+	map { ('--planted-at-commit', $_) } @planted_at_commit);
 promises('postgres');
 is($happened{'functions that were called'}, $node->safe_psql('postgres', q{SELECT count(*) FROM pg_depend d JOIN pg_extension e ON d.refobjid = e.oid
 	WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass}), 'every function is called: none is left out');
@@ -109,6 +113,8 @@ cmp_ok($happened{watched}, '>', $calls / 50, "$happened{watched} calls that fail
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and changed nothing');
 is($happened{'calls that lose memory'} // 0, 0, "$happened{'kinds of calls that were repeated'} kinds of calls lose no memory, whether they fail or not");
 is($happened{'planted leaks that were found'}, @planted, 'those that lose a hundred bytes are found');
+cmp_ok($happened{'kinds of calls that were committed again and again'}, '>', 100, "nor do those that are committed: $happened{'kinds of calls that were committed again and again'} kinds");
+is($happened{'planted leaks that were found at commit'}, @planted_at_commit, 'where those that lose it only then are found');
 
 # Arrays of events come as the JSON of the server: no fuzzer of plain C++ gets there. make fuzz does this for longer.
 make_calls('postgres', '--calls', $calls / 4, '--only', 'outbox_enqueue_many', '--events', $ENV{OUTBOX_EVENTS});

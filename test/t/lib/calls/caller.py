@@ -43,6 +43,7 @@ class Caller:
         self.values = Values(self.chance, {"events": [path.read_text() for path in sorted(options.events.iterdir())]} if options.events else None)
         self.sessions = {role: self.connect(role) for role in self.ROLES}
         self.boss = Session("boss", user="postgres")
+        self.database = self.boss.value("SELECT current_database()")
         self.routines = [routine for routine in discover(self.boss) if options.only in (None, routine.name)]
         self.digest = Digest(self.boss, options.files)
         self.judge = Judge(options.bytes)
@@ -52,8 +53,12 @@ class Caller:
         self.happened = Counter()
 
     @staticmethod
-    def connect(role):
-        return Session(f"calls {role}", user=role, options="-c statement_timeout=300ms -c client_min_messages=error -c client_encoding=UTF8")
+    def connect(role, **options):
+        return Session(f"calls {role}", user=role, options="-c statement_timeout=300ms -c client_min_messages=error -c client_encoding=UTF8", **options)
+
+    def hang_up(self):
+        for session in [*self.sessions.values(), self.boss]:
+            session.connection.close()
 
     def numbers(self):
         end = time.monotonic() + (self.options.seconds or 0)

@@ -1,8 +1,11 @@
 """Does a session grow with its calls?"""
 
 import time
+from contextlib import contextmanager
 
 import psycopg2
+
+from session import Session
 
 # What the contexts of the server have given out, and what malloc() has besides them. Plans come and go: a statement that is not given back shows by
 # its source. And the server never forgets a type, not even that of a table that was rolled back.
@@ -10,27 +13,24 @@ BYTES = """SELECT sum(used_bytes) FILTER (WHERE name NOT IN ('CachedPlan', 'Type
              FROM pg_backend_memory_contexts"""
 
 
-class Meter:
-    """How much memory a session has. If asked, without what the server keeps for a while: caches of its catalogs, and statistics that wait to be told."""
-
-    def __init__(self, session, contexts_only):
-        self.session = session
-        self.kinds = 1 if contexts_only else 2
-
-    def read(self, is_thorough):
-        if is_thorough:
-            self.session.rows("SELECT memory_forget(), pg_stat_force_next_flush()")
-            self.session.rows(BYTES)  # what it takes to ask is there from now on
-        return self.session.rows(BYTES)[0][:self.kinds]
+# Committed, these do so only once: what they do is done again or undone by the next.
+ROUNDS = [
+    "SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}'); SELECT outbox_ack(lock_token) FROM outbox_claim('plain') LIMIT 1",
+    "SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}'); SELECT outbox_ack(lock_token, ARRAY[id]) FROM outbox_claim('ordered')",
+    "SELECT outbox_fail(lock_token, id, 'x', '0') FROM outbox_claim('parted', 1)",
+    "SELECT outbox_heartbeat(lock_token), outbox_release(lock_token) FROM outbox_claim('fair') LIMIT 1",
+    "SELECT inbox_accept('plain', gen_random_uuid())",
+    "SELECT outbox_cancel(outbox_enqueue('Order', '1', 'OrderConfirmed', '{}', available_at => now() + '1 hour'))",
+    "SELECT outbox_create_consumer('round'); SELECT outbox_drop_consumer('round')",
+    "SELECT outbox_pause('plain'); SELECT outbox_resume('plain')",
+    "SELECT idempotency_finish('payments', key, (idempotency_begin('payments', key, '{}'::jsonb)).token, 200, '{}'::jsonb) FROM CAST(gen_random_uuid() AS text) key",
+    "SELECT idempotency_abandon('payments', 'round', (idempotency_begin('payments', 'round', '{}'::jsonb)).token)",
+    "SELECT audit_begin_removal(), audit_end_removal()",
+]
 
 
 class Corpus:
     """One call of each kind: of a function that ended in some way."""
-
-    WARM_UP = 4
-    LOOKS = 4
-    AT_LEAST = 10  # calls, from the second look on: what comes once is much for one that is slow
-    LIMIT = 64  # bytes per call: those that lose nothing have some 24 more once in a while
 
     def __init__(self):
         self.statements = {}
@@ -41,39 +41,69 @@ class Corpus:
             ending = outcome.errors[0].pgcode if outcome.errors else "accepted"
             self.statements.setdefault((call.routine.signature, ending), call.statement)
 
-    def leaks(self, session, planted, times, contexts_only):
-        """Those of which each call takes memory and does not give it back, and how many bytes that is."""
-        statements = self.statements | {(statement, "planted"): statement for statement in planted}
+    def accepted(self):
+        return {kind: statement for kind, statement in self.statements.items() if kind[1] == "accepted"}
+
+
+class Repeats:
+    """Of calls in one session, each in a transaction that ends the same way."""
+
+    WARM_UP = 4
+    LOOKS = 4
+    AT_LEAST = 10  # calls, from the second look on: what comes once is much for one that is slow
+    LIMIT = 64  # bytes per call: those that lose nothing have some 24 more once in a while
+
+    def __init__(self, session, ending, times, contexts_only):
+        self.session = session
+        self.ending = ending
+        self.times = times
+        self.kinds = 1 if contexts_only else 2
+        self.error = None  # of the latest call
         session.rows("SET plan_cache_mode = force_generic_plan")  # otherwise some are made later than others
         session.rows("SET jit = off")  # the compiler keeps memory as it likes
-        meter = Meter(session, contexts_only)
-        found = {}
-        for kind, statement in sorted(statements.items()):
-            play(session, statement, self.WARM_UP)
-            # What fills once is no leak, and what has shrunk may hide one.
-            looks = [self.growth(meter, statement, times)]
-            while abs(looks[-1]) > self.LIMIT and len(looks) < self.LOOKS:
-                looks.append(self.growth(meter, statement, times, is_thorough=True))
-            if looks[-1] > self.LIMIT:
-                found[kind] = looks[-1]
-        return found
 
-    def growth(self, meter, statement, times, is_thorough=False):
-        before = meter.read(is_thorough)
-        played = play(meter.session, statement, times, self.AT_LEAST if is_thorough else 1)
-        after = meter.read(is_thorough)
+    def leak(self, statement):
+        """How many bytes each takes and does not give back."""
+        self.play(statement, self.WARM_UP)
+        # What fills once is no leak, and what has shrunk may hide one.
+        looks = [self.growth(statement)]
+        while abs(looks[-1]) > self.LIMIT and len(looks) < self.LOOKS:
+            looks.append(self.growth(statement, is_thorough=True))
+        return looks[-1] if looks[-1] > self.LIMIT else 0
+
+    def growth(self, statement, is_thorough=False):
+        before = self.bytes(is_thorough)
+        played = self.play(statement, self.times, self.AT_LEAST if is_thorough else 1)
+        after = self.bytes(is_thorough)
         return max((now - then for now, then in zip(after, before)), key=abs) / played
 
+    def bytes(self, is_thorough):
+        """How much memory the session has. If asked, without what the server keeps for a while: caches of its catalogs, and statistics that wait to be told."""
+        if is_thorough:
+            self.session.rows("SELECT memory_forget(), pg_stat_force_next_flush()")
+            self.session.rows(BYTES)  # what it takes to ask is there from now on
+        return self.session.rows(BYTES)[0][:self.kinds]
 
-def play(session, statement, times, at_least=1):
-    """So many times, or for as many milliseconds. In one round trip each: what it has left is rolled back by the next."""
-    end = time.monotonic() + times / 1000
-    played = 0
-    while played < at_least or (played < times and time.monotonic() < end):
-        try:
-            session.cursor.execute("ROLLBACK; BEGIN; " + statement)
-        except psycopg2.Error:
-            pass
-        played += 1
-    session.cursor.execute("ROLLBACK; RESET search_path")
-    return played
+    def play(self, statement, times, at_least=1):
+        """So many times, or for as many milliseconds. In one round trip each: what has failed is rolled back by the next."""
+        end = time.monotonic() + times / 1000
+        played = 0
+        while played < at_least or (played < times and time.monotonic() < end):
+            try:
+                self.session.cursor.execute(f"ROLLBACK; BEGIN; {statement}; {self.ending}")
+                self.error = None
+            except psycopg2.Error as error:
+                self.error = str(error).strip()
+            played += 1
+        self.session.cursor.execute("ROLLBACK; RESET search_path")
+        return played
+
+
+@contextmanager
+def copied(database):
+    """A copy of the database, for what would disturb whoever comes later. Nobody may be connected."""
+    name = f"copy of {database}"
+    boss = Session("copies", user="postgres", dbname="template1")
+    boss.rows(f'CREATE DATABASE "{name}" TEMPLATE "{database}"')
+    yield name
+    boss.rows(f'DROP DATABASE "{name}" WITH (FORCE)')
