@@ -119,6 +119,8 @@ is($happened{'planted leaks that were found at commit'}, @planted_at_commit, 'wh
 # Arrays of events come as the JSON of the server: no fuzzer of plain C++ gets there. make fuzz does this for longer.
 make_calls('postgres', '--calls', $calls / 4, '--only', 'outbox_enqueue_many', '--events', $ENV{OUTBOX_EVENTS});
 promises('postgres');
+my @arrays = glob "$ENV{OUTBOX_EVENTS}/*";
+is($happened{'arrays of the corpus that were sent whole'}, @arrays, 'every array of the corpus was sent as it is, too');
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'of an array of events that is refused nothing is left');
 sound('postgres');
 

@@ -40,7 +40,8 @@ class Caller:
     def __init__(self, options):
         self.options = options
         self.chance = random.Random(options.seed)
-        self.values = Values(self.chance, {"events": [path.read_text() for path in sorted(options.events.iterdir())]} if options.events else None)
+        self.events = [path.read_text() for path in sorted(options.events.iterdir())] if options.events else []
+        self.values = Values(self.chance, {"events": self.events} if self.events else None)
         self.sessions = {role: self.connect(role) for role in self.ROLES}
         self.boss = Session("boss", user="postgres")
         self.database = self.boss.value("SELECT current_database()")
@@ -65,6 +66,7 @@ class Caller:
         return itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()) if self.options.seconds else range(self.options.calls)
 
     def run(self):
+        self.send_whole(self.events)
         for number in self.numbers():
             if number % 200 == 0:
                 self.look_around()
@@ -73,6 +75,16 @@ class Caller:
         self.boss.rows("SELECT audit_record('x', 'x', 'x', 'x')")
         if not perform(self.sessions["postgres"], STATES[0], "DELETE FROM audit_log", COMMIT).errors:
             self.happened["audit logs that can be changed"] = 1
+
+    def send_whole(self, documents):
+        """What the mangled ones start from, as it is, to each function that takes it. All are watched."""
+        routines = [routine for routine in self.routines if [argument.name for argument in routine.arguments] == ["events"]]
+        for document in documents:
+            for routine in routines:
+                argument = routine.arguments[0]
+                value = f"{quoted(document)}::{argument.type.name}"
+                self.turn(Call(0, routine, "postgres", STATES[0], [(argument, value)], f"SELECT {routine.name}({value})", COMMIT))
+            self.happened["arrays of the corpus that were sent whole"] += len(routines) > 0
 
     def look_around(self):
         """What has to be there, and what there is to be named."""
