@@ -104,13 +104,17 @@ my @planted_at_commit = ('SELECT memory_lose_at_commit(100, true)');
 # AddressSanitizer has a malloc() of its own.
 push @planted, 'SELECT memory_lose(100)' unless $ENV{OUTBOX_SANITIZED};
 push @planted_at_commit, 'SELECT memory_lose_at_commit(100, false)' unless $ENV{OUTBOX_SANITIZED};
+my @planted_changes = (
+	q{INSERT INTO outbox_inbox (tracking_id, consumer) VALUES ('00000000-0000-0000-0000-000000000001', 'planted')},
+	q{UPDATE outbox_inbox SET consumer = consumer WHERE consumer = 'planted'}, q{DELETE FROM outbox_inbox WHERE consumer = 'planted'});
 make_calls('postgres', '--calls', $calls, '--repeat', $soak ? 200 : 50, $ENV{OUTBOX_SANITIZED} ? '--contexts-only' : (), (map { ('--planted', $_) } @planted),
-	map { ('--planted-at-commit', $_) } @planted_at_commit);
+	(map { ('--planted-at-commit', $_) } @planted_at_commit), map { ('--planted-change', $_) } @planted_changes);
 promises('postgres');
 is($happened{'functions that were called'}, $node->safe_psql('postgres', q{SELECT count(*) FROM pg_depend d JOIN pg_extension e ON d.refobjid = e.oid
 	WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.refclassid = 'pg_extension'::regclass AND d.classid = 'pg_proc'::regclass}), 'every function is called: none is left out');
 cmp_ok($happened{watched}, '>', $calls / 50, "$happened{watched} calls that failed or were rolled back were watched");
 is($happened{'changes by calls that failed or were rolled back'} // 0, 0, 'and changed nothing');
+is($happened{'planted changes that were seen'}, @planted_changes, 'what somebody else changed meanwhile was seen');
 is($happened{'calls that lose memory'} // 0, 0, "$happened{'kinds of calls that were repeated'} kinds of calls lose no memory, whether they fail or not");
 is($happened{'planted leaks that were found'}, @planted, 'those that lose a hundred bytes are found');
 cmp_ok($happened{'kinds of calls that were committed again and again'}, '>', 100, "nor do those that are committed: $happened{'kinds of calls that were committed again and again'} kinds");

@@ -64,6 +64,7 @@ def main():
     parser.add_argument("--repeat", type=int, default=0, help="how often a call of each kind is repeated to see whether the session grows")
     parser.add_argument("--planted", action="append", default=[], help="a statement that loses memory, which has to be found")
     parser.add_argument("--planted-at-commit", action="append", default=[], help="one that loses memory if it is committed, and only then")
+    parser.add_argument("--planted-change", action="append", default=[], help="a statement that changes something during a call that fails, which has to be seen")
     parser.add_argument("--contexts-only", action="store_true", help="memory is that of the server's contexts")
     parser.add_argument("--bytes", action="store_true", help="bytes that are no text may stay in tables")
     parser.add_argument("--examples", action="store_true", help="show one of each kind of error")
@@ -76,6 +77,7 @@ def main():
     happened["functions"] = len(caller.routines)
     happened["functions that were called"] = len(caller.called)
     happened["canceled"] = sum(judge.canceled.values())
+    happened["planted changes that were seen"] = sum(map(caller.sees, options.planted_change))
     if options.repeat:
         happened |= find_leaks(caller, options)
         happened |= find_leaks_at_commit(caller, options)

@@ -130,13 +130,22 @@ class Caller:
             return f"CALL {call}"
         return self.chance.choice([f"SELECT {call}", f"SELECT * FROM {call}", f"SELECT * FROM {call} LIMIT 1", f"SELECT {call} FROM generate_series(1, 3)"])
 
-    def turn(self, call):
+    def sees(self, change):
+        """Whether the judge would: a change by somebody else, during a call that fails."""
+        judge, self.judge = self.judge, Judge(self.options.bytes)
+        self.turn(Call(0, self.routines[0], "nobody", STATES[0], [], "SELECT 1 / 0", COMMIT), meanwhile=change)
+        judge, self.judge = self.judge, judge
+        return judge.wrong["changes by calls that failed or were rolled back"]
+
+    def turn(self, call, meanwhile=None):
         session = self.sessions[call.role]
         is_watched = self.options.watch and call.number % self.options.watch == 0
         before = self.digest.take() if is_watched else None
         start = time.monotonic()
         outcome = perform(session, call.state, call.statement, call.ending)
         seconds = time.monotonic() - start
+        if meanwhile:
+            self.boss.rows(meanwhile)
         self.called[call.routine.signature] += 1
         self.happened["calls"] += 1
         self.happened["refused" if outcome.errors else "accepted"] += 1
