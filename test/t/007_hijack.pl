@@ -288,7 +288,7 @@ for my $type (split /\n/, $node->safe_psql('fresh', "SELECT DISTINCT format_type
 	my $result = defined $value ? "''$value''" : 'NULL';
 	$casts .= "CREATE TYPE $mine AS ENUM ('x');
 		CREATE FUNCTION $mine($mine) RETURNS $type LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''cast by %'', current_user; RETURN $result; END';
-		CREATE FUNCTION $mine($type) RETURNS $mine LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''cast by %'', current_user; RETURN ''x''; END';
+		CREATE FUNCTION $mine($type) RETURNS $mine LANGUAGE plpgsql AS 'BEGIN RAISE WARNING ''cast by %'', current_user; RETURN enum_first(NULL::$mine); END';
 		CREATE CAST ($mine AS $type) WITH FUNCTION $mine($mine) AS IMPLICIT; CREATE CAST ($type AS $mine) WITH FUNCTION $mine($type) AS IMPLICIT;\n";
 }
 is(as_app('fresh', $casts), '', 'somebody has casts of his own');
