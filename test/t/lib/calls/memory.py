@@ -50,7 +50,7 @@ class Repeats:
 
     WARM_UP = 4
     LOOKS = 4
-    AT_LEAST = 10  # calls, from the second look on: what comes once is much for one that is slow
+    AT_LEAST = 50  # calls, from the second look on: what comes once is much for one that is slow
     LIMIT = 64  # bytes per call: those that lose nothing have some 24 more once in a while
 
     def __init__(self, session, ending, times, contexts_only):
