@@ -1,6 +1,6 @@
 # The server is killed at random moments under full load. After each recovery, and in the end, what clients know – from a ledger that
-# they keep outside of it – is what the database, the receiver and Kafka have; what a crash would hide is asked before it. At last each
-# promise is broken on purpose, to see that it would have been found. Of what must never break (src/README.md), three have tests
+# they keep outside of it – is what the database, the receiver and Kafka have; what a crash would hide is asked before it. At last, in
+# the short form, each promise is broken on purpose, to see that it would have been found. Of what must never break (src/README.md), three have tests
 # that can do more about it: no transaction while a request hangs (013), the queries that are refused (046), and what nobody waits for (030).
 use strict;
 use warnings;
@@ -173,12 +173,17 @@ finish($judge);
 
 command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postgres', '-h', $node->host, '-p', $node->port, '-t', 'public.*' ], 'tables and indexes agree');
 
-my $trial = start_python('trial', $dir, '--record', $receiver->{record}, '--kafka', $kafka_file);
-my $tried = answer($trial);
-nothing_wrong($tried);
-finish($trial);
+# Each question is a judge of its own that reads everything: where there is a lot of that, nothing more would be learned for the time.
+my $tried = {};
+unless ($long)
+{
+	my $trial = start_python('trial', $dir, '--record', $receiver->{record}, '--kafka', $kafka_file);
+	$tried = answer($trial);
+	nothing_wrong($tried);
+	finish($trial);
+}
 
-my %counts = (%{ $report->{counts} }, %{ $last->{counts} }, %{ $tried->{counts} });
+my %counts = (%{ $report->{counts} }, %{ $last->{counts} }, %{ $tried->{counts} // {} });
 note(sprintf '%d kills, %d of them of the whole server (%s), %d s; %d clients', $rounds, $killed{server}, join(', ', map { "$_ $killed{$_}" } sort keys %killed), time - $started, $clients);
 note(join ', ', map { "$counts{$_} $_" } sort keys %counts);
 cmp_ok($killed{server}, '>', 0.4 * $rounds, 'it was the whole server that was killed, as often as not');
