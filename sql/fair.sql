@@ -55,6 +55,18 @@ SELECT bool_and(ordered) AS "in the order of the log within a tenant"
   FROM (SELECT id >= lag(id, 1, 0::bigint) OVER (PARTITION BY tenant_id ORDER BY turn, id) AS ordered FROM got WHERE consumer = 'fair') o;
 SELECT consumer_name, last_processed_id = (SELECT max(id) FROM outbox_messages) AS at_the_end, lag FROM consumer_offsets WHERE consumer_name = 'fair';
 
+-- Where something of each tenant comes between any two claims, no more is put aside than is served.
+DO $$
+BEGIN
+    FOR n IN 1..60 LOOP
+        PERFORM pg_temp.produce(7, 1), pg_temp.produce(8, 1), pg_temp.produce(9, 1);
+        PERFORM pg_temp.serve('fair', 100);
+        COMMIT;
+    END LOOP;
+END $$;
+SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 3 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
+SELECT n, pg_temp.serve('fair', 100) IS NOT NULL AS more FROM generate_series(1, 7) n;
+
 -- Failures, leases that run out, a claim that is rolled back, a pause.
 SELECT pg_temp.produce(1, 10), pg_temp.produce(2, 10);
 BEGIN;

@@ -13,7 +13,8 @@ extern "C" {
 // A fair consumer reads everything that is new before it hands out anything, and puts the ids of
 // each tenant aside, as batches that wait. So it costs one pass over a backlog of millions to find
 // what is behind it, and as a backlog is mostly one run of ids, little to remember. Then tenants
-// take turns: whoever was served longest ago comes next.
+// take turns: whoever was served longest ago comes next. It reads again when each of them has had
+// one: if every claim read, each would put aside a batch for every tenant, and take away one.
 
 namespace outbox {
 
@@ -83,8 +84,25 @@ private:
 // Of a tenant that has something waiting.
 struct Turn {
     int64 tenant;
-    int64 served; // token of the batch that it got last; 0: none
+    int64 served; // a token of the time when it was; 0: never
 };
+
+int64 tenant_of(const Lease& lease)
+{
+    return lease.tenant.value_or(limits::default_tenant);
+}
+
+pg::Growing<int64> waiting_tenants(std::span<const Lease> leases)
+{
+    pg::Growing<int64> tenants;
+    for (const Lease& lease : leases)
+        if (lease.dealt)
+            tenants.push(tenant_of(lease));
+    std::ranges::sort(tenants);
+    tenants.set_size(
+        static_cast<std::size_t>(std::ranges::unique(tenants).begin() - tenants.begin()));
+    return tenants;
+}
 
 pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 {
@@ -99,6 +117,18 @@ pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
     for (uint64 i = 0; i < count; ++i)
         turns.push({DatumGetInt64(pg::Row(i).get(1)), DatumGetInt64(pg::Row(i).get(2))});
     return turns;
+}
+
+// Has every tenant had a turn since something was put aside for it? What is cut from a batch
+// descends from when that was.
+bool is_round_over(std::span<const Lease> leases, pg::Growing<Turn> turns)
+{
+    std::ranges::sort(turns, {}, &Turn::tenant);
+    return std::ranges::none_of(leases, [&](const Lease& lease) {
+        return lease.dealt &&
+               std::ranges::lower_bound(turns, tenant_of(lease), {}, &Turn::tenant)->served <
+                   lease.root;
+    });
 }
 
 void note_turn(int32 consumer, int64 tenant, int64 token)
@@ -116,6 +146,9 @@ void note_turn(int32 consumer, int64 tenant, int64 token)
 ClaimOutcome Claim::deal_to_tenants()
 {
     if (pages_++ > 0 || !may_read_on(consumer_, leases_.view()))
+        return {};
+    const pg::Growing<int64> waiting = waiting_tenants(leases_.view());
+    if (!waiting.empty() && !is_round_over(leases_.view(), turns_of(consumer_.id, waiting.view())))
         return {};
     const Id known_before = progress_.cursor.known_upto();
     Piles piles;
@@ -161,19 +194,13 @@ ClaimOutcome Claim::deal_to_tenants()
 
 ClaimOutcome Claim::serve_next_tenant()
 {
-    pg::Growing<int64> tenants;
-    for (const Lease& lease : leases_)
-        if (lease.dealt)
-            tenants.push(lease.tenant.value_or(limits::default_tenant));
+    const pg::Growing<int64> tenants = waiting_tenants(leases_.view());
     if (tenants.empty())
         return {};
-    std::ranges::sort(tenants);
-    tenants.set_size(
-        static_cast<std::size_t>(std::ranges::unique(tenants).begin() - tenants.begin()));
     const pg::Growing<Lease> candidates = leases_;
     for (const Turn& turn : turns_of(consumer_.id, tenants.view()))
         for (const Lease& lease : candidates) {
-            if (!lease.dealt || lease.tenant.value_or(limits::default_tenant) != turn.tenant)
+            if (!lease.dealt || tenant_of(lease) != turn.tenant)
                 continue;
             ClaimOutcome outcome;
             if (lease.size > request_.batch_size) {
