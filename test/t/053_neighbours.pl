@@ -212,6 +212,20 @@ for my $zone ('Asia/Jakarta', 'Asia/Shanghai', 'America/Sao_Paulo', 'UTC')
 }
 is(sql("SET datestyle = 'SQL, DMY'; SET timezone = 'Asia/Jakarta'; SELECT ok FROM outbox_status() WHERE component = 'partitions'"), 't', 'and so does outbox_status()');
 
+# Somebody else's trigger on the log, for events of one aggregate.
+sub forbid
+{
+	my ($id, $error, $message, $trigger) = @_;
+	sql($_) for qq{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS \$\$
+		BEGIN
+			IF NEW.aggregate_id = '$id' THEN
+				RAISE $error USING MESSAGE = '$message';
+			END IF;
+			RETURN NEW;
+		END \$\$}, "CREATE $trigger FOR EACH ROW EXECUTE FUNCTION forbid()";
+	return;
+}
+
 # A rule of somebody else's for the log: scheduled events that break it are alone with that.
 sql('ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (aggregate_id <> $$bad$$) NOT VALID');
 sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => clock_timestamp() + interval '200 ms') FROM unnest('{1,bad,2}'::text[]) id});
@@ -220,13 +234,7 @@ like(sql('SELECT aggregate_id, last_error FROM outbox_scheduled'), qr/^bad\|.*vi
 logged($node, 0, qr/WARNING:  outbox: scheduled events that the log refused: 1\n/, 'of which the server log speaks');
 
 # So are those that break one that is checked at commit.
-sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		IF NEW.aggregate_id = 'late' THEN
-			RAISE check_violation USING MESSAGE = 'too late';
-		END IF;
-		RETURN NULL;
-	END $$}, 'CREATE CONSTRAINT TRIGGER forbid AFTER INSERT ON outbox_messages DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION forbid()';
+forbid('late', 'check_violation', 'too late', 'CONSTRAINT TRIGGER forbid AFTER INSERT ON outbox_messages DEFERRABLE INITIALLY DEFERRED');
 sql(q{SELECT outbox_enqueue('Order', id, 'ReminderDue', '{}', available_at => clock_timestamp() + interval '200 ms') FROM unnest('{early,late,later}'::text[]) id});
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_messages WHERE aggregate_id IN ('early', 'later')}) == 2 }), 'a deferred constraint holds back nothing else');
 is(sql(q{SELECT last_error FROM outbox_scheduled WHERE aggregate_id = 'late'}), 'too late', 'than what breaks it');
@@ -275,13 +283,7 @@ try_again('now()', q{payload = '{}'});
 ok(wait_until(sub { sql('SELECT string_agg(refusals::text, $$ $$) FROM outbox_scheduled WHERE refusals > 1') eq '2' }), 'before their time');
 
 # A refusal for lack of privileges is one like any other.
-sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		IF NEW.aggregate_id = 'forbidden' THEN
-			RAISE insufficient_privilege USING MESSAGE = 'not for you';
-		END IF;
-		RETURN NEW;
-	END $$}, 'CREATE TRIGGER forbid BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION forbid()';
+forbid('forbidden', 'insufficient_privilege', 'not for you', 'TRIGGER forbid BEFORE INSERT ON outbox_messages');
 sql(q{SELECT outbox_enqueue('Order', 'forbidden', 'ReminderDue', '{}', available_at => clock_timestamp() + interval '100 ms')});
 ok(wait_until(sub { sql(q{SELECT last_error FROM outbox_scheduled WHERE aggregate_id = 'forbidden'}) eq 'not for you' }), 'what may not be written is refused');
 release_one('allowed', 'and stops no others');
@@ -289,13 +291,7 @@ is(sql(q{SELECT outbox_cancel(tracking_id) FROM outbox_scheduled WHERE aggregate
 sql('DROP FUNCTION forbid() CASCADE');
 
 # What stops those stops no others.
-sql($_) for q{CREATE FUNCTION forbid() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		IF NEW.aggregate_id = 'bad' THEN
-			RAISE object_in_use USING MESSAGE = 'not for you';
-		END IF;
-		RETURN NEW;
-	END $$}, 'CREATE TRIGGER forbid BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION forbid()';
+forbid('bad', 'object_in_use', 'not for you', 'TRIGGER forbid BEFORE INSERT ON outbox_messages');
 my $spoken = -s $node->logfile;
 try_again('now()', q{payload = '{}'});
 logged($node, $spoken, qr/WARNING:  .*scheduled events cannot be released: not for you\n/, 'an error that is not about events stops those that were refused');
