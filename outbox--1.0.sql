@@ -447,16 +447,16 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     partman CONSTANT name := @extschema@.outbox_schema_of('pg_partman');
     log     CONSTANT text := @extschema@.outbox_partman_name(parent);
-    was     text;
+    changed integer;
     removed integer;
 BEGIN
-    EXECUTE format('SELECT template_table FROM %I.part_config WHERE parent_table = $1 FOR UPDATE', partman) INTO was USING log;
+    EXECUTE format('SELECT FROM %I.part_config WHERE parent_table = $1 FOR UPDATE', partman) USING log;
     EXECUTE format('DELETE FROM %I.part_config_sub WHERE sub_parent = $1', partman) USING log;
     GET DIAGNOSTICS removed = ROW_COUNT;
-    IF was <> log || '_template' THEN
-        EXECUTE format('UPDATE %I.part_config SET template_table = $2 WHERE parent_table = $1', partman) USING log, log || '_template';
-    END IF;
-    IF was <> log || '_template' OR removed > 0 THEN
+    EXECUTE format('UPDATE %I.part_config SET template_table = $2 WHERE parent_table = $1 AND template_table IS DISTINCT FROM $2', partman)
+      USING log, log || '_template';
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    IF changed > 0 OR removed > 0 THEN
         RAISE WARNING 'outbox: pg_partman had another template for %, or subpartitions: it is as it was made again', @extschema@.outbox_title(parent);
     END IF;
 END $$;

@@ -200,6 +200,8 @@ like($error, qr/WARNING:  outbox: pg_partman had another template for the log, o
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partition is like the others');
 unlike($usual, qr/still/, 'which have nothing of his');
 is($is_super->(), 'f', 'nobody became superuser by a template');
+$node->safe_psql('theirs', "UPDATE partman.part_config SET template_table = NULL WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last; SELECT outbox_setup()");
+is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WHERE parent_table = 'public.outbox_messages'"), 'public.outbox_messages_template', 'one that was taken away is back, too');
 $node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
 
