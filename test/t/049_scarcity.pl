@@ -3,7 +3,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::RealBin/lib";
-use OutboxAge qw(set_up_age old_event settings);
+use OutboxAge qw(set_up_age settings);
 use OutboxKill qw(log_has_only);
 use OutboxReceiver;
 use OutboxScarcity;
@@ -68,7 +68,9 @@ sql_in('shop', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCA
 sql_in('shop', q{SELECT outbox_setup(), outbox_create_consumer('worker'), audit_record('a', 'begin', 'Test', '1')});
 set_up_age($node, 'shop');
 create_sink($node, 'sink', { url => $receiver->url('/sink') }, undef, 'shop');
-sql_in('shop', old_event(120) . old_event(121));
+# Too large for what is left, however small it gets as a file.
+sql_in('shop', qq{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
+	SELECT age.noon(days), 'Order', days, 'OrderConfirmed', to_jsonb(string_agg(md5(random()::text), '')) FROM generate_series(1, 20000), unnest('{120,121}'::int[]) days GROUP BY days});
 my @committed = split /\n/, sql_in('shop', q{SELECT tracking_id FROM outbox_consume('worker', 10)});
 ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_archived_partitions') == 2 }, 30), 'two days are in the archive');
 push @committed, split /\n/, sql_in('shop', enqueue('before') x 150);
