@@ -67,6 +67,29 @@ END $$;
 SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 3 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
 SELECT n, pg_temp.serve('fair', 100) IS NOT NULL AS more FROM generate_series(1, 7) n;
 
+-- Nor where one brings more than is served, however long: what waits for it is merged. What commits late goes where it belongs.
+TRUNCATE got;
+BEGIN;
+SELECT count(outbox_enqueue('Fair', i, 'OrderConfirmed', '{}', tenant_id => 7)) FROM generate_series(1, 5) i;
+PREPARE TRANSACTION 'late';
+DO $$
+BEGIN
+    FOR n IN 1..200 LOOP
+        PERFORM pg_temp.produce(7, 15), pg_temp.produce(8, 1);
+        PERFORM pg_temp.serve('fair', 10);
+        COMMIT;
+    END LOOP;
+END $$;
+COMMIT PREPARED 'late';
+SELECT pg_temp.produce(7, 1);
+SELECT n, pg_temp.serve('fair', 10) AS fair FROM generate_series(1, 4) n;
+SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 10 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
+SELECT lag FROM consumer_offsets WHERE consumer_name = 'fair';
+DO $$ BEGIN WHILE pg_temp.serve('fair', 1000) IS NOT NULL LOOP END LOOP; END $$;
+SELECT tenant_id, count(*), count(DISTINCT id), max(attempts) AS attempts FROM got GROUP BY 1 ORDER BY 1;
+SELECT tenant_id, count(*) FILTER (WHERE NOT ordered) AS "out of order"
+  FROM (SELECT tenant_id, id >= lag(id, 1, 0::bigint) OVER (PARTITION BY tenant_id ORDER BY turn, id) AS ordered FROM got) o GROUP BY 1 ORDER BY 1;
+
 -- Failures, leases that run out, a claim that is rolled back, a pause.
 SELECT pg_temp.produce(1, 10), pg_temp.produce(2, 10);
 BEGIN;

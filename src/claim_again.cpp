@@ -117,7 +117,8 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
         count_attempts(consumer_.id, ids[1].view(), batch.attempts);
     supersede(batch.token, tokens[0]);
     const Holder holder = this->holder();
-    const Progress progress = progress_with({tokens, static_cast<std::size_t>(count)}, batch.token);
+    const Progress progress =
+        progress_with({tokens, static_cast<std::size_t>(count)}, {&batch.token, 1});
     if (count == 1) {
         add_newest_batch(consumer_.id, parts[0], &holder, progress);
     } else {

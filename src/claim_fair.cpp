@@ -9,14 +9,25 @@ extern "C" {
 }
 
 #include <algorithm>
+#include <ranges>
 
 // A fair consumer reads everything that is new before it hands out anything, and puts the ids of
 // each tenant aside, as batches that wait. So it costs one pass over a backlog of millions to find
 // what is behind it, and as a backlog is mostly one run of ids, little to remember. Then tenants
 // take turns: whoever was served longest ago comes next. It reads again when each of them has had
 // one: if every claim read, each would put aside a batch for every tenant, and take away one.
+// What comes for a tenant that has something waiting is merged with that: a tenant that brings more
+// than is served would otherwise have one batch more with every round, and every claim looks at
+// all.
 
 namespace outbox {
+
+// What is to wait for its tenant's turn.
+struct Aside {
+    Batch batch;
+    bool is_first;             // of this tenant, of what was read
+    pg::Growing<int64> merged; // tokens of what waited, and is now part of it
+};
 
 namespace {
 
@@ -27,9 +38,14 @@ constexpr int64 most_read = 5'000'000;
 // large.
 constexpr std::size_t most_runs = 1000;
 
+// What was merged is smaller: it would be cut for ever, and with fewer runs hardly more batches
+// wait.
+constexpr std::size_t most_merged_runs = 250;
+
 struct Pile {
     int64 tenant; // the key
     pg::Growing<IdRange> ids;
+    bool is_rest; // something of this tenant was set aside before
 };
 
 // What was read, by tenant.
@@ -49,21 +65,25 @@ public:
         const int64 tenant = DatumGetInt64(message.values[col_tenant_id]);
         bool found;
         auto* pile = static_cast<Pile*>(hash_search(piles_, &tenant, HASH_ENTER, &found));
-        if (!found)
+        if (!found) {
             pile->ids = {};
+            pile->is_rest = false;
+        }
         append_to(pile->ids, message.id());
         if (pile->ids.size() == most_runs)
             set_aside(*pile);
     }
 
-    pg::Growing<Batch> batches()
+    // In the order of the log.
+    pg::Growing<Aside> take()
     {
         HASH_SEQ_STATUS all;
         hash_seq_init(&all, piles_);
         while (auto* pile = static_cast<Pile*>(hash_seq_search(&all)))
             if (!pile->ids.empty())
                 set_aside(*pile);
-        return batches_;
+        std::ranges::sort(asides_, {}, [](const Aside& a) { return a.batch.ids.front().from; });
+        return asides_;
     }
 
 private:
@@ -73,12 +93,13 @@ private:
         batch.attempts = batch.deliveries = 1;
         batch.ids = pile.ids.view();
         batch.tenant = pile.tenant;
-        batches_.push(batch);
+        asides_.push({batch, !pile.is_rest, {}});
         pile.ids = {};
+        pile.is_rest = true;
     }
 
     HTAB* piles_;
-    pg::Growing<Batch> batches_;
+    pg::Growing<Aside> asides_;
 };
 
 // Of a tenant that has something waiting.
@@ -131,6 +152,36 @@ bool is_round_over(std::span<const Lease> leases, pg::Growing<Turn> turns)
     });
 }
 
+// Does it wait as it was put aside, of one tenant and at its first attempt?
+bool is_untouched(const Lease& lease)
+{
+    return lease.dealt && lease.tenant && lease.token == lease.root;
+}
+
+// Merges what waits last for a tenant into what has come for it, unless it is much larger: so of
+// what is small there are as many batches as its number has digits, and each id is written anew as
+// often at most.
+void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz now)
+{
+    pg::Growing<IdRange> ids;
+    for (const IdRange& range : aside.batch.ids)
+        ids.push(range);
+    for (const Lease& lease : std::views::reverse(leases)) {
+        if (!lease.dealt || tenant_of(lease) != aside.batch.tenant)
+            continue;
+        if (!is_untouched(lease) || lease.size > 2 * count_ids(ids.view()))
+            break;
+        const auto waiting = lock_for_takeover(lease.token, now);
+        if (!waiting || ids.size() + waiting->ids.size() > most_merged_runs)
+            break;
+        for (const IdRange& range : waiting->ids)
+            ids.push(range);
+        ids.set_size(normalize(ids.data(), ids.size()));
+        aside.merged.push(lease.token);
+    }
+    aside.batch.ids = ids.view();
+}
+
 void note_turn(int32 consumer, int64 tenant, int64 token)
 {
     static constinit pg::Statement note{
@@ -165,31 +216,43 @@ ClaimOutcome Claim::deal_to_tenants()
         all.at_end = page.at_end || page.examined == 0;
     }
     more_ = !all.at_end;
-    pg::Growing<Batch> batches = piles.batches();
-    if (batches.empty() && !is_worth_remembering(all, known_before))
+    pg::Growing<Aside> asides = piles.take();
+    if (asides.empty() && !is_worth_remembering(all, known_before))
         return {};
-    // In the order of the log.
-    std::ranges::sort(batches, {}, [](const Batch& batch) { return batch.ids.front().from; });
-    const int64 first = draw_tokens(Max(static_cast<int>(batches.size()), 1));
-    pg::Growing<int64> tokens;
-    for (std::size_t i = 0; i < batches.size(); ++i)
-        tokens.push(first + static_cast<int64>(i));
-    const Progress progress = progress_with(tokens.view());
-    if (batches.empty()) {
-        Batch none = {};
-        none.token = none.root = first;
-        add_cursor(consumer_.id, none, progress);
-    }
-    for (std::size_t i = 0; i < batches.size(); ++i) {
-        batches[i].token = batches[i].root = tokens[i];
-        if (i + 1 < batches.size())
-            add_batch(consumer_.id, batches[i], nullptr);
-        else
-            add_newest_batch(consumer_.id, batches[i], nullptr, progress);
-    }
+    put_aside(asides);
     moved_ = true;
     pg::wake_at_commit();
-    return {0, !batches.empty()};
+    return {0, !asides.empty()};
+}
+
+void Claim::put_aside(pg::Growing<Aside>& asides)
+{
+    const std::size_t count = asides.size();
+    int64 token = draw_tokens(Max(static_cast<int>(count), 1));
+    pg::Growing<int64> tokens;
+    pg::Growing<int64> merged;
+    for (Aside& aside : asides) {
+        aside.batch.token = aside.batch.root = token;
+        tokens.push(token++);
+        if (aside.is_first)
+            merge_what_waits(aside, leases_.view(), now_);
+        for (const int64 taken_over : aside.merged) {
+            supersede(taken_over, aside.batch.token);
+            merged.push(taken_over);
+        }
+    }
+    std::ranges::sort(merged);
+    const Progress progress = progress_with(tokens.view(), merged.view());
+    if (count == 0) {
+        Batch none = {};
+        none.token = none.root = token;
+        add_cursor(consumer_.id, none, progress);
+    }
+    for (std::size_t i = 0; i < count; ++i)
+        if (i + 1 < count)
+            add_batch(consumer_.id, asides[i].batch, nullptr);
+        else
+            add_newest_batch(consumer_.id, asides[i].batch, nullptr, progress);
 }
 
 ClaimOutcome Claim::serve_next_tenant()

@@ -6,6 +6,8 @@
 #include "pg/wake.hpp"
 #include "retries.hpp"
 
+#include <algorithm>
+
 namespace outbox {
 
 namespace {
@@ -147,11 +149,12 @@ ClaimOutcome Claim::deal_page()
     return {0, count > 0};
 }
 
-Progress Claim::progress_with(std::span<const int64> new_tokens, int64 without) const
+Progress Claim::progress_with(std::span<const int64> new_tokens,
+                              std::span<const int64> without) const
 {
     pg::Growing<int64> open;
     for (const Lease& lease : leases_)
-        if (lease.token != without)
+        if (!std::ranges::binary_search(without, lease.token))
             open.push(lease.token);
     for (const int64 token : new_tokens)
         open.push(token);

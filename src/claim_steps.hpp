@@ -14,6 +14,8 @@ struct ClaimOutcome {
     bool changed = false; // something was settled or moved: it is worth looking again
 };
 
+struct Aside; // what waits for a tenant's turn
+
 class Claim {
 public:
     Claim(const ClaimRequest& request, MessageSink& sink) : request_(request), sink_(sink) {}
@@ -50,6 +52,7 @@ private:
     ClaimOutcome hand_out_page();
     ClaimOutcome deal_page();
     ClaimOutcome deal_to_tenants();
+    void put_aside(pg::Growing<Aside>& asides);
     ClaimOutcome serve_next_tenant();
 
     bool is_worth_remembering(const Page& page, Id known_before) const;
@@ -65,7 +68,8 @@ private:
     const Lease* first_of(int32 partition) const;
     bool can_read_on();
     bool runs_low() const;
-    Progress progress_with(std::span<const int64> new_tokens, int64 without = 0) const;
+    Progress progress_with(std::span<const int64> new_tokens,
+                           std::span<const int64> without = {}) const; // sorted
     Holder holder() const { return {request_.worker, now_, request_.lease}; }
     TimestampTz locked_until() const { return now_ + request_.lease; }
 
