@@ -116,18 +116,36 @@ COMMENT ON FUNCTION outbox_shadows(oid)
 IS 'internal: types, tables and views of a schema that have the name of one in pg_catalog, and whose they are';
 
 -- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
--- done so, would have them called by the owner of the log. So would those with a trigger on its configuration, or with
--- a foreign key to it, and what is written there decides which indexes a partition gets. One of its two tables cascades to
--- the other.
+-- done so, would have them called by the owner of the log. So would those with a foreign key to its configuration or with anything
+-- on it that runs when it is written: triggers, rules, constraints, defaults, indexes, tables that inherit. And what is written there
+-- decides which indexes a partition gets. One of its two tables cascades to the other.
 CREATE FUNCTION outbox_partman_intruders() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    WITH partman AS (
+    WITH RECURSIVE partman AS (
         SELECT n.oid, n.nspacl, n.nspowner
           FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace
          WHERE e.extname = 'pg_partman'
     ), config AS (
         SELECT c.oid, c.relowner, c.relacl FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
          WHERE c.relname IN ('part_config', 'part_config_sub')
+         UNION ALL
+        SELECT c.oid, c.relowner, c.relacl FROM config p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid
+    ), runs (classid, objid) AS (
+        SELECT 'pg_class'::regclass, oid FROM config
+         UNION ALL
+        SELECT 'pg_trigger'::regclass, t.oid FROM config c JOIN pg_trigger t ON t.tgrelid = c.oid
+         UNION ALL
+        SELECT 'pg_rewrite'::regclass, r.oid FROM config c JOIN pg_rewrite r ON r.ev_class = c.oid
+         UNION ALL
+        SELECT 'pg_attrdef'::regclass, d.oid FROM config c JOIN pg_attrdef d ON d.adrelid = c.oid
+         UNION ALL
+        SELECT 'pg_constraint'::regclass, k.oid FROM config c JOIN pg_constraint k ON k.conrelid = c.oid
+         UNION ALL
+        SELECT 'pg_class'::regclass, i.indexrelid FROM config c JOIN pg_index i ON i.indrelid = c.oid
+         UNION ALL
+        SELECT 'pg_policy'::regclass, p.oid FROM config c JOIN pg_policy p ON p.polrelid = c.oid
+    ), used AS (
+        SELECT d.refclassid, d.refobjid FROM runs JOIN pg_depend d USING (classid, objid)
     ), creators AS (
         SELECT nspowner AS role FROM partman
          UNION
@@ -149,7 +167,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT m.member FROM pg_auth_members m WHERE m.roleid = 'pg_write_all_data'::regrole
          UNION
-        SELECT p.proowner FROM config c JOIN pg_trigger t ON t.tgrelid = c.oid JOIN pg_proc p ON p.oid = t.tgfoid
+        SELECT p.proowner FROM used JOIN pg_proc p ON p.oid = refobjid WHERE refclassid = 'pg_proc'::regclass
+         UNION
+        SELECT o.oprowner FROM used JOIN pg_operator o ON o.oid = refobjid WHERE refclassid = 'pg_operator'::regclass
+         UNION
+        SELECT o.opcowner FROM used JOIN pg_opclass o ON o.oid = refobjid WHERE refclassid = 'pg_opclass'::regclass
+         UNION
+        SELECT t.typowner FROM used JOIN pg_type t ON t.oid = refobjid WHERE refclassid = 'pg_type'::regclass
+         UNION
+        SELECT r.relowner FROM used JOIN pg_class r ON r.oid = refobjid WHERE refclassid = 'pg_class'::regclass
          UNION
         SELECT r.relowner FROM config c JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = c.oid
           JOIN pg_class r ON r.oid = k.conrelid
@@ -167,6 +193,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 $$;
 COMMENT ON FUNCTION outbox_partman_intruders()
 IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
+
+CREATE FUNCTION outbox_partman_version() RETURNS integer
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT split_part(extversion, '.', 1)::integer FROM pg_extension WHERE extname = 'pg_partman'
+$$;
+COMMENT ON FUNCTION outbox_partman_version()
+IS 'internal: 4 or 5, which want different things';
 
 -- Here and below: the log, unless the audit log is meant.
 CREATE FUNCTION outbox_partitions(parent regclass DEFAULT '@extschema@.outbox_messages', OUT partition regclass, OUT is_default boolean,
@@ -440,28 +473,45 @@ COMMENT ON TABLE outbox_home
 IS 'has a row if the worker may archive and drop: since the log got its first partitions here, or outbox_maintain() was called';
 COMMENT ON COLUMN outbox_home.since IS 'since when';
 
--- Whoever could write there once may have left something. The row is locked first: what others write to it, or refer to it
--- with, has ended then.
+-- Whoever could write there once may have left something, and pg_partman puts some of it into statements as it is. The row is
+-- locked first: what others write to it, or refer to it with, has ended then. Not all versions have all columns.
 CREATE FUNCTION outbox_mend_partman_config(parent regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     partman CONSTANT name := @extschema@.outbox_schema_of('pg_partman');
+    config  CONSTANT regclass := format('%I.part_config', partman)::regclass;
     log     CONSTANT text := @extschema@.outbox_partman_name(parent);
+    usual   CONSTANT jsonb := jsonb_build_object(
+        'template_table', log || '_template', 'control', 'occurred_at', 'epoch', 'none', 'time_encoder', NULL, 'time_decoder', NULL,
+        'partition_type', CASE WHEN @extschema@.outbox_partman_version() < 5 THEN 'native' ELSE 'range' END,
+        'constraint_cols', NULL, 'inherit_privileges', false, 'publications', NULL, 'subscription_refresh', NULL,
+        'jobmon', false, 'undo_in_progress', false, 'infinite_time_partitions', true, 'ignore_default_data', true);
+    columns CONSTANT text[] := ARRAY(SELECT quote_ident(attname) FROM pg_attribute
+                                      WHERE attrelid = config AND usual ? attname::text AND NOT attisdropped ORDER BY attnum);
     changed integer;
     removed integer;
 BEGIN
-    EXECUTE format('SELECT FROM %I.part_config WHERE parent_table = $1 FOR UPDATE', partman) USING log;
+    EXECUTE format('SELECT FROM %s WHERE parent_table = $1 FOR UPDATE', config) USING log;
+    GET DIAGNOSTICS changed = ROW_COUNT;
+    IF changed = 0 THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('pg_partman has no configuration for %s', @extschema@.outbox_title(parent)),
+            DETAIL = format('The row of %s in %s is gone. Without it no partitions are made: events go to the default one.', log, config),
+            HINT = 'Insert it again, as a backup or another database with the extension has it.';
+    END IF;
     EXECUTE format('DELETE FROM %I.part_config_sub WHERE sub_parent = $1', partman) USING log;
     GET DIAGNOSTICS removed = ROW_COUNT;
-    EXECUTE format('UPDATE %I.part_config SET template_table = $2 WHERE parent_table = $1 AND template_table IS DISTINCT FROM $2', partman)
-      USING log, log || '_template';
+    EXECUTE format('UPDATE %1$s c SET (%2$s) = ROW (u.%3$s) FROM jsonb_populate_record(NULL::%1$s, $2) u'
+                   ' WHERE c.parent_table = $1 AND (c.%4$s) IS DISTINCT FROM (u.%3$s)', config,
+                   array_to_string(columns, ', '), array_to_string(columns, ', u.'), array_to_string(columns, ', c.'))
+      USING log, usual;
     GET DIAGNOSTICS changed = ROW_COUNT;
     IF changed > 0 OR removed > 0 THEN
-        RAISE WARNING 'outbox: pg_partman had another template for %, or subpartitions: it is as it was made again', @extschema@.outbox_title(parent);
+        RAISE WARNING 'outbox: pg_partman had another configuration for %, or subpartitions: it is as it was made again', @extschema@.outbox_title(parent);
     END IF;
 END $$;
 COMMENT ON FUNCTION outbox_mend_partman_config(regclass)
-IS 'internal: partitions are made after the extension''s own template, and have none below them';
+IS 'internal: what pg_partman makes partitions by is as the extension has set it';
 
 -- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
 CREATE FUNCTION outbox_make_partitions(
@@ -474,8 +524,7 @@ DECLARE
     log     CONSTANT text := @extschema@.outbox_partman_name(parent);
     premake CONSTANT int  := CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 7 ELSE 3 END;
     partman CONSTANT name := @extschema@.outbox_schema_of('pg_partman');
-    version CONSTANT int  := (SELECT split_part(extversion, '.', 1) FROM pg_extension
-                               WHERE extname = 'pg_partman');
+    version CONSTANT int  := @extschema@.outbox_partman_version();
     words   CONSTANT jsonb := '{"hourly": "1 hour", "daily": "1 day",
                                 "weekly": "1 week", "monthly": "1 month"}';
     start   CONSTANT timestamptz := date_trunc(split_part(words ->> partition_interval, ' ', 2),
@@ -495,7 +544,7 @@ BEGIN
             DETAIL = 'Functions created there would run with the rights of the owner of the log.',
             HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
                    ' CREATE on this one, INSERT, UPDATE, TRIGGER and REFERENCES on its part_config and part_config_sub,'
-                   ' and pg_write_all_data, and drop what others have created in it.';
+                   ' and pg_write_all_data, and drop what others have created in it or on those.';
     END IF;
     IF shadow IS NOT NULL THEN
         RAISE insufficient_privilege USING
@@ -2996,6 +3045,7 @@ DECLARE
     relay       record;
     intruders   text;
     guarded     boolean;
+    lost        text;
     held        record;
     stray       boolean;
     refused     bigint;
@@ -3014,14 +3064,19 @@ BEGIN
     component := 'pg_partman';
     intruders := @extschema@.outbox_partman_intruders();
     guarded := @extschema@.outbox_is_partman_guarded();
-    ok := intruders IS NULL AND guarded;
+    SELECT string_agg(@extschema@.outbox_title(l), ' and ' ORDER BY l) INTO lost
+      FROM unnest(ARRAY['@extschema@.outbox_messages', '@extschema@.audit_log']::regclass[]) l
+     WHERE EXISTS (SELECT FROM @extschema@.outbox_partitions(l)) AND (@extschema@.outbox_partition_width(l)).width IS NULL;
+    ok := intruders IS NULL AND guarded AND lost IS NULL;
     SELECT 'version ' || extversion || coalesce(', in a schema that is open to ' || intruders, '')
            || CASE WHEN guarded THEN '' ELSE ', which could drop partitions of the log by their age' END
+           || coalesce(', which has no configuration for ' || lost, '')
       INTO detail FROM pg_extension WHERE extname = 'pg_partman';
     hint := CASE WHEN intruders IS NOT NULL
                      THEN 'No partitions are made while others could slip functions of their'
                           ' own under pg_partman''s. Its schema must be a superuser''s alone.'
-                 WHEN NOT guarded THEN 'Run SELECT outbox_maintain().' END;
+                 WHEN NOT guarded THEN 'Run SELECT outbox_maintain().'
+                 WHEN lost IS NOT NULL THEN 'Insert the row into part_config again, as a backup or another database with the extension has it.' END;
     RETURN NEXT;
 
     component := 'foreign keys';

@@ -185,18 +185,24 @@ is(keys_of_others(), '', 'and which is no key of others');
 
 # Whoever could write there has left something: when he no longer can, a partition is to be made.
 my ($kind, $width) = $node->safe_psql('theirs', q{SELECT extversion < '5' FROM pg_extension WHERE extname = 'pg_partman'}) eq 't' ? ('native', 'hourly') : ('range', '1 hour');
+my $settings = q{SELECT to_jsonb(c) - 'premake' FROM partman.part_config c WHERE parent_table = 'public.outbox_messages'};
+my $usual_settings = $node->safe_psql('theirs', $settings);
+# pg_partman 5.2 puts this into statements as it is.
+my $decoder = $usual_settings =~ /time_decoder/ ? q{UPDATE partman.part_config SET time_decoder = 'mine.grab', time_encoder = 'mine.grab' WHERE parent_table = 'public.outbox_messages';} : '';
 is(as_app('theirs', qq{CREATE FUNCTION mine.still(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM mine.grab(\$\$\$\$); RETURN 1; END';
 	CREATE TABLE mine.pattern (id bigint); CREATE UNIQUE INDEX ON mine.pattern (id) WHERE mine.still(1) = id;
-	UPDATE partman.part_config SET template_table = 'mine.pattern' WHERE parent_table = 'public.outbox_messages';
+	UPDATE partman.part_config SET template_table = 'mine.pattern', control = 'xid', epoch = 'seconds', jobmon = true, undo_in_progress = true, inherit_privileges = true, constraint_cols = '{id}',
+		ignore_default_data = false, infinite_time_partitions = false WHERE parent_table = 'public.outbox_messages'; $decoder
 	INSERT INTO partman.part_config_sub (sub_parent, sub_partition_type, sub_control, sub_partition_interval, sub_template_table)
-		VALUES ('public.outbox_messages', '$kind', 'occurred_at', '$width', 'mine.pattern')}), '', 'a template of his own, and subpartitions');
+		VALUES ('public.outbox_messages', '$kind', 'occurred_at', '$width', 'mine.pattern')}), '', 'a template of his own, other settings, and subpartitions');
 $node->safe_psql('theirs', 'ALTER TABLE partman.part_config OWNER TO postgres; ALTER TABLE partman.part_config_sub OWNER TO postgres; REVOKE ALL ON partman.part_config, partman.part_config_sub FROM app');
 my $last = $node->safe_psql('theirs', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
 my $indexes = q{SELECT string_agg(regexp_replace(indexdef, 'INDEX \S+ ON \S+', ''), ' ' ORDER BY indexdef) FROM pg_indexes WHERE schemaname || '.' || tablename = '%s'};
 my $usual = $node->safe_psql('theirs', sprintf $indexes, $last);
 $node->safe_psql('theirs', "DROP TABLE $last");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
-like($error, qr/WARNING:  outbox: pg_partman had another template for the log, or subpartitions: it is as it was made again/, 'are taken back');
+like($error, qr/WARNING:  outbox: pg_partman had another configuration for the log, or subpartitions: it is as it was made again/, 'are taken back');
+is($node->safe_psql('theirs', $settings), $usual_settings, 'the settings, too');
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partition is like the others');
 unlike($usual, qr/still/, 'which have nothing of his');
 is($is_super->(), 'f', 'nobody became superuser by a template');
@@ -204,6 +210,15 @@ $node->safe_psql('theirs', "UPDATE partman.part_config SET template_table = NULL
 is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WHERE parent_table = 'public.outbox_messages'"), 'public.outbox_messages_template', 'one that was taken away is back, too');
 $node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
+
+# Without its configuration pg_partman makes nothing, and says nothing.
+$node->safe_psql('theirs', "CREATE TABLE kept AS SELECT * FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DELETE FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last");
+($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
+like($error, qr/ERROR:  pg_partman has no configuration for the log\nDETAIL:  The row of public.outbox_messages in partman.part_config is gone\./, 'nor are partitions made without a configuration');
+is($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), 'f|pg_partman has no configuration for the log', 'which maintenance tells');
+like($node->safe_psql('theirs', q{SELECT ok, detail FROM outbox_status() WHERE component = 'pg_partman'}), qr/^f\|version [\d.]+, which has no configuration for the log$/, 'and the status');
+$node->safe_psql('theirs', 'INSERT INTO partman.part_config SELECT * FROM kept; DROP TABLE kept; SELECT outbox_setup()');
+is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'when it is there again, they are');
 
 # What was there before the extension.
 $node->safe_psql('postgres', 'CREATE DATABASE early OWNER app');
@@ -238,6 +253,36 @@ like($error, qr/(WARNING:.*is open to app.*){2}/s, 'a trigger on what cascades i
 is($is_super->(), 'f', 'and makes nobody superuser');
 $node->safe_psql('open', 'DROP TRIGGER t ON partman.part_config_sub; CREATE EXTENSION outbox; SELECT outbox_setup(); DROP EXTENSION outbox');
 is($node->safe_psql('open', 'SELECT count(*) FROM partman.part_config'), 0, 'and without the trigger all is as ever');
+
+# So has whoever left something on it that runs when it is written.
+$node->safe_psql('postgres', 'CREATE DATABASE left_behind');
+$node->safe_psql('left_behind', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; GRANT USAGE ON SCHEMA partman TO app; CREATE SCHEMA mine AUTHORIZATION app;
+	GRANT SELECT ON partman.part_config TO app');
+is(as_app('left_behind', "CREATE FUNCTION mine.grab(text) RETURNS boolean IMMUTABLE $seize; CREATE FUNCTION mine.fires() RETURNS trigger $seize;
+	CREATE FUNCTION mine.same(text, text) RETURNS boolean IMMUTABLE LANGUAGE sql AS 'SELECT mine.grab(\$1)'; CREATE OPERATOR mine.=== (LEFTARG = text, RIGHTARG = text, FUNCTION = mine.same);
+	CREATE DOMAIN mine.word AS text CHECK (mine.grab(VALUE)); CREATE VIEW mine.harmless AS SELECT * FROM partman.part_config"), '', 'somebody makes himself ready');
+my $never = 'EXECUTE FUNCTION pg_catalog.suppress_redundant_updates_trigger()';
+for ([ "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON partman.part_config FOR EACH STATEMENT WHEN (mine.grab('')) $never", 'DROP TRIGGER t ON partman.part_config' ],
+	[ "CREATE TRIGGER t BEFORE UPDATE ON partman.part_config FOR EACH ROW WHEN (NEW.control OPERATOR(mine.===) '') $never", 'DROP TRIGGER t ON partman.part_config' ],
+	[ "CREATE RULE r AS ON UPDATE TO partman.part_config DO ALSO SELECT mine.grab('')", 'DROP RULE r ON partman.part_config' ],
+	[ 'ALTER TABLE partman.part_config ADD CONSTRAINT c CHECK (mine.grab(parent_table))', 'ALTER TABLE partman.part_config DROP CONSTRAINT c' ],
+	[ "ALTER TABLE partman.part_config ADD COLUMN c boolean; ALTER TABLE partman.part_config ALTER COLUMN c SET DEFAULT mine.grab('')", 'ALTER TABLE partman.part_config DROP COLUMN c' ],
+	[ 'ALTER TABLE partman.part_config ADD COLUMN c mine.word', 'ALTER TABLE partman.part_config DROP COLUMN c' ],
+	[ 'CREATE INDEX ON partman.part_config (parent_table) WHERE mine.grab(parent_table)', 'DROP INDEX partman.part_config_parent_table_idx' ],
+	[ 'CREATE POLICY p ON partman.part_config USING (mine.grab(parent_table))', 'DROP POLICY p ON partman.part_config' ],
+	[ "CREATE TABLE mine.below () INHERITS (partman.part_config); CREATE TRIGGER t BEFORE UPDATE ON mine.below FOR EACH ROW EXECUTE FUNCTION mine.fires()", 'DROP TABLE mine.below' ])
+{
+	my ($left, $undone) = @$_;
+	$node->safe_psql('left_behind', 'ALTER TABLE partman.part_config OWNER TO app; GRANT CREATE ON SCHEMA partman TO app');
+	is(as_app('left_behind', $left), '', "somebody leaves: " . substr $left, 0, 100);
+	$node->safe_psql('left_behind', 'ALTER TABLE partman.part_config OWNER TO postgres; REVOKE CREATE ON SCHEMA partman FROM app');
+	($status, $out, $error) = $node->psql('left_behind', 'CREATE EXTENSION outbox');
+	like($error, qr/WARNING:  pg_partman's schema is open to app/, 'the extension warns');
+	($status, $out, $error) = $node->psql('left_behind', 'SELECT outbox_setup()');
+	like($error, qr/pg_partman's schema partman is open to app/, 'and does not use it');
+	is($is_super->(), 'f', 'nobody becomes superuser');
+	$node->safe_psql('left_behind', "$undone; SELECT outbox_setup(); DROP EXTENSION outbox");
+}
 
 # A table that has the name of the default partition, which some versions of pg_partman would take for it.
 is(as_app('open', "CREATE TABLE public.outbox_messages_default (xid xid8 NOT NULL, id bigint NOT NULL, occurred_at timestamptz NOT NULL, tenant_id bigint NOT NULL, tracking_id uuid NOT NULL,
