@@ -21,15 +21,19 @@ int Claim::run()
         refresh();
         // What others have dealt can be had without the lock; who finds little left reads on.
         const bool reads = runs_low() && lock(0);
-        if (consumer_.paused)
+        if (consumer_.paused) {
+            unlock_if_unmoved();
             return 0;
+        }
         if (consumer_.partitions > 1 && !reads)
             if (const ClaimOutcome outcome = pick_up_dealt(); outcome.handed_out > 0)
                 return outcome.handed_out;
     }
     // The relay has other sinks to look after, and is woken when whoever has the lock is done.
-    if (!locked_ && !lock(is_relay() ? 0 : lock_patience))
+    if (!locked_ && !lock(is_relay() ? 0 : lock_patience)) {
+        unlock_if_unmoved();
         return 0;
+    }
     pg::pause_at("lock");
 
     using Step = ClaimOutcome (Claim::*)();
