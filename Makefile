@@ -12,7 +12,7 @@ OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp src
 
 REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries model seek fair \
     consumer_bad_input upcast idempotency audit privileges status catalog
-ISOLATION = dedup first_enqueue changed_log claim alter cursor runs ordered snapshots prepared \
+ISOLATION = dedup first_enqueue changed_log claim fair alter cursor runs ordered snapshots prepared \
     attached_partition idempotency
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 

@@ -1163,13 +1163,13 @@ CREATE TABLE outbox_turns (
     consumer_id integer NOT NULL,
     tenant_id   bigint  NOT NULL,
     served      bigint  NOT NULL,
-    PRIMARY KEY (consumer_id, tenant_id)
-) WITH (fillfactor = 50, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
+    PRIMARY KEY (consumer_id, tenant_id, served)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 COMMENT ON TABLE outbox_turns
-IS 'when each tenant had its last turn at a fair consumer';
+IS 'when each tenant had a turn at a fair consumer: the newest counts, others are pruned';
 COMMENT ON COLUMN outbox_turns.consumer_id IS 'the consumer';
 COMMENT ON COLUMN outbox_turns.tenant_id IS 'the tenant';
-COMMENT ON COLUMN outbox_turns.served IS 'a token from then; the least of them is next';
+COMMENT ON COLUMN outbox_turns.served IS 'a token from then; whose newest is the least is next';
 
 ----------------------------------------------------------------------------------------------------
 -- What went wrong
@@ -2771,12 +2771,27 @@ LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     max_batches CONSTANT integer := 10000;
     removed     CONSTANT integer := @extschema@.outbox_prune_batches(max_batches);
+    turns       integer;
 BEGIN
     object := 'outbox_batches';
     detail := format('%s removed', removed);
     done := true;
     again := removed >= max_batches;
     IF removed > 0 THEN
+        RETURN NEXT;
+    END IF;
+
+    DELETE FROM @extschema@.outbox_turns t
+     USING (SELECT o.consumer_id, o.tenant_id, o.served FROM @extschema@.outbox_turns o
+             WHERE EXISTS (SELECT FROM @extschema@.outbox_turns newer
+                            WHERE newer.consumer_id = o.consumer_id AND newer.tenant_id = o.tenant_id AND newer.served > o.served)
+             LIMIT max_batches) old
+     WHERE t.consumer_id = old.consumer_id AND t.tenant_id = old.tenant_id AND t.served = old.served;
+    GET DIAGNOSTICS turns = ROW_COUNT;
+    object := 'outbox_turns';
+    detail := format('%s removed', turns);
+    again := turns >= max_batches;
+    IF turns > 0 THEN
         RETURN NEXT;
     END IF;
 END $$;

@@ -69,6 +69,7 @@ SELECT n, pg_temp.serve('fair', 100) IS NOT NULL AS more FROM generate_series(1,
 
 -- Nor where one brings more than is served, however long: what waits for it is merged. What commits late goes where it belongs.
 TRUNCATE got;
+SELECT max(id) AS settled FROM outbox_messages \gset
 BEGIN;
 SELECT count(outbox_enqueue('Fair', i, 'OrderConfirmed', '{}', tenant_id => 7)) FROM generate_series(1, 5) i;
 PREPARE TRANSACTION 'late';
@@ -85,6 +86,8 @@ SELECT pg_temp.produce(7, 1);
 SELECT n, pg_temp.serve('fair', 10) AS fair FROM generate_series(1, 4) n;
 SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 10 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
 SELECT lag FROM consumer_offsets WHERE consumer_name = 'fair';
+SELECT occurred_at = (SELECT min(occurred_at) FROM outbox_messages m WHERE m.id > :settled AND NOT EXISTS (SELECT FROM got WHERE got.id = m.id)) AS "is the oldest"
+  FROM outbox_oldest_unsettled('fair');
 DO $$ BEGIN WHILE pg_temp.serve('fair', 1000) IS NOT NULL LOOP END LOOP; END $$;
 SELECT tenant_id, count(*), count(DISTINCT id), max(attempts) AS attempts FROM got GROUP BY 1 ORDER BY 1;
 SELECT tenant_id, count(*) FILTER (WHERE NOT ordered) AS "out of order"
@@ -116,6 +119,17 @@ SELECT pg_temp.serve('fair', 7) AS fair;
 -- Moved back, it takes turns again.
 SELECT outbox_seek('fair', 'earliest');
 SELECT n, pg_temp.serve('fair', 2) AS fair FROM generate_series(1, 6) n;
+-- Of turns the newest counts, and maintenance removes the others.
+SELECT count(*) > 200 AS many FROM outbox_turns;
+CREATE TEMPORARY TABLE newest AS SELECT consumer_id, tenant_id, max(served) AS served FROM outbox_turns GROUP BY 1, 2;
+SELECT object, detail <> '0 removed' AS removed, done, again FROM outbox_step_prune() WHERE object = 'outbox_turns';
+SELECT count(*) AS different FROM newest FULL JOIN outbox_turns USING (consumer_id, tenant_id, served) WHERE newest IS NULL OR outbox_turns IS NULL;
+-- However many tenants there are, a claim puts aside no more than consumers may have open.
+SELECT outbox_create_consumer('many', fair => true, aggregate_types => '{Many}');
+SELECT count(outbox_enqueue('Many', i, 'OrderConfirmed', '{}', tenant_id => i)) FROM generate_series(1, 5100) i;
+SELECT count(*) FROM outbox_claim('many', 10);
+SELECT count(*) AS open FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many';
+SELECT lag FROM consumer_offsets WHERE consumer_name = 'many';
 
 -- What cannot be.
 SELECT outbox_create_consumer('no', fair => true, ordered => true);
@@ -124,5 +138,5 @@ SELECT outbox_alter_consumer('fair', ordered => true);
 SELECT outbox_create_consumer('neither', fair => NULL);
 SELECT fair FROM outbox_consumers WHERE name = 'neither';
 
-SELECT outbox_drop_consumer(name) FROM unnest('{fair,unfair,neither}'::text[]) name;
+SELECT outbox_drop_consumer(name) FROM unnest('{fair,unfair,many,neither}'::text[]) name;
 SELECT count(*) FROM outbox_turns;

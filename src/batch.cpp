@@ -209,12 +209,14 @@ int64 draw_tokens(int count)
 pg::Growing<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find_each{
-        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id, first_id"
+        " FROM @schema@.outbox_leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
     static constinit pg::Statement find_range{
-        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id, first_id"
+        " FROM @schema@.outbox_leases"
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8OID, INT8OID}};
@@ -241,15 +243,15 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
         leases.push({token, DatumGetInt64(row.get(2)), DatumGetInt32(row.get(3)),
                      DatumGetInt32(row.get(4)),
                      locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until,
-                     tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt});
+                     tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt,
+                     DatumGetInt64(row.get(7))});
     }
     return leases;
 }
 
 bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
 {
-    constexpr std::size_t max_open = 5000;
-    if (leases.size() >= max_open)
+    if (leases.size() >= max_open_leases)
         return false;
     if (!consumer.ordered || consumer.is_sink)
         return true;

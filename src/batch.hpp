@@ -32,6 +32,7 @@ struct Lease {
     TimestampTz locked_until;
     bool dealt; // waits for its first worker, and has no locked_until
     std::optional<int64> tenant = std::nullopt; // as in the batch
+    Id first_id = 0;                            // least of the batch, when it was new
 
     bool is_live(TimestampTz now) const { return !dealt && locked_until >= now; }
     bool has_expired(TimestampTz now) const { return !dealt && locked_until < now; }
@@ -46,6 +47,9 @@ struct Holder {
 
 // Those of the tokens that are open, in the order in which their messages are to be handled.
 pg::Growing<Lease> open_leases(std::span<const int64> tokens);
+
+// Of one consumer: no more is read while there are as many.
+inline constexpr std::size_t max_open_leases = 5000;
 
 // Could anybody take what would be read? A consumer that keeps order reads on only while a
 // partition has nothing in hand and nothing waiting, and none piles up without limit for one that

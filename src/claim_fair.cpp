@@ -74,6 +74,12 @@ public:
             set_aside(*pile);
     }
 
+    // How many batches they make, or a few less.
+    std::size_t count() const
+    {
+        return asides_.size() + static_cast<std::size_t>(hash_get_num_entries(piles_));
+    }
+
     // In the order of the log.
     pg::Growing<Aside> take()
     {
@@ -129,8 +135,9 @@ pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 {
     static constinit pg::Statement find{
         "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
-        " LEFT JOIN @schema@.outbox_turns t ON t.consumer_id = $1 AND t.tenant_id = w.tenant_id"
-        " ORDER BY 2, 1",
+        " LEFT JOIN LATERAL (SELECT o.served FROM @schema@.outbox_turns o"
+        " WHERE o.consumer_id = $1 AND o.tenant_id = w.tenant_id"
+        " ORDER BY o.served DESC LIMIT 1) t ON true ORDER BY 2, 1",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_bigint_array(tenants)};
     const uint64 count = find.execute_now(values);
@@ -185,8 +192,7 @@ void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz n
 void note_turn(int32 consumer, int64 tenant, int64 token)
 {
     static constinit pg::Statement note{
-        "INSERT INTO @schema@.outbox_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)"
-        " ON CONFLICT (consumer_id, tenant_id) DO UPDATE SET served = excluded.served",
+        "INSERT INTO @schema@.outbox_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
         {INT4OID, INT8OID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(tenant), Int64GetDatum(token)};
     note.execute_now(values);
@@ -203,12 +209,15 @@ ClaimOutcome Claim::deal_to_tenants()
         return {};
     const Id known_before = progress_.cursor.known_upto();
     Piles piles;
+    int64 limit = PG_INT64_MAX;
     Page all;
-    while (!all.at_end && all.examined < most_read) {
+    while (!all.at_end && limit > 0 && all.examined < most_read) {
         CHECK_FOR_INTERRUPTS();
-        const Page page = read_page(progress_.cursor, consumer_.filter, PG_INT64_MAX,
-                                    reading_budget, [&](const Message& message) {
+        const Page page = read_page(progress_.cursor, consumer_.filter, limit, reading_budget,
+                                    [&](const Message& message) {
                                         piles.put(message);
+                                        if (leases_.size() + piles.count() >= max_open_leases)
+                                            limit = 0;
                                         return true;
                                     });
         all.examined += page.examined;
@@ -274,6 +283,7 @@ ClaimOutcome Claim::serve_next_tenant()
             }
             if (outcome.changed) {
                 note_turn(consumer_.id, turn.tenant, draw_tokens(1));
+                moved_ = true;
                 return outcome;
             }
         }

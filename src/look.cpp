@@ -140,7 +140,9 @@ Oldest find_oldest_unsettled(Datum name)
     Oldest oldest = {false, 0, true};
     const ConsumerState state = read_consumer(name);
     // Those that were handed out have the lower ids, and the first of them is the oldest.
-    for (const Lease& lease : open_leases(state.progress.open_tokens)) {
+    pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
+    std::ranges::sort(leases, {}, &Lease::first_id);
+    for (const Lease& lease : leases) {
         const auto batch = look_at(lease.token);
         if (!batch || batch->from_retries || batch->ids.empty())
             continue;
