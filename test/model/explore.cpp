@@ -33,6 +33,7 @@ private:
         for (const Step step : steps_from(setting_, state)) {
             State next = state;
             ++outcome_.steps;
+            ++outcome_.taken[static_cast<std::size_t>(step.action)];
             if (const Promise broken = take(setting_, next, step); broken != Promise::none)
                 return report(broken, number, {step});
             if (add(next, number, step); outcome_.broken != Promise::none)

@@ -11,6 +11,7 @@
 #include "server.hpp"
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #define REAL(mangled) asm("__real_" mangled)
@@ -90,8 +91,10 @@ pg::Moment take_wrong_moment()
 
     auto* ranges = static_cast<XidRange*>(palloc(sizeof(XidRange) * (moment.snapshot->xcnt + 2)));
     std::size_t count = 0;
-    for (uint32 i = 0; i < moment.snapshot->xcnt; ++i)
-        ranges[count++] = {moment.snapshot->xip[i], Xid{moment.snapshot->xip[i]} + 1};
+    const std::span listed(moment.snapshot->xip, moment.snapshot->xcnt);
+    for (const TransactionId xid : listed)
+        if (!has(Bug::doubled_left_out) || std::ranges::count(listed, xid) == 1)
+            ranges[count++] = {xid, Xid{xid} + 1};
     if (!has(Bug::list_not_extended))
         ranges[count++] = {moment.snapshot->xmax, U64FromFullTransactionId(next)};
     if (playing.own_xid != 0)
@@ -108,6 +111,7 @@ pg::Moment take_moment_as_planned()
     case Bug::list_not_extended:
     case Bug::next_xid_before_sequence:
     case Bug::old_snapshot:
+    case Bug::doubled_left_out:
         return take_wrong_moment();
     default:
         return real_take_moment();

@@ -113,6 +113,7 @@ enum class Bug : Byte {
     next_xid_before_sequence,
     id_before_xid,
     old_snapshot,
+    doubled_left_out,
     lock_given_up,
     stragglers_not_merged,
     stragglers_last,

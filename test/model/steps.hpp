@@ -3,6 +3,7 @@
 
 #include "state.hpp"
 
+#include <cstddef>
 #include <vector>
 
 namespace outbox::model {
@@ -16,6 +17,8 @@ enum class Action : Byte {
     flush, // the WAL writer
     crash,
 };
+
+inline constexpr std::size_t action_count = static_cast<std::size_t>(Action::crash) + 1;
 
 inline constexpr Byte the_server = max_sessions;
 
