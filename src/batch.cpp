@@ -209,14 +209,12 @@ int64 draw_tokens(int count)
 pg::Growing<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find_each{
-        "SELECT token, root, partition, size, locked_until, tenant_id, first_id"
-        " FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
     static constinit pg::Statement find_range{
-        "SELECT token, root, partition, size, locked_until, tenant_id, first_id"
-        " FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8OID, INT8OID}};
@@ -243,8 +241,7 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
         leases.push({token, DatumGetInt64(row.get(2)), DatumGetInt32(row.get(3)),
                      DatumGetInt32(row.get(4)),
                      locked_until ? DatumGetTimestampTz(*locked_until) : 0, !locked_until,
-                     tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt,
-                     DatumGetInt64(row.get(7))});
+                     tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt});
     }
     return leases;
 }
@@ -306,6 +303,23 @@ void add_newest_batch(int32 consumer, const Batch& batch, const Holder* holder,
 void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
 {
     insert_batch(consumer, batch, &progress);
+}
+
+pg::Growing<Batch> unsettled_batches(int32 consumer)
+{
+    static constinit pg::Statement find{
+        "SELECT " BATCH_COLUMNS " FROM unnest((SELECT o.open_tokens FROM @schema@.outbox_batches o"
+        " WHERE o.consumer_id = $1 ORDER BY o.token DESC LIMIT 1)) newest (token)"
+        " JOIN @schema@.outbox_leases l ON l.token = newest.token"
+        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        " WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries",
+        {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    const uint64 count = find.execute_now(values);
+    pg::Growing<Batch> batches;
+    for (uint64 i = 0; i < count; ++i)
+        batches.push(batch_of(pg::Row(i)));
+    return batches;
 }
 
 std::optional<Batch> look_at(int64 token)

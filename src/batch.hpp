@@ -32,7 +32,6 @@ struct Lease {
     TimestampTz locked_until;
     bool dealt; // waits for its first worker, and has no locked_until
     std::optional<int64> tenant = std::nullopt; // as in the batch
-    Id first_id = 0;                            // least of the batch, when it was new
 
     bool is_live(TimestampTz now) const { return !dealt && locked_until >= now; }
     bool has_expired(TimestampTz now) const { return !dealt && locked_until < now; }
@@ -71,6 +70,10 @@ void add_cursor(int32 consumer, const Batch& batch, const Progress& progress);
 
 // What is left of a batch, without a lock on anything.
 std::optional<Batch> look_at(int64 token);
+
+// What was read and is not settled, as of one moment: a batch that another has replaced is there,
+// or that other. What is tried again is a copy, and not among it.
+pg::Growing<Batch> unsettled_batches(int32 consumer);
 
 // What is left of a batch whose lease has expired or waits, with the lease locked for taking it
 // over. Nothing if somebody else was faster.

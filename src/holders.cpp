@@ -3,6 +3,7 @@
 #include "page.hpp"
 #include "pg/guard.hpp"
 #include "pg/key_lock.hpp"
+#include "pg/pause.hpp"
 #include "pg/spi.hpp"
 #include "pg/wake.hpp"
 
@@ -10,14 +11,10 @@ namespace outbox {
 
 namespace {
 
-bool has_unsettled(OpenLog& partition, Snapshot snapshot, const Progress& progress)
+bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
 {
-    for (const Lease& lease : open_leases(progress.open_tokens)) {
-        const auto batch = look_at(lease.token);
-        // What is tried again is a copy.
-        if (!batch || batch->from_retries)
-            continue;
-        IdScan scan(partition, snapshot, batch->ids);
+    for (const Batch& batch : unsettled_batches(consumer)) {
+        IdScan scan(partition, snapshot, batch.ids);
         const bool found = scan.next() != nullptr;
         scan.close();
         if (found)
@@ -27,13 +24,15 @@ bool has_unsettled(OpenLog& partition, Snapshot snapshot, const Progress& progre
 }
 
 // What the consumer needs the partition for; nullptr if it does not. Whoever asks for good holds a
-// lock that keeps writers away: then all that was written is visible, or was rolled back.
+// lock that keeps writers away: then all that was written is visible, or was rolled back. Claims go
+// on meanwhile. First what is unread: what they read in between is then found unread or unsettled.
 const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
 {
     const ConsumerState state = read_consumer(consumer);
     if (has_unread(partition, snapshot, state.progress.cursor))
         return state.consumer.paused ? "paused, and has yet to read it" : "has yet to read it";
-    if (has_unsettled(partition, snapshot, state.progress))
+    pg::pause_at("unread");
+    if (has_unsettled(partition, snapshot, state.consumer.id))
         return "has not settled all of it";
     return nullptr;
 }

@@ -139,19 +139,17 @@ Oldest find_oldest_unsettled(Datum name)
     constexpr int64 few = 1000;
     Oldest oldest = {false, 0, true};
     const ConsumerState state = read_consumer(name);
-    // Those that were handed out have the lower ids, and the first of them is the oldest.
-    pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
-    std::ranges::sort(leases, {}, &Lease::first_id);
-    for (const Lease& lease : leases) {
-        const auto batch = look_at(lease.token);
-        if (!batch || batch->from_retries || batch->ids.empty())
-            continue;
-        const IdRange first[] = {{batch->ids.front().from, batch->ids.front().from + 1}};
+    // Of those that were handed out the one with the least id is the oldest.
+    Id least = PG_INT64_MAX;
+    for (const Batch& batch : unsettled_batches(state.consumer.id))
+        if (!batch.ids.empty())
+            least = Min(least, batch.ids.front().from);
+    if (least < PG_INT64_MAX) {
+        const IdRange first[] = {{least, least + 1}};
         visit_messages(first, [&](const Message& message) {
             take_older(oldest, message);
             return false;
         });
-        break;
     }
     Cursor cursor = state.progress.cursor;
     Oldest unwanted = {};
