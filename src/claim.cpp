@@ -97,6 +97,7 @@ bool Claim::lock(int patience)
             busy_ = true;
             return false;
         }
+        busy_ = false; // although it may have been before
         refresh_behind_lock();
         remember();
         locked_ = consumer_.id == consumer;
