@@ -2120,7 +2120,7 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
   LEFT JOIN @extschema@.outbox_messages_dlq d ON d.consumer_id = c.consumer_id AND d.id = m.id
   LEFT JOIN @extschema@.outbox_retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
   LEFT JOIN LATERAL (
-      SELECT b.token, b.attempts, (count(*) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
+      SELECT b.token, b.attempts, (count(*) FILTER (WHERE l.token IS NULL OR l.claimed_at IS NOT NULL) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
              o.open, o.open AND l.locked_until IS NOT NULL AND l.locked_until <> '-infinity' AS in_hand
         FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token),
              LATERAL (SELECT l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL

@@ -92,6 +92,15 @@ DO $$ BEGIN WHILE pg_temp.serve('fair', 1000) IS NOT NULL LOOP END LOOP; END $$;
 SELECT tenant_id, count(*), count(DISTINCT id), max(attempts) AS attempts FROM got GROUP BY 1 ORDER BY 1;
 SELECT tenant_id, count(*) FILTER (WHERE NOT ordered) AS "out of order"
   FROM (SELECT tenant_id, id >= lag(id, 1, 0::bigint) OVER (PARTITION BY tenant_id ORDER BY turn, id) AS ordered FROM got) o GROUP BY 1 ORDER BY 1;
+SELECT DISTINCT status, attempts FROM outbox_deliveries WHERE consumer_name = 'fair';
+-- Of what somebody has in part the rest may be younger than what others wait for.
+SELECT pg_temp.produce(11, 1);
+SELECT pg_temp.produce(12, 1);
+SELECT pg_temp.produce(11, 1);
+SELECT max(lock_token) AS token, min(id) AS id, count(*) FROM outbox_claim('fair', 10) \gset
+SELECT :count AS count, outbox_ack(:token, ARRAY[:id]);
+SELECT occurred_at = (SELECT occurred_at FROM outbox_messages WHERE tenant_id = 12) AS "is the oldest" FROM outbox_oldest_unsettled('fair');
+SELECT outbox_ack(:token), pg_temp.serve('fair', 10) AS fair;
 
 -- Failures, leases that run out, a claim that is rolled back, a pause.
 SELECT pg_temp.produce(1, 10), pg_temp.produce(2, 10);

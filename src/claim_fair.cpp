@@ -97,6 +97,8 @@ private:
     {
         Batch batch = {};
         batch.attempts = batch.deliveries = 1;
+        // Each of several pages has its own stragglers.
+        pile.ids.set_size(normalize(pile.ids.data(), pile.ids.size()));
         batch.ids = pile.ids.view();
         batch.tenant = pile.tenant;
         asides_.push({batch, !pile.is_rest, {}});
@@ -178,8 +180,12 @@ void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz n
             continue;
         if (!is_untouched(lease) || lease.size > 2 * count_ids(ids.view()))
             break;
+        // Only who has the consumer's lock changes what waits: what is too much need not be locked.
+        if (const auto there = look_at(lease.token);
+            !there || ids.size() + there->ids.size() > most_merged_runs)
+            break;
         const auto waiting = lock_for_takeover(lease.token, now);
-        if (!waiting || ids.size() + waiting->ids.size() > most_merged_runs)
+        if (!waiting)
             break;
         for (const IdRange& range : waiting->ids)
             ids.push(range);
