@@ -50,7 +50,7 @@ SELECT is_empty($$SELECT name, start FROM made WHERE text IS NULL$$,
     'each of them by format(), of a constant');
 SELECT is_empty($$SELECT name, text FROM made WHERE text ~ '''''%[0-9$]*[sI]|%[0-9$]*[sI]'''''$$,
     'which puts no text between quotes of its own');
--- What is put into them unquoted: the values for %s, and their types as far as they are declared.
+-- What is put into them unquoted: the values for %s, and their types as far as they are declared. Each statement ends at its own semicolon.
 CREATE FUNCTION pg_temp.arguments(list text) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
     arguments text[] := '{}';
@@ -74,7 +74,7 @@ CREATE TEMP VIEW unquoted AS
     WITH statements AS (
         SELECT p, regexp_replace(made[1], '''\s+''', '', 'g') AS text, pg_temp.arguments(made[2]) AS arguments
           FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid,
-               regexp_matches(prosrc, '\mEXECUTE\s+format\(((?:''(?:[^'']|'''')*''\s*)+),(.*?);', 'g') AS made),
+               regexp_matches(prosrc, '\mEXECUTE\s+?format\(((?:''(?:[^'']|'''')*?''\s*?)+?),(.*?);', 'g') AS made),
     given AS (
         SELECT p, arguments[coalesce(nullif(place[1], '')::integer, nth::integer)] AS value
           FROM statements, regexp_matches(text, '%(?:(\d+)\$)?([sIL])', 'g') WITH ORDINALITY AS places(place, nth)
@@ -84,10 +84,12 @@ CREATE TEMP VIEW unquoted AS
                     (SELECT format_type(t, NULL) FROM unnest((p).proargnames, coalesce((p).proallargtypes, (p).proargtypes::oid[])) AS a(n, t) WHERE n = value),
                     substring((p).prosrc FROM format('\n\s*%s\s+(?:CONSTANT\s+)?(\w+)', regexp_replace(value, '\W', '', 'g')))) AS type
       FROM given;
-SELECT cmp_ok((SELECT count(*) FROM unquoted WHERE type LIKE 'reg%'), '>', 15::bigint, 'tables and functions quote themselves');
+SELECT cmp_ok((SELECT count(*) FROM unquoted WHERE type LIKE 'reg%'), '>', 30::bigint, 'tables and functions quote themselves');
 SELECT set_eq($$SELECT name, value FROM unquoted WHERE type IS NULL OR type NOT IN ('regclass', 'regprocedure', 'regrole', 'integer')$$,
     $$VALUES ('audit_periods', '''public.audit_period'''), ('outbox_add_columns', 'missing'), ('outbox_close', 'other'), ('outbox_copy_indexes', 'definition'),
-      ('outbox_create_partition', 'own'), ('outbox_match_columns', 'changes'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
+      ('outbox_create_partition', 'own'), ('outbox_match_columns', 'changes'), ('outbox_mend_partman_config', 'columns'),
+      ('outbox_make_partitions', 'CASEWHENversion<5THEN'', p_analyze := false''ELSE''''END'), ('outbox_move_strays', 'own'),
+      ('outbox_move_strays', '(SELECTstring_agg(c.name,'', '')FROMpublic.outbox_columns(spare)cWHEREc.generatedISNULL)'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
       ('outbox_restore_partition', 'values'), ('outbox_restore_partition', '''public.outbox_read_cold_file($1)'''), ('outbox_sweep', 'condition')$$,
     'nothing else goes into a statement unquoted but constants, and what these have put together of the quoted and of definitions');
 SELECT is_empty($$

@@ -185,24 +185,34 @@ is(keys_of_others(), '', 'and which is no key of others');
 
 # Whoever could write there has left something: when he no longer can, a partition is to be made.
 my ($kind, $width) = $node->safe_psql('theirs', q{SELECT extversion < '5' FROM pg_extension WHERE extname = 'pg_partman'}) eq 't' ? ('native', 'hourly') : ('range', '1 hour');
-my $settings = q{SELECT to_jsonb(c) - 'premake' FROM partman.part_config c WHERE parent_table = 'public.outbox_messages'};
+my $settings = q{SELECT to_jsonb(c) - 'premake' - 'maintenance_last_run' FROM partman.part_config c WHERE parent_table = 'public.outbox_messages'};
 my $usual_settings = $node->safe_psql('theirs', $settings);
 # pg_partman 5.2 puts this into statements as it is.
 my $decoder = $usual_settings =~ /time_decoder/ ? q{UPDATE partman.part_config SET time_decoder = 'mine.grab', time_encoder = 'mine.grab' WHERE parent_table = 'public.outbox_messages';} : '';
 is(as_app('theirs', qq{CREATE FUNCTION mine.still(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM mine.grab(\$\$\$\$); RETURN 1; END';
 	CREATE TABLE mine.pattern (id bigint); CREATE UNIQUE INDEX ON mine.pattern (id) WHERE mine.still(1) = id;
-	UPDATE partman.part_config SET template_table = 'mine.pattern', control = 'xid', epoch = 'seconds', jobmon = true, undo_in_progress = true, inherit_privileges = true, constraint_cols = '{id}',
+	UPDATE partman.part_config SET template_table = 'mine.pattern', control = 'xid', epoch = 'seconds', jobmon = true, undo_in_progress = true, sub_partition_set_full = true, inherit_privileges = true, constraint_cols = '{id}',
 		ignore_default_data = false, infinite_time_partitions = false WHERE parent_table = 'public.outbox_messages'; $decoder
 	INSERT INTO partman.part_config_sub (sub_parent, sub_partition_type, sub_control, sub_partition_interval, sub_template_table)
 		VALUES ('public.outbox_messages', '$kind', 'occurred_at', '$width', 'mine.pattern')}), '', 'a template of his own, other settings, and subpartitions');
 $node->safe_psql('theirs', 'ALTER TABLE partman.part_config OWNER TO postgres; ALTER TABLE partman.part_config_sub OWNER TO postgres; REVOKE ALL ON partman.part_config, partman.part_config_sub FROM app');
+# Where pg_partman knows publications, those of whoever may read the log stay.
+my $publishes = $usual_settings =~ /"publications"/;
+if ($publishes)
+{
+	$node->safe_psql('theirs', q{CREATE PUBLICATION cdc; CREATE PUBLICATION his; GRANT CREATE ON DATABASE theirs TO app; ALTER PUBLICATION his OWNER TO app;
+		UPDATE partman.part_config SET publications = '{his,cdc}' WHERE parent_table = 'public.outbox_messages'});
+	$usual_settings =~ s/"publications": null/"publications": ["cdc"]/;
+}
 my $last = $node->safe_psql('theirs', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
 my $indexes = q{SELECT string_agg(regexp_replace(indexdef, 'INDEX \S+ ON \S+', ''), ' ' ORDER BY indexdef) FROM pg_indexes WHERE schemaname || '.' || tablename = '%s'};
 my $usual = $node->safe_psql('theirs', sprintf $indexes, $last);
 $node->safe_psql('theirs', "DROP TABLE $last");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
 like($error, qr/WARNING:  outbox: pg_partman had another configuration for the log, or subpartitions: it is as it was made again/, 'are taken back');
+like($error, qr/DETAIL:  It was: \{.*"template_table": "mine.pattern".*\}, with subpartitions\./, 'and said to have been there');
 is($node->safe_psql('theirs', $settings), $usual_settings, 'the settings, too');
+is($node->safe_psql('theirs', "SELECT string_agg(pubname, ' ') FROM pg_publication_tables WHERE tablename = '$last'"), $publishes ? 'cdc' : '', 'only whom the log is shown to gets the new partition');
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partition is like the others');
 unlike($usual, qr/still/, 'which have nothing of his');
 is($is_super->(), 'f', 'nobody became superuser by a template');
