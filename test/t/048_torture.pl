@@ -1,7 +1,8 @@
 # The server is killed at random moments under full load. After each recovery, and in the end, what clients know – from a ledger that
 # they keep outside of it – is what the database, the receiver and Kafka have; what a crash would hide is asked before it. At last, in
-# the short form, each promise is broken on purpose, to see that it would have been found. Of what must never break (src/README.md), three have tests
-# that can do more about it: no transaction while a request hangs (013), the queries that are refused (046), and what nobody waits for (030).
+# the short form, each promise is broken on purpose, to see that it would have been found. Of what must never break (src/README.md), some has tests
+# that can do more about it: no transaction while a request hangs (013), sinks that delay each other (014), bad input (046), grants (007, 047),
+# dumps (002), what nobody waits for (030), and where there is no room (049).
 use strict;
 use warnings;
 use FindBin;

@@ -11,6 +11,7 @@ PROMISES = {
     "taken back": "what anybody has seen is there: no crash took it back",
     "identity": "ids, tracking ids and tokens are never used twice",
     "undelivered": "every event was settled by every consumer and sink, or is a dead letter",
+    "archived": "nothing is in the archive that a consumer has yet to read, or somebody has in hand",
     "again": "what was acked was not handed out again",
     "shared": "no message was in two live leases of a consumer",
     "fenced": "a token settled nothing that another had taken over",
@@ -45,14 +46,14 @@ class Account:
 class Handling:
     """A message in the hands of a consumer, the last time."""
 
-    __slots__ = ("token", "since", "returned", "acks", "dead")
+    __slots__ = ("token", "since", "returns", "acks", "deaths")
 
     def __init__(self, token, since, before):
         self.token = token
         self.since = since
-        self.returned = False
+        self.returns = []  # attempts by this token
         self.acks = before.acks if before else []  # attempts, of this time and earlier ones
-        self.dead = before.dead if before else False
+        self.deaths = before.deaths if before else []
 
 
 class Accounts:
@@ -69,6 +70,7 @@ class Accounts:
         self.until = {}        # token -> when its lease is over
         self.told = {}         # idempotency key -> event
         self.suspects = []     # consumer, event, the one before it: right if that is a dead letter
+        self.unproven = []     # promise, what is wrong unless one of these attempts happened
         self.fresh = []        # accounts and sights since they were last asked for
 
     def blame(self, promise, what):
@@ -95,9 +97,9 @@ class Accounts:
         if how == "ack":
             handling.acks = [*handling.acks, account]
         elif how == "dead":
-            handling.dead = True
+            handling.deaths = [*handling.deaths, account]
         if handling.token == token:
-            handling.returned = True
+            handling.returns.append(account)
 
     def take_done(self, line):
         self.end(line, "done")
@@ -152,13 +154,21 @@ class Accounts:
         if acked:
             self.blame("again", f"{consumer}: {event} by token {line['token']}, after {acked.name} had acked it")
         left = self.until[before.token] - line["at"]
-        if not before.returned and left > 0:
-            self.blame("shared", f"{consumer}: {event} by token {line['token']}, {left:.3f} s before token {before.token} expired")
+        what = f"{consumer}: {event} by token {line['token']}, {left:.3f} s before token {before.token} expired"
+        if left > 0 and not self.may_have_happened(before.returns, "shared", what):
+            self.blame("shared", what)
 
     def check_order(self, consumer, event, after, handling):
-        if handling and (handling.dead or any(ack.state != "undone" for ack in handling.acks)):
-            return
-        self.suspects.append((consumer, event, after))
+        settled = [*handling.acks, *handling.deaths] if handling else []
+        if not self.may_have_happened(settled, "disorder", f"{consumer}: {event} before {after}"):
+            self.suspects.append((consumer, event, after))
+
+    def may_have_happened(self, attempts, promise, what):
+        """One of them: in the end it must have, or the promise is broken. A claim is durable, and so is what it saw: no crash can have taken that back."""
+        possible = [attempt for attempt in attempts if attempt.state != "undone"]
+        if possible and not any(attempt.must_be() for attempt in possible):
+            self.unproven.append((promise, what, possible))
+        return bool(possible)
 
     def see(self, by, event, tracking_id, id=None):
         """Somebody has got it."""

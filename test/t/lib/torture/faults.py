@@ -128,6 +128,22 @@ def an_ack_was_rolled_back(scene):
     return [f"plain: {scene.event}"]
 
 
+@breaks("archived", "recovered")
+def what_nobody_has_read_is_in_the_archive(scene):
+    scene.archive(1 << 60)
+    return [f"{consumer} has not read {1 << 60}" for consumer in ("plain", "parted", "ordered", "books", "hook", "stream")]
+
+
+@breaks("archived", "recovered")
+def what_somebody_has_in_hand_is_in_the_archive(scene):
+    scene.sql("""INSERT INTO outbox_batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
+                 SELECT -1, consumer_id, 0, 0, 1, false, '{[1,2)}' FROM outbox_consumers WHERE name = 'plain'""")
+    scene.sql("""INSERT INTO outbox_leases (token, root, first_id, consumer_id, partition, size)
+                 SELECT -1, -1, 1, consumer_id, 0, 1 FROM outbox_consumers WHERE name = 'plain'""")
+    scene.archive(1)
+    return ["somebody has 1 of plain in hand"]
+
+
 # What is there, and was not to be.
 
 @breaks("identity", "recovered")
@@ -230,6 +246,22 @@ def what_somebody_had_was_handed_out(scene):
     return [f"plain: {scene.event} by token -2, 1.000 s before token -1 expired"]
 
 
+@breaks("shared", "recovered")
+def what_somebody_could_not_give_back_was_handed_out(scene):
+    scene.claim("plain", scene.event, -1, lease=1)
+    scene.attempt("undone", settles=[["plain", -1, "release", [scene.event]]])
+    scene.claim("plain", scene.event, -2)
+    return [f"plain: {scene.event} by token -2, 1.000 s before token -1 expired"]
+
+
+@breaks("shared")
+def what_a_crash_gave_back_to_somebody_was_handed_out(scene):
+    scene.claim("plain", scene.event, -1, lease=1)
+    scene.attempt("done", durable=False, settles=[["plain", -1, "fail", [scene.event]]])
+    scene.claim("plain", scene.event, -2)
+    return [f"plain: {scene.event} by token -2, 1.000 s before token -1 expired"]
+
+
 @breaks("shared", "before")
 def two_live_leases_have_one_event(scene):
     scene.sql("""INSERT INTO outbox_batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
@@ -260,6 +292,22 @@ def an_overtaken_token_settled_unheard(scene):
 def an_event_was_handed_out_before_the_one_before_it(scene):
     scene.claim("ordered", scene.event, after="fault-1", ordered=True)
     return [f"ordered: {scene.event} before fault-1"]
+
+
+@breaks("disorder")
+def an_event_was_handed_out_although_a_crash_took_back_the_ack_of_the_one_before_it(scene):
+    scene.claim("another", scene.event, -1)
+    scene.attempt("done", durable=False, settles=[["another", -1, "ack", [scene.event]]])
+    scene.claim("another", scene.changed_event, -2, after=scene.event, ordered=True)
+    return [f"another: {scene.changed_event} before {scene.event}"]
+
+
+@breaks("disorder")
+def an_event_was_handed_out_although_the_one_before_it_did_not_die(scene):
+    scene.claim("another", scene.event, -1)
+    scene.attempt("lost", settles=[["another", -1, "dead", [scene.event]]])
+    scene.claim("another", scene.changed_event, -2, after=scene.event, ordered=True)
+    return [f"another: {scene.changed_event} before {scene.event}"]
 
 
 @breaks("disorder")

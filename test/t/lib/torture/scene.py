@@ -70,6 +70,11 @@ class Scene:
         columns = {"aggregate_type": "Fault", "aggregate_id": "fault", "event_type": "Happened", "payload": json.dumps({"event": event}), **columns}
         self.sql(f"INSERT INTO outbox_messages ({', '.join(columns)}) VALUES ({', '.join(['%s'] * len(columns))})", *columns.values())
 
+    def archive(self, id):
+        self.sql("CREATE TABLE fault PARTITION OF outbox_messages_archive DEFAULT")
+        self.sql("INSERT INTO fault SELECT (jsonb_populate_record(NULL::fault, to_jsonb(m) || jsonb_build_object('id', %s))).*"
+                 " FROM outbox_messages m WHERE payload->>'event' = %s", id, self.event)
+
     def delete(self, event):
         self.sql("DELETE FROM outbox_messages WHERE payload->>'event' = %s", event)
 
@@ -100,7 +105,7 @@ class Scene:
         self.add("ledger", json.dumps({"kind": kind, "position": self.position, **what}))
 
     def attempt(self, end, **consequences):
-        self.note("try", attempt="fault", durable=True, **{"events": [], **consequences})
+        self.note("try", attempt="fault", **{"durable": True, "events": [], **consequences})
         self.note(end, attempt="fault")
 
     def claim(self, consumer, event, token=-1, lease=0, tracking_id=None, after=None, ordered=False):

@@ -25,6 +25,7 @@ class Sentence:
         self.check_attempts()
         self.check_events()
         self.check_acks()
+        self.check_unproven()
         self.check_keys()
         self.check_audit()
         self.check_deliveries()
@@ -119,6 +120,12 @@ class Sentence:
                 for ack in handling.acks:
                     if ack.state == "lost" and ack.name in self.happened and ack.ended_at <= handling.since:
                         self.blame("again", f"{consumer}: {event} by token {handling.token}, after {ack.name} had acked it")
+
+    def check_unproven(self):
+        for promise, what, attempts in self.accounts.unproven:
+            if not any(attempt.name in self.happened for attempt in attempts):
+                self.blame(promise, what)
+        self.counts["settled asynchronously or without an answer, and relied on"] = len(self.accounts.unproven)
 
     def check_keys(self):
         keys = {event["key"]: event["event"] for account in self.accounts.attempts.values() if account.must_be()

@@ -20,6 +20,21 @@ FLEETING = [
          WHERE n_tup_upd + n_tup_del > 0 AND pg_get_expr((SELECT relpartbound FROM pg_class WHERE oid = relid), relid) <> 'DEFAULT'"""),
 ]
 LASTING = [
+    # No consumer here has a filter. What came late to the log, with an old time, soon leaves it: not by its id alone.
+    ("archived", """
+        WITH reading AS (
+             SELECT c.consumer_id, c.name, n.newest, outbox_known_upto(n.newest) AS known
+               FROM outbox_consumers c
+              CROSS JOIN LATERAL (SELECT o FROM outbox_batches o WHERE o.consumer_id = c.consumer_id ORDER BY o.token DESC LIMIT 1) n (newest)),
+         open AS (
+             SELECT l.consumer_id, coalesce(l.remaining, b.ids) AS ids FROM outbox_leases l JOIN outbox_batches b USING (consumer_id, token)
+              WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries),
+         late AS (
+             SELECT id FROM outbox_messages_archive WHERE id >= (SELECT min(lower(ids)) FROM open))
+        SELECT format('%s has not read %s', r.name, m.id)
+          FROM reading r JOIN outbox_messages_archive m ON m.id > r.known AND NOT outbox_has_passed(r.newest, m.xid, m.id)
+         UNION ALL
+        SELECT format('somebody has %s of %s in hand', m.id, r.name) FROM open o JOIN reading r USING (consumer_id) JOIN late m ON o.ids @> m.id"""),
     ("torn", """
         SELECT format('%s has version %s and %s events', a.id, a.version, count(m))
           FROM aggregates a LEFT JOIN outbox_messages m ON m.aggregate_type = 'Order' AND m.aggregate_id = a.id
