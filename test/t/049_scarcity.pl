@@ -158,6 +158,21 @@ for my $what (sort keys %statements)
 all_are('done, out of memory', 'a backend that gets no more memory says so (53200), has changed nothing, and goes on');
 is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
 
+# What claims and acks have not done they have left as it was.
+is(sql_in('postgres', q{SELECT count(*) FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'd' AND acked_at IS NULL AND superseded_by IS NULL}), 0, 'nothing was claimed without the ack');
+sql_in('postgres', q{UPDATE outbox_leases SET locked_until = clock_timestamp() - interval '1 s' WHERE acked_at IS NULL AND superseded_by IS NULL;
+	CREATE TABLE got (consumer text, id bigint);
+	DO $$ DECLARE consumer text; BEGIN
+		FOREACH consumer IN ARRAY '{c,d}'::text[] LOOP
+			LOOP
+				INSERT INTO got SELECT consumer, id FROM outbox_consume(consumer, 1000);
+				EXIT WHEN NOT FOUND;
+			END LOOP;
+		END LOOP;
+	END $$});
+is(sql_in('postgres', q{SELECT count(*) = (SELECT count(*) FROM outbox_messages), count(*) = count(DISTINCT id) FROM got WHERE consumer = 'c'}), 't|t', 'what was claimed is there again, all of it, once');
+is(sql_in('postgres', q{SELECT status, count(*) = (SELECT count(*) FROM outbox_messages) FROM outbox_deliveries WHERE consumer_name = 'd' GROUP BY 1}), 'COMPLETED|t', 'and so is what was not acked');
+
 # The relay gets no more.
 create_sink($node, 'sink', { url => $receiver->url('/memory') }, undef, 'postgres');
 my @sent;
