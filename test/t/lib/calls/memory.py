@@ -4,6 +4,7 @@ import time
 from contextlib import contextmanager
 
 import psycopg2
+import psycopg2.errors
 
 from session import Session
 
@@ -80,9 +81,18 @@ class Repeats:
     def bytes(self, is_thorough):
         """How much memory the session has. If asked, without what the server keeps for a while: caches of its catalogs, and statistics that wait to be told."""
         if is_thorough:
-            self.session.rows("SELECT memory_forget(), pg_stat_force_next_flush()")
-            self.session.rows(BYTES)  # what it takes to ask is there from now on
-        return self.session.rows(BYTES)[0][:self.kinds]
+            self.ask("SELECT memory_forget(), pg_stat_force_next_flush()")
+            self.ask(BYTES)  # what it takes to ask is there from now on
+        return self.ask(BYTES)[0][:self.kinds]
+
+    def ask(self, query):
+        """On a busy machine even this may take longer than a call may."""
+        for _ in range(100):
+            try:
+                return self.session.rows(query)
+            except psycopg2.errors.QueryCanceled:
+                continue
+        raise RuntimeError(f"canceled again and again: {query}")
 
     def play(self, statement, times, at_least=1):
         """So many times, or for as many milliseconds. In one round trip each: what has failed is rolled back by the next."""
