@@ -91,7 +91,7 @@ report:
 	@scripts/install-dependencies python3 python3-matplotlib
 	@/usr/bin/python3 bench/plot.py
 
-# Debian's package for a server, built and tested in chroots.
+# Debian's packages for every server, or for PG_MAJOR, built and tested in chroots.
 deb:
 	@PG_MAJOR=$(PG_MAJOR) scripts/deb
 
