@@ -45,6 +45,9 @@ for my $trap (q{SELECT 1 = 1}, q{SELECT now()}, q{SELECT count(*)}, q{SELECT '1'
 	my (undef, undef, $error) = $node->psql('trapped', $trap);
 	like($error, qr/ERROR$sprung/, "there is a trap: $trap");
 }
+# Also those whose errors somebody keeps to himself.
+my $count_sprung = q{SET search_path = pg_catalog; SELECT last_value FROM trap.sprung_count};
+cmp_ok(my $sprung_before = $node->safe_psql('trapped', $count_sprung), '>', 5, 'and they count');
 $node->safe_psql('postgres', q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'trapped' AND backend_type LIKE 'outbox%'});
 $from = -s $node->logfile;
 
@@ -131,7 +134,8 @@ cmp_ok(scalar(@granted), '>', 60, 'much can be granted');
 is(join(' ', grep { calls('', '') !~ /\bpublic\.$_\(/ } sort @granted), '', 'and all of it is called here');
 for my $role ('app', 'postgres')
 {
-	my (undef, undef, $error) = $node->psql('trapped', calls($role, $receiver->url("/trapped-$role")), extra_params => [ '-U', $role ], on_error_stop => 1);
+	my (undef, $out, $error) = $node->psql('trapped', calls($role, $receiver->url("/trapped-$role")), extra_params => [ '-U', $role ], on_error_stop => 1);
+	unlike($out, qr/shell type/, "$role is told of none");
 	# The last call finds no file, and that is all there is to say.
 	like($error =~ s/^.*NOTICE.*\n?//mgr, qr/\A\S+ ERROR:  could not open file "[^"]+": No such file or directory\z/, "nothing in front of the search_path is used, whatever $role calls");
 	ok($receiver->wait_for(3, 20, "/trapped-$role"), 'nor by the relay');
@@ -139,6 +143,7 @@ for my $role ('app', 'postgres')
 }
 ok(wait_until(sub { $node->safe_psql('trapped', 'SELECT at FROM public.outbox_stats_history LIMIT 1') }), 'nor by maintenance');
 unlike(logged(), $sprung, 'and nobody says anything of traps in the log');
+is($node->safe_psql('trapped', $count_sprung), $sprung_before, 'nor has caught what they say');
 sql('DROP DATABASE trapped');
 
 # ---- Events and names that are more than that.

@@ -1,5 +1,6 @@
 -- A schema "trap" with a copy of all that pg_catalog and the extension have: functions, aggregates, operators, types, tables.
--- Whatever of it is used raises an error. It is to be put in front of the search_path.
+-- Whatever of it is used raises an error, and counts, as far as it is not built in: somebody may catch the error. It is to be put in front of the
+-- search_path.
 SET search_path = pg_catalog;
 SET session_replication_role = replica; -- or the extension would look at each of them
 SET check_function_bodies = off;
@@ -7,11 +8,17 @@ SET client_min_messages = error;
 CREATE SCHEMA trap;
 GRANT USAGE ON SCHEMA trap TO PUBLIC;
 
-CREATE FUNCTION trap.sprung() RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'trapped'; END $$;
+CREATE SEQUENCE trap.sprung_count;
+GRANT USAGE ON SEQUENCE trap.sprung_count TO PUBLIC;
+CREATE FUNCTION trap.sprung() RETURNS boolean LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_catalog.nextval('trap.sprung_count');
+    RAISE EXCEPTION 'trapped';
+END $$;
 
 DO $$
 DECLARE
-    body  CONSTANT text := 'BEGIN RAISE EXCEPTION ''trapped''; END';
+    body  CONSTANT text := 'BEGIN PERFORM pg_catalog.nextval(''trap.sprung_count''); RAISE EXCEPTION ''trapped''; END';
     found record;
 BEGIN
     -- What is called by the server alone takes something internal.
