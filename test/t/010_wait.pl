@@ -65,14 +65,8 @@ is($node->safe_psql('postgres',
 		"SELECT backend_xmin IS NULL AND backend_xid IS NULL FROM pg_stat_activity WHERE query LIKE 'CALL%' AND pid <> pg_backend_pid()"),
 	't', 'who waits holds no snapshot and no transaction id');
 
-# From 17 on servers show the names that extensions give to their waits.
 my %waits = ('client backend' => 'OutboxWait', 'outbox launcher' => 'OutboxLauncher', 'outbox relay' => 'OutboxRelay');
-for my $who (sort keys %waits)
-{
-	my $name = $node->pg_version >= 17 ? $waits{$who} : 'Extension';
-	my $shown = "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$who' AND wait_event_type = 'Extension' AND wait_event = '$name'";
-	ok($node->poll_query_until('postgres', $shown), "the wait of the $who is shown as $name");
-}
+is_shown_to_wait($node, $_, $waits{$_}) for sort keys %waits;
 $node->safe_psql('postgres', 'BEGIN; ' . enqueue(1) . ' ROLLBACK');
 $node->safe_psql('postgres', 'BEGIN; ' . enqueue(1) . " SELECT pg_sleep(0.3); COMMIT");
 my ($said, $took) = $waiting->finish;

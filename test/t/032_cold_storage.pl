@@ -290,6 +290,7 @@ sql('CREATE DATABASE other');
 append_to_file("$dir/hang", '');
 my $pid = hangs(sub { $node->safe_psql('shop', old_event(50)) });
 is(sql("SELECT DISTINCT xact_start IS NULL AND backend_xmin IS NULL FROM pg_stat_activity WHERE backend_type = 'outbox maintenance' AND datname = 'shop'"), 't', 'no transaction is open while a command runs');
+is_shown_to_wait($node, 'outbox maintenance', 'OutboxCommand');
 promptly('the relay goes on meanwhile', sub {
 	$node->safe_psql('shop', "SELECT outbox_enqueue('Order', 'later', 'OrderDue', '{}', available_at => clock_timestamp() + interval '200 ms')");
 	wait_until(sub { $node->safe_psql('shop', "SELECT count(*) FROM outbox_messages WHERE aggregate_id = 'later'") }, 10) or die 'not released';

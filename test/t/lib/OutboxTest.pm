@@ -6,8 +6,9 @@ use warnings;
 use Exporter 'import';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use Test::More;
 
-our @EXPORT = qw(start_node staged enqueue);
+our @EXPORT = qw(start_node staged enqueue is_shown_to_wait);
 
 # The settings that make a server find the extension that is under test, or another build of it.
 sub staged
@@ -30,6 +31,16 @@ sub start_node
 	$node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE')
 	  unless $options{no_extension};
 	return $node;
+}
+
+# From 17 on servers show the names that extensions give to their waits.
+sub is_shown_to_wait
+{
+	my ($node, $who, $name) = @_;
+	$name = 'Extension' if $node->pg_version < 17;
+	ok($node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$who' AND wait_event_type = 'Extension' AND wait_event = '$name'"),
+		"the wait of the $who is shown as $name");
+	return;
 }
 
 # SQL that enqueues one event, for use inside larger scripts.
