@@ -69,6 +69,16 @@ OUTBOX_SQL_FUNCTION(memory_lose)
     PG_RETURN_BOOL(lose(PG_GETARG_INT32(0)));
 }
 
+// Reads what is behind the end: AddressSanitizer has to say so. The compiler is not to know.
+OUTBOX_SQL_FUNCTION(memory_overrun)
+{
+    const int32 size = PG_GETARG_INT32(0);
+    char* volatile block = static_cast<char*>(calloc(size, 1));
+    const char behind = block[size];
+    free(block);
+    PG_RETURN_INT32(behind);
+}
+
 // Loses so many bytes, of a context or not, when the transaction commits, and none if it does not.
 OUTBOX_SQL_FUNCTION(memory_lose_at_commit)
 {
