@@ -139,6 +139,12 @@ SELECT count(outbox_enqueue('Many', i, 'OrderConfirmed', '{}', tenant_id => i)) 
 SELECT count(*) FROM outbox_claim('many', 10);
 SELECT count(*) AS open FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many';
 SELECT lag FROM consumer_offsets WHERE consumer_name = 'many';
+-- When there is hardly room for more, whoever comes is found all the same: here all but one have something waiting, and have had a turn.
+SELECT outbox_ack(token) FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND claimed_at IS NOT NULL;
+INSERT INTO outbox_turns SELECT consumer_id, l.tenant_id, token FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND locked_until IS NULL;
+SELECT outbox_enqueue('Many', '1', 'OrderConfirmed', '{}', tenant_id => 9999) IS NOT NULL AS enqueued;
+SELECT count(*) FROM outbox_claim('many', 10);
+SELECT count(*) AS waiting FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND l.tenant_id = 9999;
 
 -- What cannot be.
 SELECT outbox_create_consumer('no', fair => true, ordered => true);

@@ -18,7 +18,8 @@ extern "C" {
 // one: if every claim read, each would put aside a batch for every tenant, and take away one.
 // What comes for a tenant that has something waiting is merged with that: a tenant that brings more
 // than is served would otherwise have one batch more with every round, and every claim looks at
-// all.
+// all. Where so many tenants have something waiting that no more batches may be open, it still
+// reads far enough to meet others than those who bring most.
 
 namespace outbox {
 
@@ -41,6 +42,9 @@ constexpr std::size_t most_runs = 1000;
 // What was merged is smaller: it would be cut for ever, and with fewer runs hardly more batches
 // wait.
 constexpr std::size_t most_merged_runs = 250;
+
+// So many batches may be put aside, even if nearly as many wait as may be open.
+constexpr std::size_t least_room = 1000;
 
 struct Pile {
     int64 tenant; // the key
@@ -169,22 +173,27 @@ bool is_untouched(const Lease& lease)
 
 // Merges what waits last for a tenant into what has come for it, unless it is much larger: so of
 // what is small there are as many batches as its number has digits, and each id is written anew as
-// often at most.
-void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz now)
+// often at most. None gets larger than what can be read at once.
+void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz now,
+                      MemoryContext one_batch)
 {
+    const MemoryContext caller = CurrentMemoryContext;
     pg::Growing<IdRange> ids;
     for (const IdRange& range : aside.batch.ids)
         ids.push(range);
     for (const Lease& lease : std::views::reverse(leases)) {
         if (!lease.dealt || tenant_of(lease) != aside.batch.tenant)
             continue;
-        if (!is_untouched(lease) || lease.size > 2 * count_ids(ids.view()))
+        const int64 size = count_ids(ids.view());
+        if (!is_untouched(lease) || lease.size > 2 * size || lease.size + size > most_read)
             break;
+        MemoryContextReset(one_batch);
+        MemoryContextSwitchTo(one_batch);
         // Only who has the consumer's lock changes what waits: what is too much need not be locked.
-        if (const auto there = look_at(lease.token);
-            !there || ids.size() + there->ids.size() > most_merged_runs)
-            break;
-        const auto waiting = lock_for_takeover(lease.token, now);
+        const auto there = look_at(lease.token);
+        const bool fits = there && ids.size() + there->ids.size() <= most_merged_runs;
+        const auto waiting = fits ? lock_for_takeover(lease.token, now) : std::nullopt;
+        MemoryContextSwitchTo(caller);
         if (!waiting)
             break;
         for (const IdRange& range : waiting->ids)
@@ -215,6 +224,7 @@ ClaimOutcome Claim::deal_to_tenants()
         return {};
     const Id known_before = progress_.cursor.known_upto();
     Piles piles;
+    const std::size_t room = Max(max_open_leases - leases_.size(), least_room);
     int64 limit = PG_INT64_MAX;
     Page all;
     while (!all.at_end && limit > 0 && all.examined < most_read) {
@@ -222,7 +232,7 @@ ClaimOutcome Claim::deal_to_tenants()
         const Page page = read_page(progress_.cursor, consumer_.filter, limit, reading_budget,
                                     [&](const Message& message) {
                                         piles.put(message);
-                                        if (leases_.size() + piles.count() >= max_open_leases)
+                                        if (piles.count() >= room)
                                             limit = 0;
                                         return true;
                                     });
@@ -246,11 +256,13 @@ void Claim::put_aside(pg::Growing<Aside>& asides)
     int64 token = draw_tokens(Max(static_cast<int>(count), 1));
     pg::Growing<int64> tokens;
     pg::Growing<int64> merged;
+    const MemoryContext one_batch =
+        AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES);
     for (Aside& aside : asides) {
         aside.batch.token = aside.batch.root = token;
         tokens.push(token++);
         if (aside.is_first)
-            merge_what_waits(aside, leases_.view(), now_);
+            merge_what_waits(aside, leases_.view(), now_, one_batch);
         for (const int64 taken_over : aside.merged) {
             supersede(taken_over, aside.batch.token);
             merged.push(taken_over);
