@@ -3,7 +3,6 @@
 #include "pg/catalog.hpp"
 #include "pg/key_lock.hpp"
 #include "pg/sequence.hpp"
-#include "pg/spi.hpp"
 #include "pg/table.hpp"
 #include "pg/values.hpp"
 
@@ -181,6 +180,16 @@ Batch batch_of(const pg::Row& row)
     return batch;
 }
 
+// What a statement about one batch has returned. It is asked about thousands of them in one claim.
+std::optional<Batch> take_batch(uint64 count)
+{
+    std::optional<Batch> batch;
+    if (count > 0)
+        batch = batch_of(pg::Row(0));
+    SPI_freetuptable(SPI_tuptable);
+    return batch;
+}
+
 } // namespace
 
 int64 draw_tokens(int count)
@@ -305,21 +314,43 @@ void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
     insert_batch(consumer, batch, &progress);
 }
 
-pg::Growing<Batch> unsettled_batches(int32 consumer)
+#define UNSETTLED                                                                                  \
+    " FROM unnest((SELECT o.open_tokens FROM @schema@.outbox_batches o WHERE o.consumer_id = $1"   \
+    " ORDER BY o.token DESC LIMIT 1)) newest (token)"                                              \
+    " JOIN @schema@.outbox_leases l ON l.token = newest.token"                                     \
+    " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"       \
+    " WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries"
+
+UnsettledBatches::UnsettledBatches(int32 consumer)
+    : one_batch_(
+          AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES))
 {
-    static constinit pg::Statement find{
-        "SELECT " BATCH_COLUMNS " FROM unnest((SELECT o.open_tokens FROM @schema@.outbox_batches o"
-        " WHERE o.consumer_id = $1 ORDER BY o.token DESC LIMIT 1)) newest (token)"
-        " JOIN @schema@.outbox_leases l ON l.token = newest.token"
-        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
-        " WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries",
-        {INT4OID}};
+    static constinit pg::Statement find{"SELECT " BATCH_COLUMNS UNSETTLED, {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     const uint64 count = find.execute_now(values);
-    pg::Growing<Batch> batches;
     for (uint64 i = 0; i < count; ++i)
-        batches.push(batch_of(pg::Row(i)));
-    return batches;
+        rows_.push(pg::Row(i));
+}
+
+std::optional<Batch> UnsettledBatches::next()
+{
+    MemoryContextReset(one_batch_);
+    if (taken_ == rows_.size())
+        return std::nullopt;
+    const MemoryContext before = MemoryContextSwitchTo(one_batch_);
+    const Batch batch = batch_of(rows_[taken_++]);
+    MemoryContextSwitchTo(before);
+    return batch;
+}
+
+std::optional<Id> least_unsettled_id(int32 consumer)
+{
+    static constinit pg::Statement find{"SELECT min(lower(coalesce(l.remaining, b.ids)))" UNSETTLED,
+                                        {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    find.execute_now(values);
+    const auto least = pg::Row(0).find(1);
+    return least ? std::optional(DatumGetInt64(*least)) : std::nullopt;
 }
 
 std::optional<Batch> look_at(int64 token)
@@ -330,9 +361,7 @@ std::optional<Batch> look_at(int64 token)
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(token)};
-    if (find.execute_now(values) == 0)
-        return std::nullopt;
-    return batch_of(pg::Row(0));
+    return take_batch(find.execute_now(values));
 }
 
 std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
@@ -344,9 +373,7 @@ std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
         " AND (l.locked_until < $2 OR l.locked_until IS NULL) FOR UPDATE OF l SKIP LOCKED",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
-    if (lock.execute_now(values) == 0)
-        return std::nullopt;
-    return batch_of(pg::Row(0));
+    return take_batch(lock.execute_now(values));
 }
 
 void supersede(int64 token, int64 successor)
@@ -371,9 +398,7 @@ std::optional<Batch> pick_up(int64 token, const Holder& holder)
     const Interval lease = pg::to_interval(holder.lease);
     const Datum values[] = {Int64GetDatum(token), holder.worker,
                             TimestampTzGetDatum(holder.claimed_at), IntervalPGetDatum(&lease)};
-    if (pick.execute_now(values) == 0)
-        return std::nullopt;
-    return batch_of(pg::Row(0));
+    return take_batch(pick.execute_now(values));
 }
 
 void settle_lease(int64 token, TimestampTz now)

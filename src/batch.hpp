@@ -5,6 +5,7 @@
 #pragma once
 
 #include "consumer.hpp"
+#include "pg/spi.hpp"
 
 namespace outbox {
 
@@ -73,7 +74,21 @@ std::optional<Batch> look_at(int64 token);
 
 // What was read and is not settled, as of one moment: a batch that another has replaced is there,
 // or that other. What is tried again is a copy, and not among it.
-pg::Growing<Batch> unsettled_batches(int32 consumer);
+class UnsettledBatches {
+public:
+    explicit UnsettledBatches(int32 consumer);
+
+    // The next one, which stays good until the one after it.
+    std::optional<Batch> next();
+
+private:
+    pg::Growing<pg::Row> rows_;
+    std::size_t taken_ = 0;
+    MemoryContext one_batch_; // they may be thousands, with a thousand runs each
+};
+
+// The first id of all of them.
+std::optional<Id> least_unsettled_id(int32 consumer);
 
 // What is left of a batch whose lease has expired or waits, with the lease locked for taking it
 // over. Nothing if somebody else was faster.

@@ -13,8 +13,9 @@ namespace {
 
 bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
 {
-    for (const Batch& batch : unsettled_batches(consumer)) {
-        IdScan scan(partition, snapshot, batch.ids);
+    UnsettledBatches batches(consumer);
+    while (const auto batch = batches.next()) {
+        IdScan scan(partition, snapshot, batch->ids);
         const bool found = scan.next() != nullptr;
         scan.close();
         if (found)

@@ -140,12 +140,8 @@ Oldest find_oldest_unsettled(Datum name)
     Oldest oldest = {false, 0, true};
     const ConsumerState state = read_consumer(name);
     // Of those that were handed out the one with the least id is the oldest.
-    Id least = PG_INT64_MAX;
-    for (const Batch& batch : unsettled_batches(state.consumer.id))
-        if (!batch.ids.empty())
-            least = Min(least, batch.ids.front().from);
-    if (least < PG_INT64_MAX) {
-        const IdRange first[] = {{least, least + 1}};
+    if (const auto least = least_unsettled_id(state.consumer.id)) {
+        const IdRange first[] = {{*least, *least + 1}};
         visit_messages(first, [&](const Message& message) {
             take_older(oldest, message);
             return false;
