@@ -485,6 +485,7 @@ DECLARE
         'template_table', log || '_template', 'control', 'occurred_at', 'epoch', 'none', 'time_encoder', NULL, 'time_decoder', NULL,
         'partition_type', CASE WHEN @extschema@.outbox_partman_version() < 5 THEN 'native' ELSE 'range' END,
         'constraint_cols', NULL, 'inherit_privileges', false, 'subscription_refresh', NULL, 'jobmon', false, 'undo_in_progress', false,
+        'async_partitioning_in_progress', NULL, 'date_trunc_interval', NULL,
         'sub_partition_set_full', false, 'infinite_time_partitions', true, 'ignore_default_data', true);
     present jsonb;
     strange jsonb;
@@ -2454,6 +2455,9 @@ BEGIN
         RETURN;
     END IF;
     SELECT * INTO place FROM @extschema@.outbox_partition_width(parent);
+    IF place.width IS NULL THEN
+        RETURN; -- pg_partman knows nothing of the log: whoever makes partitions says so
+    END IF;
     FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
@@ -2794,7 +2798,7 @@ BEGIN
      USING (SELECT o.consumer_id, o.tenant_id, o.served FROM @extschema@.outbox_turns o
              WHERE EXISTS (SELECT FROM @extschema@.outbox_turns newer
                             WHERE newer.consumer_id = o.consumer_id AND newer.tenant_id = o.tenant_id AND newer.served > o.served)
-             LIMIT max_batches) old
+             LIMIT max_batches FOR UPDATE OF o SKIP LOCKED) old
      WHERE t.consumer_id = old.consumer_id AND t.tenant_id = old.tenant_id AND t.served = old.served;
     GET DIAGNOSTICS turns = ROW_COUNT;
     object := 'outbox_turns';

@@ -188,11 +188,12 @@ my ($kind, $width) = $node->safe_psql('theirs', q{SELECT extversion < '5' FROM p
 my $settings = q{SELECT to_jsonb(c) - 'premake' - 'maintenance_last_run' FROM partman.part_config c WHERE parent_table = 'public.outbox_messages'};
 my $usual_settings = $node->safe_psql('theirs', $settings);
 # pg_partman 5.2 puts this into statements as it is.
+my $in_progress = $usual_settings =~ /async_partitioning_in_progress/ ? q{UPDATE partman.part_config SET async_partitioning_in_progress = '2020-02-29' WHERE parent_table = 'public.outbox_messages';} : '';
 my $decoder = $usual_settings =~ /time_decoder/ ? q{UPDATE partman.part_config SET time_decoder = 'mine.grab', time_encoder = 'mine.grab' WHERE parent_table = 'public.outbox_messages';} : '';
 is(as_app('theirs', qq{CREATE FUNCTION mine.still(int) RETURNS int IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM mine.grab(\$\$\$\$); RETURN 1; END';
 	CREATE TABLE mine.pattern (id bigint); CREATE UNIQUE INDEX ON mine.pattern (id) WHERE mine.still(1) = id;
 	UPDATE partman.part_config SET template_table = 'mine.pattern', control = 'xid', epoch = 'seconds', jobmon = true, undo_in_progress = true, sub_partition_set_full = true, inherit_privileges = true, constraint_cols = '{id}',
-		ignore_default_data = false, infinite_time_partitions = false WHERE parent_table = 'public.outbox_messages'; $decoder
+		ignore_default_data = false, infinite_time_partitions = false WHERE parent_table = 'public.outbox_messages'; $decoder $in_progress
 	INSERT INTO partman.part_config_sub (sub_parent, sub_partition_type, sub_control, sub_partition_interval, sub_template_table)
 		VALUES ('public.outbox_messages', '$kind', 'occurred_at', '$width', 'mine.pattern')}), '', 'a template of his own, other settings, and subpartitions');
 $node->safe_psql('theirs', 'ALTER TABLE partman.part_config OWNER TO postgres; ALTER TABLE partman.part_config_sub OWNER TO postgres; REVOKE ALL ON partman.part_config, partman.part_config_sub FROM app');
@@ -221,14 +222,17 @@ is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WH
 $node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
 
-# Without its configuration pg_partman makes nothing, and says nothing.
-$node->safe_psql('theirs', "CREATE TABLE kept AS SELECT * FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DELETE FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last");
+# Without its configuration pg_partman makes nothing, and says nothing; nor are events moved that wait for a partition.
+$node->safe_psql('theirs', "CREATE TABLE kept AS SELECT * FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DELETE FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last;
+	INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload) VALUES (now() - interval '3 days', 'Order', '1', 'Stray', '{}')");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
 like($error, qr/ERROR:  pg_partman has no configuration for the log\nDETAIL:  The row of public.outbox_messages in partman.part_config is gone\./, 'nor are partitions made without a configuration');
 is($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), 'f|pg_partman has no configuration for the log', 'which maintenance tells');
 like($node->safe_psql('theirs', q{SELECT ok, detail FROM outbox_status() WHERE component = 'pg_partman'}), qr/^f\|version [\d.]+, which has no configuration for the log$/, 'and the status');
 $node->safe_psql('theirs', 'INSERT INTO partman.part_config SELECT * FROM kept; DROP TABLE kept; SELECT outbox_setup()');
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'when it is there again, they are');
+$node->safe_psql('theirs', 'SELECT * FROM outbox_maintain()');
+like($node->safe_psql('theirs', q{SELECT tableoid::regclass FROM outbox_messages WHERE event_type = 'Stray'}), qr/^outbox_messages_p[\d_]+$/, 'and so is the one that an event waits for');
 
 # What was there before the extension.
 $node->safe_psql('postgres', 'CREATE DATABASE early OWNER app');
