@@ -8,7 +8,7 @@ DOCS = README.md
 SCRIPTS = bin/outbox_top
 PGFILEDESC = "outbox - transactional outbox"
 
-OBJS = $(patsubst %.cpp,%.o,$(wildcard src/*.cpp src/pg/*.cpp src/core/*.cpp src/sink/*.cpp))
+OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard src/*.cpp src/*/*.cpp src/*/*/*.cpp)))
 
 REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim retries model seek fair \
     consumer_bad_input upcast idempotency audit privileges status catalog
@@ -100,7 +100,7 @@ unit: build/unit build/unit-sanitized
 	build/unit --gtest_brief=1
 	build/unit-sanitized --gtest_brief=1
 
-UNIT_SOURCES = $(wildcard test/unit/*.cpp src/core/*.cpp src/sink/*.cpp)
+UNIT_SOURCES = $(wildcard test/unit/*.cpp $(foreach d,core sink,src/$d/*.cpp src/$d/*/*.cpp))
 # Plain, with the very objects that the server loads.
 UNIT_TESTS = $(patsubst %.cpp,build/plain/%.o,$(wildcard test/unit/*.cpp))
 UNIT_OBJS = $(UNIT_TESTS) $(filter src/core/% src/sink/%,$(OBJS))
@@ -145,7 +145,7 @@ FUZZ_SANITIZERS = -fsanitize=address,undefined,float-cast-overflow -fno-sanitize
 FUZZ_FLAGS = $(UNIT_FLAGS) -g1 -O1 -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer-no-link,address
 FUZZ_TARGETS = $(patsubst test/%.cpp,build/%,$(wildcard test/fuzz/*.cpp))
 FUZZ_TARGET_OBJS = $(FUZZ_TARGETS:=.o)
-FUZZ_SOURCE_OBJS = $(patsubst %.cpp,build/fuzz/%.o,$(wildcard src/core/*.cpp src/sink/*.cpp))
+FUZZ_SOURCE_OBJS = $(patsubst %.cpp,build/fuzz/%.o,$(wildcard $(foreach d,core sink,src/$d/*.cpp src/$d/*/*.cpp)))
 
 fuzz-targets: $(FUZZ_TARGETS)
 
@@ -168,14 +168,14 @@ $(FUZZ_TARGET_OBJS): build/fuzz/%.o: test/fuzz/%.cpp
 -include $(FUZZ_TARGET_OBJS:.o=.d) $(FUZZ_SOURCE_OBJS:.o=.d)
 
 # Functions that drive what SQL cannot reach otherwise, in a library of their own.
-TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/guard.cpp src/pg/json_text.cpp
-build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/guard.hpp src/pg/json_text.hpp src/pg/json_container.hpp
+TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/exceptions.cpp src/pg/jsonb_text.cpp
+build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/exceptions.hpp src/pg/jsonb_text.hpp src/pg/jsonb_reader.hpp
 	@mkdir -p build
 	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(TEST_MODULE_SOURCES)
 
-# The extension with pauses between its steps (src/pg/pause.hpp), for the tests of the cursor. Only those
+# The extension with pauses between its steps (src/pg/injection_point.hpp), for the tests of the cursor. Only those
 # who pause are compiled again.
-PAUSING = $(patsubst %.cpp,%.o,$(shell grep -ls 'pg/pause.hpp' $(OBJS:.o=.cpp)))
+PAUSING = $(patsubst %.cpp,%.o,$(shell grep -ls 'pg/injection_point.hpp' $(OBJS:.o=.cpp)))
 PAUSES_OBJS = $(PAUSING:%=build/pauses/%)
 
 build/pauses/outbox.so: $(PAUSES_OBJS) $(filter-out $(PAUSING),$(OBJS))
@@ -189,7 +189,7 @@ $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 
 # The cursor under every order of events (test/model/README.md): the very objects that the server loads, on a
 # server that is a model. What is wrapped can be exchanged for something wrong.
-MODEL_PARTS = $(patsubst %,src/%.o,log claim claim_new page open_log read pg/moment core/cursor)
+MODEL_PARTS = $(patsubst %,src/%.o,log/append claim/claim claim/read_new consumer/read_page log/open_partitions log/log_scan log/log_snapshot core/cursor)
 MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
 MODEL_WRAPPED = _ZN6outbox2pg11take_momentEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
 

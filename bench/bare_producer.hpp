@@ -3,7 +3,7 @@
 
 #include "kafka_url.hpp"
 
-#include "sink/kafka_config.hpp"
+#include "sink/kafka/kafka_config.hpp"
 
 #include <librdkafka/rdkafka.h>
 

@@ -5,7 +5,7 @@
 #include "bare_producer.hpp"
 #include "request.hpp"
 
-#include "sink/kafka_record.hpp"
+#include "sink/kafka/record.hpp"
 
 #include <memory>
 

@@ -5,7 +5,7 @@
 // of ids, page by page, up to `last_id`. When it is drained, the target is what has been passed.
 #pragma once
 
-#include "core/ids.hpp"
+#include "core/id_ranges.hpp"
 
 #include <optional>
 

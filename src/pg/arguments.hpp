@@ -1,7 +1,7 @@
 // Arguments of SQL functions.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/postgres.hpp"
 
 #include <optional>
 

@@ -1,6 +1,6 @@
 #include "pg/sandbox.hpp"
 
-#include "pg/guard.hpp"
+#include "pg/exceptions.hpp"
 
 extern "C" {
 #include "utils/timeout.h"

@@ -1,7 +1,7 @@
 // Ids from a sequence, many at once.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/postgres.hpp"
 
 namespace outbox::pg {
 

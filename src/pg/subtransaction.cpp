@@ -1,6 +1,6 @@
 #include "pg/subtransaction.hpp"
 
-#include "pg/guard.hpp"
+#include "pg/exceptions.hpp"
 
 extern "C" {
 #include "utils/resowner.h"

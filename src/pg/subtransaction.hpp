@@ -1,7 +1,7 @@
 // What fails in a subtransaction leaves the rest of the transaction as it was.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/postgres.hpp"
 
 #include <type_traits>
 

@@ -1,5 +1,5 @@
 // Canonical JSON: strings, numbers and the order of keys.
-#include "core/canonical_json.hpp"
+#include "core/json/canonical_json.hpp"
 
 #include "fuzz.hpp"
 

@@ -1,7 +1,7 @@
 // Events on their way into HTTP requests.
 #include "event_input.hpp"
 
-#include "sink/encoding.hpp"
+#include "sink/format/encoding.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,5 @@
 // Text forms of bytes, times and ids. Each is read back here by simpler means.
-#include "sink/encoding.hpp"
+#include "sink/format/encoding.hpp"
 
 #include "fuzz.hpp"
 

@@ -1,9 +1,9 @@
 // An event from the bytes of an input: all that a producer or a table can put into it.
 #pragma once
 
-#include "core/number.hpp"
+#include "core/parse_number.hpp"
 #include "fuzz.hpp"
-#include "sink/cloudevents.hpp"
+#include "sink/format/cloudevents.hpp"
 
 namespace outbox::fuzz {
 

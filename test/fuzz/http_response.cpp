@@ -1,7 +1,7 @@
 // What receivers answer: the HTTP sink against a socket that plays the input.
-#include "sink/http.hpp"
+#include "sink/http/http_sink.hpp"
 
-#include "core/number.hpp"
+#include "core/parse_number.hpp"
 #include "fuzz.hpp"
 
 #include <arpa/inet.h>

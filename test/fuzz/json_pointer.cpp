@@ -1,5 +1,5 @@
 // JSON pointers, and what they find.
-#include "core/json_pointer.hpp"
+#include "core/json/json_pointer.hpp"
 
 #include "../unit/json_builder.hpp"
 #include "fuzz.hpp"

@@ -1,5 +1,5 @@
 // Events on their way into Kafka records.
-#include "sink/kafka_record.hpp"
+#include "sink/kafka/record.hpp"
 
 #include "event_input.hpp"
 

@@ -1,7 +1,7 @@
 // Retry-After, against the C library's dates.
-#include "sink/http_outcome.hpp"
+#include "sink/http/http_response.hpp"
 
-#include "core/number.hpp"
+#include "core/parse_number.hpp"
 #include "fuzz.hpp"
 
 #include <cstring>

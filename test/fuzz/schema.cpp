@@ -1,5 +1,5 @@
 // JSON Schemas: what is said about a value, against a second opinion.
-#include "core/schema.hpp"
+#include "core/schema/validator.hpp"
 
 #include "../unit/json_builder.hpp"
 #include "json_mutator.hpp"

@@ -2,7 +2,7 @@
 // written.
 #pragma once
 
-#include "core/pattern.hpp"
+#include "core/schema/regex_translate.hpp"
 #include "fuzz.hpp"
 
 #include <nlohmann/json.hpp>

@@ -1,5 +1,5 @@
 // The secrets file, and what refers to it.
-#include "sink/secrets.hpp"
+#include "sink/config/secrets.hpp"
 
 #include "fuzz.hpp"
 

@@ -1,8 +1,8 @@
 // Configs of sinks, with a secrets file and a list of hosts beside them.
 #include "json_mutator.hpp"
-#include "sink/factory.hpp"
-#include "sink/http_config.hpp"
-#include "sink/kafka_config.hpp"
+#include "sink/http/http_config.hpp"
+#include "sink/kafka/kafka_config.hpp"
+#include "sink/make_sink.hpp"
 
 #include <curl/curl.h>
 #include <librdkafka/rdkafka.h>

@@ -1,5 +1,5 @@
 // Traces, against the grammar of W3C Trace Context as a regular expression.
-#include "sink/traceparent.hpp"
+#include "sink/format/traceparent.hpp"
 
 #include "fuzz.hpp"
 

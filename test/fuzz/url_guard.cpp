@@ -2,8 +2,8 @@
 // are real; only the last step to the network ends here.
 #include "private_networks.hpp"
 
-#include "sink/encoding.hpp"
-#include "sink/factory.hpp"
+#include "sink/format/encoding.hpp"
+#include "sink/make_sink.hpp"
 
 #include <cerrno>
 #include <dlfcn.h>

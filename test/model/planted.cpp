@@ -3,9 +3,9 @@
 // right one under the name __real_….
 #include "planted.hpp"
 
+#include "consumer/read_page.hpp"
+#include "extension/locks.hpp"
 #include "kept.hpp"
-#include "page.hpp"
-#include "pg/key_lock.hpp"
 #include "pg/sequence.hpp"
 #include "product.hpp"
 #include "server.hpp"

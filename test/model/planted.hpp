@@ -1,7 +1,7 @@
 // The steps of writers and claimers, right or, if the setting says so, wrong in one way.
 #pragma once
 
-#include "claim.hpp"
+#include "claim/claim.hpp"
 
 namespace outbox::model {
 

@@ -1,6 +1,6 @@
 #include "play.hpp"
 
-#include "claim.hpp"
+#include "claim/claim.hpp"
 #include "kept.hpp"
 #include "planted.hpp"
 #include "product.hpp"

@@ -1,15 +1,15 @@
 // The parts of the product that are not linked here: as little of them as claims and appends need.
 #include "product.hpp"
 
-#include "archived.hpp"
-#include "claim_steps.hpp"
+#include "claim/claim_internal.hpp"
+#include "delivery/retry_queue.hpp"
+#include "extension/locks.hpp"
+#include "ipc/wakeup.hpp"
 #include "kept.hpp"
-#include "partitions.hpp"
-#include "pg/key_lock.hpp"
+#include "log/archive_lookup.hpp"
+#include "log/partition_routing.hpp"
 #include "pg/sequence.hpp"
-#include "pg/wake.hpp"
 #include "planted.hpp"
-#include "retries.hpp"
 #include "server.hpp"
 
 #include <cstring>

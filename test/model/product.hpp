@@ -1,7 +1,7 @@
 // Calling the product.
 #pragma once
 
-#include "claim.hpp"
+#include "claim/claim.hpp"
 
 namespace outbox::model {
 

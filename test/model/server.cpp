@@ -1,5 +1,5 @@
 // The server's functions that the product calls for memory, transactions and snapshots.
-#include "pg/prelude.hpp"
+#include "pg/postgres.hpp"
 
 #include "kept.hpp"
 #include "server.hpp"

@@ -1,7 +1,7 @@
 // The server that the product runs on here.
 #pragma once
 
-#include "pg/prelude.hpp"
+#include "pg/postgres.hpp"
 #include "play.hpp"
 
 namespace outbox::model {

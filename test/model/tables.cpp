@@ -1,8 +1,8 @@
 // The log as a table: its partitions, the index on id, the partial one on (xid, id), and scans of
 // them. Rows are in the state.
-#include "log.hpp"
-#include "pg/catalog.hpp"
-#include "pg/children.hpp"
+#include "extension/relations.hpp"
+#include "log/append.hpp"
+#include "log/partition_children.hpp"
 #include "server.hpp"
 
 extern "C" {

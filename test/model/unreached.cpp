@@ -1,8 +1,8 @@
 // Functions that the linked parts of the product mention and, in the model, never call.
-#include "claim_steps.hpp"
-#include "deal.hpp"
-#include "pg/guard.hpp"
-#include "pg/spi.hpp"
+#include "claim/claim_internal.hpp"
+#include "claim/distribute_page.hpp"
+#include "extension/owner_spi.hpp"
+#include "pg/exceptions.hpp"
 
 #include <cstdio>
 

@@ -1,6 +1,6 @@
-// SQL functions that drive src/pg/guard.hpp through every way across the boundary. A library of its
-// own: none of this is in the product.
-#include "pg/guard.hpp"
+// SQL functions that drive src/pg/exceptions.hpp through every way across the boundary. A library
+// of its own: none of this is in the product.
+#include "pg/exceptions.hpp"
 
 #include "core/error.hpp"
 

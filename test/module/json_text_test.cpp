@@ -1,7 +1,7 @@
 // jsonb as the relay writes it, for comparison with what the server writes.
-#include "pg/json_text.hpp"
+#include "pg/jsonb_text.hpp"
 
-#include "pg/guard.hpp"
+#include "pg/exceptions.hpp"
 
 OUTBOX_SQL_FUNCTION(json_text)
 {

@@ -1,6 +1,6 @@
 // SQL functions that say what a session has of memory, and some that lose it: whoever looks for
 // leaks has to find these.
-#include "pg/guard.hpp"
+#include "pg/exceptions.hpp"
 
 extern "C" {
 #include "utils/inval.h"

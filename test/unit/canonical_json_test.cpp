@@ -1,4 +1,4 @@
-#include "core/canonical_json.hpp"
+#include "core/json/canonical_json.hpp"
 
 #include <gtest/gtest.h>
 

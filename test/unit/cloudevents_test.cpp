@@ -1,4 +1,4 @@
-#include "sink/cloudevents.hpp"
+#include "sink/format/cloudevents.hpp"
 
 #include "core/error.hpp"
 

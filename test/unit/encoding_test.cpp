@@ -1,4 +1,4 @@
-#include "sink/encoding.hpp"
+#include "sink/format/encoding.hpp"
 
 #include "core/error.hpp"
 

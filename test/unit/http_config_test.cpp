@@ -1,4 +1,4 @@
-#include "sink/http_config.hpp"
+#include "sink/http/http_config.hpp"
 
 #include "core/error.hpp"
 

@@ -3,8 +3,8 @@
 
 #include "loopback.hpp"
 
-#include "sink/encoding.hpp"
-#include "sink/http.hpp"
+#include "sink/format/encoding.hpp"
+#include "sink/http/http_sink.hpp"
 
 #include <gtest/gtest.h>
 

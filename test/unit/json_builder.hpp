@@ -1,7 +1,7 @@
 // Trees of JSON (core/json_tree.hpp) from text.
 #pragma once
 
-#include "core/json_tree.hpp"
+#include "core/json/json_tree.hpp"
 
 #include <nlohmann/json.hpp>
 

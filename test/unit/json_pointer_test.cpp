@@ -1,4 +1,4 @@
-#include "core/json_pointer.hpp"
+#include "core/json/json_pointer.hpp"
 
 #include "json_builder.hpp"
 

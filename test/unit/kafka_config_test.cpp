@@ -1,4 +1,4 @@
-#include "sink/kafka_config.hpp"
+#include "sink/kafka/kafka_config.hpp"
 
 #include "core/error.hpp"
 

@@ -1,4 +1,4 @@
-#include "sink/kafka_record.hpp"
+#include "sink/kafka/record.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // A cluster of librdkafka's mock brokers, and a sink that sends to it.
 #pragma once
 
-#include "sink/kafka.hpp"
+#include "sink/kafka/kafka_sink.hpp"
 
 #include <gtest/gtest.h>
 

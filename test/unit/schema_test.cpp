@@ -1,4 +1,4 @@
-#include "core/schema.hpp"
+#include "core/schema/validator.hpp"
 
 #include "core/error.hpp"
 #include "json_builder.hpp"

@@ -1,7 +1,7 @@
-#include "sink/secrets.hpp"
+#include "sink/config/secrets.hpp"
 
 #include "core/error.hpp"
-#include "sink/encoding.hpp"
+#include "sink/format/encoding.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,7 +1,7 @@
-#include "sink/threaded_sink.hpp"
+#include "sink/kafka/threaded_sink.hpp"
 
 #include "kafka_stage.hpp"
-#include "sink/stream_courier.hpp"
+#include "sink/dispatch/pipelined_dispatcher.hpp"
 
 #include <csignal>
 

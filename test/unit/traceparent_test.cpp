@@ -1,4 +1,4 @@
-#include "sink/traceparent.hpp"
+#include "sink/format/traceparent.hpp"
 
 #include <gtest/gtest.h>
 

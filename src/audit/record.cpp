@@ -1,0 +1,168 @@
+#include "extension/owner_spi.hpp"
+#include "log/event.hpp"
+#include "log/partition_routing.hpp"
+#include "pg/arguments.hpp"
+#include "pg/catalog_generation.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/sequence.hpp"
+
+namespace outbox {
+
+namespace {
+
+// The columns of the audit log, in the order of the install script.
+enum Column {
+    col_xid,
+    col_id,
+    col_occurred_at,
+    col_tenant_id,
+    col_actor,
+    col_action,
+    col_entity_type,
+    col_entity_id,
+    col_before,
+    col_after,
+    col_context,
+    column_count
+};
+
+constexpr pg::ColumnShape columns[column_count] = {
+    {"xid", XID8OID},          {"id", INT8OID},        {"occurred_at", TIMESTAMPTZOID},
+    {"tenant_id", INT8OID},    {"actor", TEXTOID},     {"action", TEXTOID},
+    {"entity_type", TEXTOID},  {"entity_id", TEXTOID}, {"before", JSONBOID, true},
+    {"after", JSONBOID, true}, {"context", JSONBOID},
+};
+
+// The arguments of audit_record(), in their order.
+enum Argument {
+    arg_actor,
+    arg_action,
+    arg_entity_type,
+    arg_entity_id,
+    arg_before,
+    arg_after,
+    arg_context,
+    arg_tenant_id,
+};
+
+// A row, but for what it gets when it is written. NULLs are marked as for SPI.
+struct Entry {
+    Datum values[column_count] = {};
+    char nulls[column_count] = {};
+
+    void set(Column column, const std::optional<Datum>& value)
+    {
+        values[column] = value.value_or(Datum{0});
+        nulls[column] = value ? ' ' : 'n';
+    }
+};
+
+Entry make_entry(FunctionCallInfo fcinfo)
+{
+    EventArguments arguments; // for its tenant, and because messages name what is wrong by it
+    if (!PG_ARGISNULL(arg_tenant_id))
+        arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
+    const auto name = [&](const char* argument, int number) {
+        return required_name(arguments, argument, pg::argument(fcinfo, number));
+    };
+    const auto state = [&](const char* argument, int number) {
+        const auto value = pg::argument(fcinfo, number);
+        if (value)
+            check_size(arguments, argument, *value);
+        return value;
+    };
+
+    Entry entry;
+    entry.set(col_tenant_id, Int64GetDatum(effective_tenant(arguments)));
+    entry.set(col_actor, name("actor", arg_actor));
+    entry.set(col_action, name("action", arg_action));
+    entry.set(col_entity_type, name("entity_type", arg_entity_type));
+    entry.set(col_entity_id, name("entity_id", arg_entity_id));
+    entry.set(col_before, state("before", arg_before));
+    entry.set(col_after, state("after", arg_after));
+    entry.set(col_context, checked_object(arguments, "context", pg::argument(fcinfo, arg_context)));
+    return entry;
+}
+
+// The xid before the id: audit_chain_rows() relies on it.
+int64 next_id()
+{
+    (void)GetTopTransactionId();
+    return pg::draw(pg::objects().audit_sequence, 1);
+}
+
+int64 append_directly(const Place& place, Entry& entry)
+{
+    const int64 id = next_id();
+    entry.set(col_xid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    entry.set(col_id, Int64GetDatum(id));
+    entry.set(col_occurred_at, TimestampTzGetDatum(place.now));
+    pg::TableWriter writer = pg::open_writer(place.partition, 1);
+    TupleTableSlot* slot = pg::fresh_slot(writer, 0);
+    for (int i = 0; i < column_count; ++i) {
+        slot->tts_values[i] = entry.values[i];
+        slot->tts_isnull[i] = entry.nulls[i] == 'n';
+    }
+    ExecStoreVirtualTuple(slot);
+    pg::insert(writer, 1);
+    pg::close_writer(writer);
+    return id;
+}
+
+// The way for an audit log that somebody has put a trigger, a column or a policy on.
+int64 append_by_statement(const Entry& entry)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.audit_log (tenant_id, actor, action, entity_type, entity_id, before,"
+        " after, context) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
+        {INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, JSONBOID}};
+    int64 id = 0;
+    pg::as_owner([&] {
+        insert.execute(entry.values + col_tenant_id, entry.nulls + col_tenant_id);
+        // A trigger may have swallowed it.
+        if (SPI_processed == 0)
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("the audit log did not take the row"),
+                            errhint("Look at its triggers and rules.")));
+        id = DatumGetInt64(pg::Row(0).get(1));
+    });
+    return id;
+}
+
+int64 record(Entry& entry)
+{
+    static constinit DirectWay way{pg::Watcher::audit_log, columns};
+    const Place place = open_place(&pg::Objects::audit_log);
+    const int64 id =
+        way.is_open(place) ? append_directly(place, entry) : append_by_statement(entry);
+    close_place(place);
+    return id;
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(audit_record)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("audit_record()");
+        outbox::Entry entry = outbox::make_entry(fcinfo);
+        PG_RETURN_INT64(outbox::record(entry));
+    });
+}
+
+// The default of audit_log.id, so that a direct INSERT keeps the order too.
+OUTBOX_SQL_FUNCTION(audit_next_id)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("audit_next_id()");
+        PG_RETURN_INT64(outbox::next_id());
+    });
+}
+
+// The xid that the next transaction gets which needs one.
+OUTBOX_SQL_FUNCTION(audit_next_xid)
+{
+    return outbox::pg::entry([&] { PG_RETURN_FULLTRANSACTIONID(ReadNextFullTransactionId()); });
+}

@@ -1,0 +1,60 @@
+// What the relay knows of a sink's consumer from its last claim. Nobody else moves that cursor, so
+// it need not be read again; whoever changes it after all – a seek, a redrive – holds the
+// consumer's lock and calls the relay before giving it back.
+#pragma once
+
+#include "consumer/batch_store.hpp"
+
+namespace outbox {
+
+// A batch that has been handed out before it is in the tables, and where its consumer is with it.
+struct UnwrittenBatch {
+    int32 consumer;
+    Batch batch;
+    Holder holder;
+    Progress progress;
+};
+
+class KeptState {
+public:
+    KeptState() = default;
+    KeptState(const KeptState&) = delete;
+    KeptState& operator=(const KeptState&) = delete;
+    ~KeptState();
+
+    // To be asked with the consumer's lock in hand. Nothing if it has to be read.
+    const ConsumerState* find() const;
+
+    // A token above those of all batches of the consumer, as long as there is something to be
+    // found; 0 if there is none.
+    int64 spare_token() const;
+
+    // What the last transaction has handed out and not written down, if it has.
+    const UnwrittenBatch* unwritten() const;
+    // Now it is written down. `spare_token` was drawn meanwhile.
+    void wrote_down(int64 spare_token);
+
+    // What the present transaction leaves behind, with the batch that it does not write, if there
+    // is one.
+    void keep(const ConsumerState& state, int64 spare_token,
+              const UnwrittenBatch* unwritten = nullptr);
+
+    // It was committed, or it was not: then nothing is known.
+    void committed();
+    void forget();
+
+private:
+    // One that is believed and one that is being written.
+    struct Slot {
+        MemoryContext memory = nullptr;
+        ConsumerState state = {};
+        int64 spare_token = 0;
+        std::optional<UnwrittenBatch> unwritten;
+    };
+
+    Slot slots_[2];
+    int believed_ = -1;
+    bool has_next_ = false;
+};
+
+} // namespace outbox

@@ -1,0 +1,317 @@
+#include "consumer/consumer.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/relations.hpp"
+#include "extension/tenant.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/index_scan.hpp"
+
+namespace outbox {
+
+namespace {
+
+bool is_among(std::span<const Datum> texts, Datum text)
+{
+    const std::string_view wanted = pg::to_view(text);
+    for (const Datum one : texts)
+        if (pg::to_view(one) == wanted)
+            return true;
+    return false;
+}
+
+std::span<const Datum> texts(std::optional<Datum> array, const char* name)
+{
+    return array ? pg::from_text_array(*array, name) : std::span<const Datum>{};
+}
+
+constexpr int64 microseconds_per_millisecond = 1000;
+
+int64 interval_or(std::optional<Datum> interval, int milliseconds)
+{
+    return interval ? pg::to_microseconds(*DatumGetIntervalP(*interval))
+                    : milliseconds * microseconds_per_millisecond;
+}
+
+// What is read of outbox_consumers, by name.
+constexpr pg::ColumnShape consumer_columns[] = {{"name", TEXTOID},
+                                                {"consumer_id", INT4OID},
+                                                {"kind", TEXTOID},
+                                                {"ordered", BOOLOID},
+                                                {"partitions", INT4OID},
+                                                {"paused", BOOLOID},
+                                                {"event_types", TEXTARRAYOID},
+                                                {"aggregate_types", TEXTARRAYOID},
+                                                {"tenant_id", INT8OID},
+                                                {"max_attempts", INT4OID},
+                                                {"immediate_retries", INT4OID},
+                                                {"backoff_base", INTERVALOID},
+                                                {"backoff_max", INTERVALOID},
+                                                {"backoff_jitter", FLOAT8OID},
+                                                {"fair", BOOLOID},
+                                                {"payload_versions", JSONBOID}};
+enum : int {
+    c_id = 1,
+    c_kind,
+    c_ordered,
+    c_partitions,
+    c_paused,
+    c_event_types,
+    c_aggregate_types,
+    c_tenant_id,
+    c_max_attempts,
+    c_immediate_retries,
+    c_backoff_base,
+    c_backoff_max,
+    c_backoff_jitter,
+    c_fair,
+    c_payload_versions
+};
+using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
+
+// And of the newest batch.
+constexpr pg::ColumnShape progress_columns[] = {
+    {"consumer_id", INT4OID}, {"token", INT8OID},
+    {"passed_seq", INT8OID},  {"passed_running", INT8ARRAYOID},
+    {"target_seq", INT8OID},  {"target_running", INT8ARRAYOID},
+    {"last_id", INT8OID},     {"open_tokens", INT8ARRAYOID}};
+enum : int {
+    b_passed_seq = 2,
+    b_passed_running,
+    b_target_seq,
+    b_target_running,
+    b_last_id,
+    b_open_tokens
+};
+using ProgressRow = pg::StoredRow<std::size(progress_columns)>;
+
+std::optional<int64> tenant_of(const ConsumerRow& row)
+{
+    const auto tenant = row.find(c_tenant_id);
+    return tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt;
+}
+
+Filter filter_of(const ConsumerRow& row)
+{
+    Filter filter;
+    filter.event_types = texts(row.find(c_event_types), "event_types");
+    filter.aggregate_types = texts(row.find(c_aggregate_types), "aggregate_types");
+    filter.tenant_id = tenant_of(row);
+    return filter;
+}
+
+RetryPolicy policy_of(const ConsumerRow& row)
+{
+    const auto number = [&](int column, int otherwise) {
+        const auto value = row.find(column);
+        return value ? DatumGetInt32(*value) : otherwise;
+    };
+    const auto jitter = row.find(c_backoff_jitter);
+    return {number(c_max_attempts, settings::max_attempts),
+            number(c_immediate_retries, settings::immediate_retries),
+            interval_or(row.find(c_backoff_base), settings::backoff_base),
+            interval_or(row.find(c_backoff_max), settings::backoff_max),
+            jitter ? DatumGetFloat8(*jitter) : settings::backoff_jitter};
+}
+
+std::span<const WantedVersion> versions_of(const ConsumerRow& row)
+{
+    const auto versions = row.find(c_payload_versions);
+    if (!versions)
+        return {};
+    pg::Growing<WantedVersion> wanted;
+    JsonbIterator* at = JsonbIteratorInit(&DatumGetJsonbP(*versions)->root);
+    JsonbValue value;
+    std::string_view type;
+    for (;;) {
+        const JsonbIteratorToken token = JsonbIteratorNext(&at, &value, true);
+        if (token == WJB_DONE)
+            return wanted.view();
+        if (token == WJB_KEY)
+            type = {value.val.string.val, static_cast<std::size_t>(value.val.string.len)};
+        else if (token == WJB_VALUE)
+            wanted.push({type, value.type == jbvNumeric
+                                   ? DatumGetInt32(DirectFunctionCall1(
+                                         numeric_int4, NumericGetDatum(value.val.numeric)))
+                                   : WantedVersion::as_stored});
+    }
+}
+
+Consumer consumer_of(const ConsumerRow& row)
+{
+    Consumer consumer;
+    consumer.id = DatumGetInt32(row.get(c_id));
+    consumer.is_sink = pg::to_view(row.get(c_kind)) != "worker";
+    consumer.ordered = DatumGetBool(row.get(c_ordered));
+    consumer.partitions = DatumGetInt32(row.get(c_partitions));
+    consumer.paused = DatumGetBool(row.get(c_paused));
+    consumer.fair = DatumGetBool(row.get(c_fair));
+    consumer.filter = filter_of(row);
+    consumer.policy = policy_of(row);
+    consumer.versions = versions_of(row);
+    return consumer;
+}
+
+// bigint[] with three numbers per range, as written by to_running_array().
+Position position_of(Datum seq, Datum running)
+{
+    const std::span<const int64> numbers = pg::from_bigint_array(running, "running", INT_MAX);
+    if (numbers.size() % 3 != 0)
+        ereport(ERROR,
+                (errcode(ERRCODE_DATA_CORRUPTED),
+                 errmsg("a cursor has %zu numbers where there should be three for each range",
+                        numbers.size()),
+                 errhint("Nothing but the functions of outbox may write to outbox_batches.")));
+    const std::size_t count = numbers.size() / 3;
+    auto* ranges = static_cast<Running*>(palloc(sizeof(Running) * Max(count, std::size_t{1})));
+    for (std::size_t i = 0; i < count; ++i)
+        ranges[i] = {static_cast<Xid>(numbers[3 * i]), static_cast<Xid>(numbers[3 * i + 1]),
+                     numbers[3 * i + 2]};
+    return {DatumGetInt64(seq), {ranges, count}};
+}
+
+Progress progress_of(const ProgressRow& row)
+{
+    Progress progress;
+    progress.cursor.passed = position_of(row.get(b_passed_seq), row.get(b_passed_running));
+    if (const auto seq = row.find(b_target_seq)) {
+        progress.cursor.target = position_of(*seq, row.get(b_target_running));
+        progress.cursor.last_id = DatumGetInt64(row.get(b_last_id));
+    }
+    progress.open_tokens = pg::from_bigint_array(row.get(b_open_tokens), "open_tokens", INT_MAX);
+    return progress;
+}
+
+} // namespace
+
+bool Filter::takes(const Message& message) const
+{
+    return (!tenant_id || *tenant_id == DatumGetInt64(message.values[col_tenant_id])) &&
+           (event_types.empty() || is_among(event_types, message.values[col_event_type])) &&
+           (aggregate_types.empty() ||
+            is_among(aggregate_types, message.values[col_aggregate_type]));
+}
+
+int32 Consumer::partition_of(const Message& message) const
+{
+    return outbox::partition_of(message.values[col_aggregate_type],
+                                message.values[col_aggregate_id], partitions);
+}
+
+int32 partition_of(Datum aggregate_type, Datum aggregate_id, int32 partitions)
+{
+    if (partitions == 1)
+        return 0;
+    uint64 hash = 0;
+    for (const Datum part : {aggregate_type, aggregate_id}) {
+        const std::string_view bytes = pg::to_view(part);
+        hash =
+            DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char*>(bytes.data()),
+                                             static_cast<int>(bytes.size()), hash));
+    }
+    return static_cast<int32>(hash % static_cast<uint64>(partitions));
+}
+
+Datum checked_consumer_name(std::optional<Datum> name)
+{
+    if (!name)
+        ereport(ERROR,
+                (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("consumer must not be NULL")));
+    return *name;
+}
+
+namespace {
+
+[[noreturn]] void refuse_unknown(Datum name)
+{
+    const std::string_view text = pg::to_view(name);
+    ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                    errmsg("consumer \"%.*s\" does not exist",
+                           pg_mbcliplen(text.data(), static_cast<int>(text.size()), NAMEDATALEN),
+                           text.data()),
+                    errhint("Create it with outbox_create_consumer().")));
+    pg_unreachable();
+}
+
+ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
+{
+    static constinit pg::IndexedTable consumers{consumer_columns, 1};
+    static constinit pg::IndexedTable batches{progress_columns, 2};
+    static constexpr pg::ColumnShape retry_columns[] = {{"consumer_id", INT4OID},
+                                                        {"available_at", TIMESTAMPTZOID}};
+    static constinit pg::IndexedTable retries{retry_columns, 2};
+
+    const pg::Objects objects = pg::objects();
+    const pg::IndexKey by_name[] = {{TEXTOID, name}};
+    const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
+    if (!row || !shows_tenant(tenant_of(*row)))
+        refuse_unknown(name);
+    const pg::IndexKey by_id[] = {{INT4OID, row->get(c_id)}};
+    const auto newest = batches.find_last(objects.batches, snapshot, by_id);
+    if (!newest)
+        refuse_unknown(name);
+    const auto next_retry = retries.find_first(objects.retries, snapshot, by_id);
+    const bool is_due =
+        next_retry && DatumGetTimestampTz(next_retry->get(1)) <= GetCurrentTimestamp();
+    return {consumer_of(*row), progress_of(*newest), next_retry.has_value(), is_due};
+}
+
+} // namespace
+
+ConsumerState read_consumer(Datum name)
+{
+    return pg::with_latest_snapshot(
+        [&](Snapshot snapshot) { return read_consumer_at(snapshot, name); });
+}
+
+} // namespace outbox
+
+namespace {
+
+// The cursor in a row of outbox_batches. Rows that are not the newest of a consumer have none.
+outbox::Cursor cursor_argument(HeapTupleHeader batch)
+{
+    const auto find = [&](const char* column) {
+        bool isnull;
+        const Datum value = GetAttributeByName(batch, column, &isnull);
+        return isnull ? std::nullopt : std::optional<Datum>(value);
+    };
+    const auto position = [&](const char* seq, const char* running) {
+        const auto value = find(seq);
+        const auto array = find(running);
+        return value && array ? std::optional(outbox::position_of(*value, *array)) : std::nullopt;
+    };
+    outbox::Cursor cursor;
+    cursor.passed = position("passed_seq", "passed_running").value_or(outbox::Position{});
+    cursor.target = position("target_seq", "target_running");
+    cursor.last_id = DatumGetInt64(find("last_id").value_or(Int64GetDatum(0)));
+    return cursor;
+}
+
+} // namespace
+
+OUTBOX_SQL_FUNCTION(outbox_has_passed)
+{
+    return outbox::pg::entry([&] {
+        const outbox::Cursor cursor = cursor_argument(PG_GETARG_HEAPTUPLEHEADER(0));
+        const auto xid = U64FromFullTransactionId(DatumGetFullTransactionId(PG_GETARG_DATUM(1)));
+        PG_RETURN_BOOL(cursor.has_passed(xid, PG_GETARG_INT64(2)));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_known_upto)
+{
+    return outbox::pg::entry(
+        [&] { PG_RETURN_INT64(cursor_argument(PG_GETARG_HEAPTUPLEHEADER(0)).known_upto()); });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_partition_of)
+{
+    return outbox::pg::entry([&] {
+        const int32 partitions = PG_GETARG_INT32(2);
+        if (partitions < 1)
+            ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                            errmsg("partitions must be at least 1, not %d", partitions)));
+        PG_RETURN_INT32(outbox::partition_of(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1), partitions));
+    });
+}

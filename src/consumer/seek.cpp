@@ -1,0 +1,238 @@
+// Placing a consumer's cursor: where it begins, and where somebody moves it to; and its end.
+#include "consumer/batch_store.hpp"
+#include "consumer/read_page.hpp"
+#include "extension/fencing_token.hpp"
+#include "extension/locks.hpp"
+#include "extension/owner_spi.hpp"
+#include "extension/relations.hpp"
+#include "ipc/wakeup.hpp"
+#include "log/partition_children.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+
+extern "C" {
+#include "utils/datum.h"
+}
+
+namespace outbox {
+
+namespace {
+
+// The least id of what entered the log at that time or later, if anything has. While the view is
+// open, partitions neither come to the log nor go from it.
+std::optional<Id> first_since(const View& view, TimestampTz time)
+{
+    const Relation archive = table_open(pg::objects().archive, AccessShareLock);
+    pg::refresh_partitions(view.log.log);
+    pg::refresh_partitions(archive);
+    table_close(archive, NoLock);
+    static constinit pg::Statement find{
+        "SELECT least((SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1),"
+        " (SELECT min(id) FROM @schema@.outbox_messages_archive WHERE occurred_at >= $1))",
+        {TIMESTAMPTZOID}};
+    const Datum values[] = {TimestampTzGetDatum(time)};
+    find.execute_now(values);
+    const auto id = pg::Row(0).find(1);
+    return id ? std::optional<Id>(DatumGetInt64(*id)) : std::nullopt;
+}
+
+// Everything that entered the log before that time is passed, except what transactions that are
+// running now may still bring: nobody knows its time yet.
+Cursor cursor_at(TimestampTz time, const Position& before)
+{
+    Cursor cursor;
+    if (time == DT_NOBEGIN) {
+        // Nothing of it is dropped before this is committed.
+        LockRelationOid(pg::objects().archive, AccessShareLock);
+        return cursor;
+    }
+    View view = open_view(PG_INT64_MAX);
+    cursor.passed = before;
+    set_target(cursor, view.moment);
+    pass_target(cursor);
+    if (time != DT_NOEND)
+        if (const auto first = first_since(view, time))
+            cursor.passed.seq = Min(cursor.passed.seq, *first - 1);
+    close_view(view);
+    return cursor;
+}
+
+// Appends a row that says where the consumer is, and that nothing is open.
+int64 place(int32 consumer, const Cursor& cursor)
+{
+    Batch batch = {};
+    batch.token = batch.root = draw_tokens(1);
+    add_cursor(consumer, batch, {cursor, {}});
+    pg::wake_at_commit();
+    pg::call_relay_at_commit(pg::task_sinks);
+    return batch.token;
+}
+
+void end_leases(std::span<const int64> tokens, int64 successor)
+{
+    static constinit pg::Statement end{
+        "UPDATE @schema@.outbox_leases SET superseded_by = $2 WHERE token = ANY ($1)"
+        " AND acked_at IS NULL AND superseded_by IS NULL",
+        {INT8ARRAYOID, INT8OID}};
+    const Datum values[] = {pg::to_bigint_array(tokens), Int64GetDatum(successor)};
+    end.execute_now(values);
+}
+
+bool has_retries(int32 consumer)
+{
+    static constinit pg::Statement find{
+        "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    return find.execute_now(values) > 0;
+}
+
+void forget_retries(int32 consumer)
+{
+    static constinit pg::Statement remove{
+        "DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1", {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    remove.execute_now(values);
+}
+
+// Locks the consumer for whoever changes it, and reads it again behind the lock.
+ConsumerState lock_state(Datum name)
+{
+    for (;;) {
+        const int32 consumer = read_consumer(name).consumer.id;
+        pg::lock_consumer(consumer);
+        const ConsumerState state = read_consumer(name);
+        if (state.consumer.id == consumer)
+            return state;
+        pg::unlock_consumer(consumer); // another has come under its name
+    }
+}
+
+// From here on the consumer gets what lies behind the position, and nothing else: batches in hand
+// end, and what waits for another attempt is forgotten.
+void seek(Datum name, TimestampTz time)
+{
+    const ConsumerState state = lock_state(name);
+    const int32 consumer = state.consumer.id;
+    const int64 token = place(consumer, cursor_at(time, state.progress.cursor.passed));
+    end_leases(state.progress.open_tokens, token);
+    forget_retries(consumer);
+}
+
+bool has_dead_letters(int32 consumer)
+{
+    static constinit pg::Statement find{
+        "SELECT FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    return find.execute_now(values) > 0;
+}
+
+void drop(Datum name, bool with_dead_letters)
+{
+    static constinit pg::Statement remove_leases{
+        "DELETE FROM @schema@.outbox_leases WHERE consumer_id = $1", {INT4OID}};
+    const int32 consumer = lock_state(name).consumer.id;
+    const Datum values[] = {Int32GetDatum(consumer)};
+    // Whoever is settling something has to finish first; it may become a dead letter.
+    remove_leases.execute_now(values);
+    if (!with_dead_letters && has_dead_letters(consumer))
+        ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
+                        errmsg("the consumer still has dead letters"),
+                        errhint("Redrive or discard them, or drop the consumer with "
+                                "discard_dead_letters => true.")));
+    static constinit pg::Statement removals[] = {
+        pg::Statement{"DELETE FROM @schema@.outbox_batches WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_sinks WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_turns WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
+    };
+    for (pg::Statement& removal : removals)
+        removal.execute_now(values);
+    forget_retries(consumer);
+    pg::call_relay_at_commit(pg::task_sinks);
+}
+
+} // namespace
+
+} // namespace outbox
+
+// Internal: says whether batches are open or messages wait, and lets no claim change that.
+OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum name = PG_GETARG_DATUM(0);
+        bool busy = false;
+        pg::as_owner([&] {
+            const ConsumerState state = lock_state(name);
+            busy =
+                !open_leases(state.progress.open_tokens).empty() || has_retries(state.consumer.id);
+        });
+        PG_RETURN_BOOL(busy);
+    });
+}
+
+// Internal: as it is now, also where the transaction looks at something older.
+OUTBOX_SQL_FUNCTION(outbox_newest_batch)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum consumer[] = {PG_GETARG_DATUM(0)};
+        const MemoryContext caller = CurrentMemoryContext;
+        Datum newest = 0;
+        pg::as_owner([&] {
+            static constinit pg::Statement find{
+                "SELECT b FROM @schema@.outbox_batches b WHERE consumer_id = $1"
+                " ORDER BY token DESC LIMIT 1",
+                {INT4OID}};
+            if (find.execute_now(consumer) != 1)
+                ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                                errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
+            const MemoryContext inner = MemoryContextSwitchTo(caller);
+            newest = datumCopy(pg::Row(0).get(1), false, -1);
+            MemoryContextSwitchTo(inner);
+        });
+        PG_RETURN_DATUM(newest);
+    });
+}
+
+// Internal: gives a new consumer its first cursor.
+OUTBOX_SQL_FUNCTION(outbox_place_cursor)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const int32 consumer = PG_GETARG_INT32(0);
+        const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
+        pg::as_owner([&] { place(consumer, cursor_at(time, {})); });
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_seek)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_seek()");
+        const Datum name = checked_consumer_name(
+            PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
+        if (PG_ARGISNULL(1))
+            ereport(ERROR,
+                    (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("to_time must not be NULL")));
+        const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
+        pg::as_owner([&] { seek(name, time); });
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_drop_consumer)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PreventCommandIfReadOnly("outbox_drop_consumer()");
+        const Datum name = checked_consumer_name(
+            PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
+        const bool with_dead_letters = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
+        pg::as_owner([&] { drop(name, with_dead_letters); });
+        PG_RETURN_VOID();
+    });
+}

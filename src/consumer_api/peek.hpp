@@ -1,0 +1,28 @@
+// Looking at what a consumer would get, without claiming anything.
+#pragma once
+
+#include "claim/claim.hpp"
+
+namespace outbox {
+
+// The messages that would come next. Call inside pg::as_owner().
+void peek(Datum consumer, int max_rows, MessageSink& sink);
+
+struct Readiness {
+    bool ready;
+    long look_again; // in milliseconds, at the latest, if nobody wakes us
+};
+
+// Would a claim find something? While another is claiming, it would not.
+Readiness is_ready(Datum consumer);
+
+struct Oldest {
+    bool found;
+    TimestampTz occurred_at;
+    bool is_exact; // otherwise it may be one that the consumer does not want
+};
+
+// The oldest event that the consumer has yet to settle, retries aside. Reads little.
+Oldest find_oldest_unsettled(Datum name);
+
+} // namespace outbox

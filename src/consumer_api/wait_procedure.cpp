@@ -1,0 +1,84 @@
+// outbox_wait(): sleeps until a consumer has something to claim, with no transaction that would
+// hold anything back.
+#include "consumer_api/peek.hpp"
+
+#include "extension/owner_spi.hpp"
+#include "ipc/wakeup.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/nonatomic_call.hpp"
+
+namespace outbox {
+
+namespace {
+
+int64 timeout_argument(FunctionCallInfo fcinfo)
+{
+    constexpr int64 longest = int64{24} * 60 * 60 * 1000;
+    if (PG_ARGISNULL(1))
+        ereport(ERROR,
+                (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("timeout must not be NULL")));
+    const int64 milliseconds = pg::to_microseconds(*PG_GETARG_INTERVAL_P(1)) / 1000;
+    if (milliseconds < 0 || milliseconds > longest)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("timeout must be between 0 and 1 day")));
+    return milliseconds;
+}
+
+// Looks in a transaction of its own, which is over when this returns.
+Readiness look(const char* consumer)
+{
+    Readiness readiness = {};
+    PushActiveSnapshot(GetTransactionSnapshot());
+    pg::as_owner([&] { readiness = is_ready(PointerGetDatum(cstring_to_text(consumer))); });
+    PopActiveSnapshot();
+    SPI_commit();
+    return readiness;
+}
+
+bool wait(const char* consumer, int64 milliseconds)
+{
+    const TimestampTz started = GetCurrentTimestamp();
+    for (;;) {
+        CHECK_FOR_INTERRUPTS();
+        pg::prepare_to_wait();
+        const Readiness readiness = look(consumer);
+        const int64 passed = (GetCurrentTimestamp() - started) / 1000;
+        if (readiness.ready || passed >= milliseconds)
+            return readiness.ready;
+        pg::wait_for_wake(static_cast<long>(
+            Min(static_cast<int64>(readiness.look_again), milliseconds - passed)));
+    }
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_wait)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        pg::check_can_end_transaction(fcinfo, "outbox_wait()", "CALL it on its own, then claim.");
+        const int64 timeout = timeout_argument(fcinfo);
+        const Datum name = checked_consumer_name(
+            PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
+        // In memory that outlives the transactions on the way.
+        const std::string_view text = pg::to_view(name);
+        const char* consumer =
+            MemoryContextStrdup(PortalContext, pnstrdup(text.data(), text.size()));
+        if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
+            elog(ERROR, "SPI_connect failed");
+        SPI_commit(); // and with it the snapshot that the CALL came with
+        const bool ready = wait(consumer, timeout);
+        pg::stop_waiting();
+        SPI_finish();
+
+        TupleDesc descriptor;
+        if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+            elog(ERROR, "outbox_wait() must return a row");
+        Datum values[] = {BoolGetDatum(ready)};
+        bool nulls[] = {false};
+        return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+    });
+}

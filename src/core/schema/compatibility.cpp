@@ -1,0 +1,213 @@
+#include "core/schema/compatibility.hpp"
+
+#include "core/json/json_pointer.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <set>
+
+namespace outbox::schema {
+
+namespace {
+
+using Reason = std::optional<std::string>;
+
+const Json* find(const Json& schema, const std::string& key)
+{
+    return schema.is_object() && schema.contains(key) ? &schema[key] : nullptr;
+}
+
+bool contains(const Json& list, const Json& value)
+{
+    return std::ranges::find(list, value) != list.end();
+}
+
+// Greater is wider, or smaller is.
+bool is_upper_limit(const std::string& key)
+{
+    return key.starts_with("max") || key == "exclusiveMaximum";
+}
+
+bool is_limit(const std::string& key)
+{
+    return is_upper_limit(key) || key.starts_with("min") || key == "exclusiveMinimum";
+}
+
+class Comparison {
+public:
+    Comparison(const Form& before, const Form& after) : before_(before), after_(after) {}
+
+    Reason compare(const Json& old_schema, const Json& new_schema, const std::string& pointer)
+    {
+        const Json& before = follow(before_, old_schema);
+        const Json& after = follow(after_, new_schema);
+        // Schemas can contain themselves: such a pair is being compared already.
+        if (!compared_.insert({&before, &after}).second)
+            return std::nullopt;
+        if (!before.is_object() || !after.is_object())
+            return before == after ? Reason{}
+                                   : "at #" + pointer + " one of the schemas is true or false";
+        std::set<std::string> keys;
+        for (const Json* schema : {&before, &after})
+            for (const auto& [key, value] : schema->items())
+                keys.insert(key);
+        for (const std::string& key : keys)
+            if (auto reason = compare_keyword(key, before, after, pointer))
+                return reason;
+        return std::nullopt;
+    }
+
+private:
+    static const Json* definition_of(const Form& form, const Json& schema)
+    {
+        const Json* reference = find(schema, "$ref");
+        if (reference == nullptr || !reference->is_string())
+            return nullptr;
+        const auto& text = reference->get_ref<const std::string&>();
+        if (!text.starts_with(definitions_at))
+            return nullptr;
+        const std::size_t number =
+            std::strtoul(text.c_str() + std::strlen(definitions_at), nullptr, 10);
+        return number < form.definitions.size() ? &form.definitions[number] : nullptr;
+    }
+
+    // Loops of references alone have been refused.
+    static const Json& follow(const Form& form, const Json& schema)
+    {
+        const Json* at = &schema;
+        while (const Json* next = definition_of(form, *at))
+            at = next;
+        return *at;
+    }
+
+    // Whatever numbers the definitions have.
+    bool is_same(const Json& old_value, const Json& new_value)
+    {
+        const Json& before = follow(before_, old_value);
+        const Json& after = follow(after_, new_value);
+        if (!before.is_structured() || before.type() != after.type() ||
+            before.size() != after.size())
+            return before == after;
+        if (!same_.insert({&before, &after}).second)
+            return true;
+        if (before.is_array())
+            return std::ranges::equal(before, after,
+                                      [&](const Json& a, const Json& b) { return is_same(a, b); });
+        return std::ranges::all_of(before.items(), [&](const auto& member) {
+            const Json* other = find(after, member.key());
+            return other != nullptr && is_same(member.value(), *other);
+        });
+    }
+
+    Reason compare_keyword(const std::string& key, const Json& before, const Json& after,
+                           const std::string& pointer)
+    {
+        const Json* old_value = find(before, key);
+        const Json* new_value = find(after, key);
+        const auto reason = [&](const std::string& what) {
+            return Reason("at #" + pointer + " " + what);
+        };
+        if (key == "properties")
+            return compare_properties(before, after, pointer);
+        if (key == "required")
+            return compare_required(before, after, pointer);
+        if (key == "additionalProperties" && is_open(new_value) &&
+            (is_open(old_value) || *old_value == false))
+            return std::nullopt;
+        if (new_value == nullptr) {
+            const bool was_limit = is_limit(key) || key == pattern_keyword ||
+                                   key == multiple_keyword || key == "uniqueItems";
+            return was_limit ? Reason{} : reason("there is no " + key + " any more");
+        }
+        if (old_value == nullptr)
+            return reason("there is a new " + name_of(key));
+        if (is_limit(key)) {
+            const bool is_wider =
+                is_upper_limit(key) ? *new_value >= *old_value : *new_value <= *old_value;
+            return is_wider ? Reason{} : reason(key + " is narrower");
+        }
+        if (key == "enum") {
+            const bool has_all = std::ranges::all_of(
+                *old_value, [&](const Json& value) { return contains(*new_value, value); });
+            return has_all ? Reason{} : reason("enum has lost a value");
+        }
+        if (key == "additionalProperties" ||
+            (key == "items" && !old_value->is_array() && !new_value->is_array()))
+            return compare(*old_value, *new_value, pointer + "/" + key);
+        return is_same(*old_value, *new_value) ? Reason{} : reason(name_of(key) + " is another");
+    }
+
+    static bool is_open(const Json* additional)
+    {
+        return additional == nullptr || *additional == true || *additional == Json::object();
+    }
+
+    static std::string name_of(const std::string& key)
+    {
+        return key == pattern_keyword ? "pattern" : key == multiple_keyword ? "multipleOf" : key;
+    }
+
+    Reason compare_properties(const Json& before, const Json& after, const std::string& pointer)
+    {
+        static const Json none = Json::object();
+        const Json* given = find(before, "properties");
+        const Json& old_ones = given == nullptr ? none : *given;
+        given = find(after, "properties");
+        const Json& new_ones = given == nullptr ? none : *given;
+        for (const auto& [name, schema] : old_ones.items()) {
+            std::string where = pointer + "/properties";
+            json::append_to_pointer(where, name);
+            const Json* now = find(new_ones, name);
+            if (now == nullptr)
+                return "at #" + where + " a property is gone";
+            if (auto reason = compare(schema, *now, where))
+                return reason;
+        }
+        // What had no schema of its own had that of all others.
+        const Json* others = find(before, "additionalProperties");
+        if (others == nullptr || !others->is_object() || others->empty())
+            return std::nullopt;
+        for (const auto& [name, schema] : new_ones.items()) {
+            std::string where = pointer + "/properties";
+            json::append_to_pointer(where, name);
+            if (!old_ones.contains(name))
+                if (auto reason = compare(*others, schema, where))
+                    return reason;
+        }
+        return std::nullopt;
+    }
+
+    static Reason compare_required(const Json& old_schema, const Json& new_schema,
+                                   const std::string& pointer)
+    {
+        static const Json none = Json::array();
+        const Json* given = find(old_schema, "required");
+        const Json& before = given == nullptr ? none : *given;
+        given = find(new_schema, "required");
+        const Json& after = given == nullptr ? none : *given;
+        for (const Json& name : after)
+            if (!contains(before, name))
+                return "at #" + pointer + " the property \"" + name.get<std::string>() +
+                       "\" is required now";
+        for (const Json& name : before)
+            if (!contains(after, name))
+                return "at #" + pointer + " the property \"" + name.get<std::string>() +
+                       "\" is not required any more";
+        return std::nullopt;
+    }
+
+    const Form& before_;
+    const Form& after_;
+    std::set<std::pair<const Json*, const Json*>> compared_;
+    std::set<std::pair<const Json*, const Json*>> same_;
+};
+
+} // namespace
+
+std::optional<std::string> breaking_change(const Form& before, const Form& after)
+{
+    return Comparison(before, after).compare(before.root, after.root, "");
+}
+
+} // namespace outbox::schema

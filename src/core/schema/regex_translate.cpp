@@ -1,0 +1,154 @@
+#include "core/schema/regex_translate.hpp"
+
+#include <cctype>
+#include <stdexcept>
+
+namespace outbox {
+
+namespace {
+
+class Translator {
+public:
+    explicit Translator(std::string_view pattern) : in_(pattern) {}
+
+    std::string translate()
+    {
+        // Both would change how the server reads the rest.
+        if (in_.starts_with("***"))
+            refuse("*** at its beginning");
+        while (at_ < in_.size())
+            translate_one();
+        return std::move(out_);
+    }
+
+private:
+    [[noreturn]] static void refuse(const std::string& what)
+    {
+        throw std::invalid_argument("a pattern with " + what + " is not supported");
+    }
+
+    char next()
+    {
+        if (at_ == in_.size())
+            throw std::invalid_argument("the pattern is not complete");
+        return in_[at_++];
+    }
+
+    void translate_one()
+    {
+        const char c = next();
+        switch (c) {
+        case '\\':
+            escape(false);
+            break;
+        case '[':
+            bracket();
+            break;
+        case '.':
+            out_ += "[^\\n\\r\\u2028\\u2029]";
+            break;
+        case '(':
+            group();
+            break;
+        default:
+            out_ += c;
+        }
+    }
+
+    void group()
+    {
+        out_ += '(';
+        if (at_ == in_.size() || in_[at_] != '?')
+            return;
+        for (const std::string_view known : {"?:", "?=", "?!", "?<=", "?<!"})
+            if (in_.substr(at_).starts_with(known)) {
+                out_ += known;
+                at_ += known.size();
+                return;
+            }
+        refuse("a named group or with options");
+    }
+
+    void bracket()
+    {
+        out_ += '[';
+        if (at_ < in_.size() && in_[at_] == '^')
+            out_ += in_[at_++];
+        if (at_ < in_.size() && in_[at_] == ']')
+            refuse("an empty []");
+        for (char c = next(); c != ']'; c = next()) {
+            if (c == '\\')
+                escape(true);
+            else if (c == '[')
+                out_ += "\\["; // not the beginning of a class such as [:alpha:]
+            else
+                out_ += c;
+        }
+        out_ += ']';
+    }
+
+    void escape(bool in_bracket)
+    {
+        const char c = next();
+        switch (c) {
+        case 'd':
+        case 'D':
+        case 'w':
+        case 'W':
+        case 's':
+        case 'S':
+        case 'f':
+        case 'n':
+        case 'r':
+        case 't':
+        case 'v':
+            out_ += {'\\', c};
+            return;
+        case 'b':
+            out_ += in_bracket ? "\\b" : "\\y"; // a backspace, or the end of a word
+            return;
+        case 'B':
+            if (in_bracket)
+                break;
+            out_ += "\\Y";
+            return;
+        case 'x':
+            out_ += "\\u00";
+            hex_digits(2);
+            return;
+        case 'u':
+            out_ += "\\u";
+            hex_digits(4);
+            return;
+        default:
+            if (std::isalnum(static_cast<unsigned char>(c)))
+                break;
+            out_ += {'\\', c};
+            return;
+        }
+        refuse(std::string("the escape \\") + c);
+    }
+
+    void hex_digits(int count)
+    {
+        for (; count > 0; --count) {
+            const char c = next();
+            if (!std::isxdigit(static_cast<unsigned char>(c)))
+                throw std::invalid_argument("\\x and \\u need two and four hex digits");
+            out_ += c;
+        }
+    }
+
+    std::string_view in_;
+    std::size_t at_ = 0;
+    std::string out_;
+};
+
+} // namespace
+
+std::string to_server_pattern(std::string_view pattern)
+{
+    return Translator(pattern).translate();
+}
+
+} // namespace outbox

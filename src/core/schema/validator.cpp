@@ -1,0 +1,263 @@
+#include "core/schema/validator.hpp"
+
+#include "core/error.hpp"
+#include "core/json/json_pointer.hpp"
+#include "core/schema/fast_path.hpp"
+#include "core/schema/valijson_adapter.hpp"
+
+#include <valijson/constraint_builder.hpp>
+#include <valijson/constraints/concrete_constraints.hpp>
+#include <valijson/schema.hpp>
+#include <valijson/schema_parser.hpp>
+#include <valijson/validator.hpp>
+
+#include <cmath>
+
+namespace outbox::schema {
+
+namespace {
+
+using valijson::ValidationResults;
+using valijson::constraints::PolyConstraint;
+
+// The way to a value: valijson 1.1 has another type for it than 1.0.
+template <typename Path>
+Path path_of(bool (PolyConstraint::*)(const valijson::adapters::Adapter&, const Path&,
+                                      ValidationResults*) const);
+using Path = decltype(path_of(&PolyConstraint::validate));
+
+constexpr const char* pause_keyword = "outbox-pause";
+
+// A constraint of ours. What is common to them is how valijson copies them.
+template <typename Self>
+class Own : public PolyConstraint {
+    Constraint* cloneInto(void* memory) const override
+    {
+        return new (memory) Self(static_cast<const Self&>(*this));
+    }
+    std::size_t sizeOf() const override { return sizeof(Self); }
+
+protected:
+    static bool fails(const Path& path, ValidationResults* results, const char* reason)
+    {
+        if (results != nullptr)
+            results->pushError(path, reason);
+        return false;
+    }
+};
+
+class Pattern : public Own<Pattern> {
+public:
+    Pattern(const valijson::adapters::Adapter& value, const Services& services)
+        : pattern_(value.asString()), match_(services.match)
+    {}
+
+    bool validate(const valijson::adapters::Adapter& target, const Path& path,
+                  ValidationResults* results) const override
+    {
+        return !target.isString() || match_(pattern_, target.asString()) ||
+               fails(path, results, "The string does not match the pattern.");
+    }
+
+private:
+    std::string pattern_;
+    Match match_;
+};
+
+class Multiple : public Own<Multiple> {
+public:
+    Multiple(const valijson::adapters::Adapter& value, const Services&) : of_(value.asDouble()) {}
+
+    bool validate(const valijson::adapters::Adapter& target, const Path& path,
+                  ValidationResults* results) const override
+    {
+        return !target.isNumber() || is_multiple(target.asDouble()) ||
+               fails(path, results, "The number is no multiple.");
+    }
+
+private:
+    // 0.3 is a multiple of 0.1, whatever doubles say.
+    bool is_multiple(double number) const
+    {
+        constexpr double tolerance = 1e-9;
+        const double times = number / of_;
+        return std::abs(times - std::round(times)) <= tolerance;
+    }
+
+    double of_;
+};
+
+class Pause : public Own<Pause> {
+public:
+    Pause(const valijson::adapters::Adapter&, const Services& services) : pause_(services.pause) {}
+
+    bool validate(const valijson::adapters::Adapter&, const Path&,
+                  ValidationResults*) const override
+    {
+        pause_();
+        return true;
+    }
+
+private:
+    void (*pause_)();
+};
+
+template <typename Made>
+class Builder : public valijson::ConstraintBuilder {
+public:
+    explicit Builder(const Services& services) : services_(services) {}
+
+    valijson::constraints::Constraint* make(const valijson::adapters::Adapter& value) const override
+    {
+        return new Made(value, services_);
+    }
+
+private:
+    Services services_;
+};
+
+// The whole document. All that could go on for long goes through a definition, so the pause is
+// there, in front of it.
+Json spell_out(Form form)
+{
+    Json document = std::move(form.root);
+    if (form.definitions.empty())
+        return document;
+    Json definitions = Json::object();
+    for (std::size_t i = 0; i < form.definitions.size(); ++i) {
+        definitions[std::to_string(i)] = {
+            {"allOf", {{{pause_keyword, true}}, std::move(form.definitions[i])}}};
+    }
+    if (document.contains("$ref")) // beside which nothing counts
+        document = {{"allOf", {std::move(document)}}};
+    document["definitions"] = std::move(definitions);
+    return document;
+}
+
+// valijson says what is wrong in words only. Each begins like this for one keyword.
+struct Wording {
+    std::string_view beginning;
+    const char* keyword;
+};
+
+constexpr Wording wordings[] = {
+    {"Value type not permitted", "type"},
+    {"Missing required property", "required"},
+    {"Object contains a property", "additionalProperties"},
+    {"Failed to validate against additional properties", "additionalProperties"},
+    {"Failed to validate against schema associated with property", "properties"},
+    {"Failed to match against any enum", "enum"},
+    {"Failed to match expected value set by 'const'", "const"},
+    {"The string does not match", "pattern"},
+    {"The number is no multiple", "multipleOf"},
+    {"Expected number less than or equal to", "maximum"},
+    {"Expected number less than", "exclusiveMaximum"},
+    {"Expected number greater than or equal to", "minimum"},
+    {"Expected number greater than", "exclusiveMinimum"},
+    {"String should be no more than", "maxLength"},
+    {"String should be no fewer than", "minLength"},
+    {"Array should contain no more than", "maxItems"},
+    {"Array should contain no fewer than", "minItems"},
+    {"Array contains more items than allowed", "additionalItems"},
+    {"Cannot validate item", "additionalItems"},
+    {"Failed to validate item", "items"},
+    {"Elements at indexes", "uniqueItems"},
+    {"Object should have no more than", "maxProperties"},
+    {"Object should have no fewer than", "minProperties"},
+    {"Failed to any values against subschema in 'contains'", "contains"},
+    {"Missing dependency", "dependencies"},
+    {"Failed to validate against dependent schema", "dependencies"},
+    {"Target should not validate", "not"},
+    {"Failed to validate against any schemas allowed by anyOf", "anyOf"},
+    {"Failed to validate against any child schemas allowed by oneOf", "oneOf"},
+    {"Failed to validate against exactly one", "oneOf"},
+    {"Failed to validate against a conditional", "if"},
+    {"Failed to validate against child schema", "allOf"},
+};
+
+const char* keyword_of(std::string_view reason)
+{
+    for (const Wording& wording : wordings)
+        if (reason.starts_with(wording.beginning))
+            return wording.keyword;
+    return "schema";
+}
+
+// Alternatives: what is wrong with one of them is not what is wrong.
+bool is_alternative(const ValidationResults::Error& error)
+{
+    const std::string_view keyword = keyword_of(error.description);
+    return keyword == "anyOf" || keyword == "oneOf";
+}
+
+bool is_within(const ValidationResults::Error& inner, const ValidationResults::Error& outer)
+{
+    return inner.context.size() >= outer.context.size() &&
+           std::equal(outer.context.begin(), outer.context.end(), inner.context.begin());
+}
+
+// Inner errors come first.
+const ValidationResults::Error& first_error(const ValidationResults& results)
+{
+    const ValidationResults::Error* first = &*results.begin();
+    for (const ValidationResults::Error& error : results)
+        if (is_alternative(error) && is_within(*first, error))
+            first = &error;
+    return *first;
+}
+
+// In 1.0: "<root>", "[lines]", "[0]" is /lines/0.
+template <typename Error>
+std::string pointer_of(const Error& error)
+{
+    if constexpr (requires { error.jsonPointer; })
+        return error.jsonPointer;
+    std::string pointer;
+    for (std::size_t i = 1; i < error.context.size(); ++i) {
+        const std::string_view step = error.context[i];
+        json::append_to_pointer(pointer, step.substr(1, step.size() - 2));
+    }
+    return pointer;
+}
+
+} // namespace
+
+struct Compiled::Insides {
+    valijson::Schema schema;
+    mutable valijson::Validator validator{valijson::Validator::kStrongTypes};
+};
+
+Compiled::Compiled(std::string_view text, const Services& services)
+    : insides_(std::make_unique<Insides>())
+{
+    const Json document = spell_out(normalise(text, services.match));
+    valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
+    parser.addConstraintBuilder(pattern_keyword, new Builder<Pattern>(services));
+    parser.addConstraintBuilder(multiple_keyword, new Builder<Multiple>(services));
+    parser.addConstraintBuilder(pause_keyword, new Builder<Pause>(services));
+    try {
+        parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(document), insides_->schema);
+    } catch (const std::runtime_error& error) {
+        throw Error("22023", std::string("json_schema cannot be used: ") + error.what());
+    }
+}
+
+Compiled::~Compiled() = default;
+
+std::optional<Misfit> Compiled::validate(const json::Value& value) const
+{
+    if (Glance::fits(value, insides_->schema))
+        return std::nullopt;
+    // Only for those that do not fit is anything noted on the way.
+    const json::Adapter target(value);
+    if (insides_->validator.validate(insides_->schema, target, nullptr))
+        return std::nullopt;
+    ValidationResults results;
+    (void)insides_->validator.validate(insides_->schema, target, &results);
+    if (results.numErrors() == 0)
+        return Misfit{"", "schema", "The value is not allowed."};
+    const ValidationResults::Error& first = first_error(results);
+    return Misfit{pointer_of(first), keyword_of(first.description), first.description};
+}
+
+} // namespace outbox::schema

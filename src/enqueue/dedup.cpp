@@ -1,0 +1,235 @@
+#include "enqueue/dedup.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/locks.hpp"
+#include "extension/owner_spi.hpp"
+#include "extension/relations.hpp"
+#include "pg/catalog_generation.hpp"
+#include "pg/heap_insert.hpp"
+
+namespace outbox {
+
+namespace {
+
+// The columns of outbox_dedup_keys in the order of the install script.
+enum Column { col_tenant_id, col_expires_at, col_tracking_id, col_dedup_key, column_count };
+
+constexpr pg::ColumnShape shape[column_count] = {
+    {"tenant_id", INT8OID},
+    {"expires_at", TIMESTAMPTZOID},
+    {"tracking_id", UUIDOID},
+    {"dedup_key", TEXTOID},
+};
+
+bool has_expected_key(Relation keys)
+{
+    list_free(RelationGetIndexList(keys)); // finds rd_pkindex
+    if (!OidIsValid(keys->rd_pkindex))
+        return false;
+    const Relation index = index_open(keys->rd_pkindex, AccessShareLock);
+    const int2vector& columns = index->rd_index->indkey;
+    const bool expected = index->rd_index->indisvalid && index->rd_index->indnkeyatts == 2 &&
+                          columns.values[0] == col_tenant_id + 1 &&
+                          columns.values[1] == col_dedup_key + 1;
+    index_close(index, NoLock);
+    return expected;
+}
+
+// Is the table still as the extension made it, so that rows may go past the executor?
+bool takes_rows_directly(Relation keys)
+{
+    static uint64 known_generation = PG_UINT64_MAX;
+    static bool known_answer = false;
+    if (known_generation != pg::catalog_generation()) {
+        const uint64 generation = pg::catalog_generation();
+        known_answer = pg::has_shape(keys, shape, column_count) && pg::is_plain(keys) &&
+                       has_expected_key(keys);
+        known_generation = generation;
+    }
+    return known_answer;
+}
+
+TimestampTz expiry(TimestampTz now)
+{
+    return now + static_cast<int64>(settings::dedup_window) * USECS_PER_SEC;
+}
+
+// The remembered key.
+struct Remembered {
+    TimestampTz expires_at;
+    pg_uuid_t tracking_id;
+};
+
+// Mirrors ExecCheckTupleVisible(): under one snapshot for the whole transaction, an answer that
+// rests on a row the snapshot does not show would be none.
+void check_visible(Relation keys, TupleTableSlot* row)
+{
+    if (!IsolationUsesXactSnapshot() ||
+        table_tuple_satisfies_snapshot(keys, row, GetActiveSnapshot()))
+        return;
+    bool isnull;
+    const Datum xmin = slot_getsysattr(row, MinTransactionIdAttributeNumber, &isnull);
+    if (TransactionIdIsCurrentTransactionId(DatumGetTransactionId(xmin)))
+        return;
+    ereport(ERROR, (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+                    errmsg("could not serialize access due to a concurrent enqueue with the same "
+                           "dedup_key"),
+                    errhint("Retry the transaction.")));
+}
+
+Remembered read_row(Relation keys, TupleTableSlot* row)
+{
+    check_visible(keys, row);
+    bool isnull;
+    return {DatumGetTimestampTz(slot_getattr(row, col_expires_at + 1, &isnull)),
+            *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull))};
+}
+
+// A row that another transaction is inserting or deleting is reported in `unfinished` instead.
+// Mirrors check_exclusion_or_unique_constraint().
+std::optional<Remembered> look_up(const pg::TableWriter& writer, const Event& event,
+                                  TransactionId* unfinished)
+{
+    const Relation keys = writer.relation;
+    const Relation index = writer.result->ri_IndexRelationDescs[pg::primary_key(writer)];
+    ScanKeyData scan_keys[2];
+    ScanKeyEntryInitialize(&scan_keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid, InvalidOid,
+                           F_INT8EQ, Int64GetDatum(event.tenant_id));
+    ScanKeyEntryInitialize(&scan_keys[1], 0, 2, BTEqualStrategyNumber, InvalidOid,
+                           index->rd_indcollation[1], F_TEXTEQ, *event.dedup_key);
+
+    SnapshotData dirty;
+    InitDirtySnapshot(dirty);
+    std::optional<Remembered> remembered;
+    *unfinished = InvalidTransactionId;
+    TupleTableSlot* row = table_slot_create(keys, nullptr);
+    const IndexScanDesc scan = pg::begin_index_scan(keys, index, &dirty, 2);
+    index_rescan(scan, scan_keys, 2, nullptr, 0);
+    if (index_getnext_slot(scan, ForwardScanDirection, row)) {
+        *unfinished = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
+        if (!TransactionIdIsValid(*unfinished))
+            remembered = read_row(keys, row);
+    }
+    index_endscan(scan);
+    ExecDropSingleTupleTableSlot(row);
+    return remembered;
+}
+
+// Of several who find the key expired, one takes it over; the others wait here and then find that
+// it is not expired any more.
+bool take_over_expired(const Event& event, TimestampTz now)
+{
+    uint64 taken = 0;
+    pg::as_owner([&] {
+        static constinit pg::Statement take_over{
+            "UPDATE @schema@.outbox_dedup_keys SET tracking_id = $3, expires_at = $4"
+            " WHERE tenant_id = $1 AND dedup_key = $2 AND expires_at <= $5",
+            {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
+        const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
+                                UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now)),
+                                TimestampTzGetDatum(now)};
+        taken = take_over.execute(values);
+    });
+    return taken == 1;
+}
+
+void fill(TupleTableSlot* slot, const Event& event, TimestampTz now)
+{
+    slot->tts_values[col_tenant_id] = Int64GetDatum(event.tenant_id);
+    slot->tts_values[col_expires_at] = TimestampTzGetDatum(expiry(now));
+    slot->tts_values[col_tracking_id] = UUIDPGetDatum(&event.tracking_id);
+    slot->tts_values[col_dedup_key] = *event.dedup_key;
+    for (int i = 0; i < column_count; ++i)
+        slot->tts_isnull[i] = false;
+    ExecStoreVirtualTuple(slot);
+}
+
+uint64 hash_of(const Event& event)
+{
+    const text* key = DatumGetTextPP(*event.dedup_key);
+    return DatumGetUInt64(
+        hash_any_extended(reinterpret_cast<const unsigned char*>(VARDATA_ANY(key)),
+                          static_cast<int>(VARSIZE_ANY_EXHDR(key)), event.tenant_id));
+}
+
+// Looks for the key and, if nobody has it, inserts it before anybody else can look. Without the
+// lock two could both find nothing, and the one that loses would leave a row for others to trip on.
+std::optional<Remembered> find_or_insert(pg::TableWriter& writer, const Event& event,
+                                         TimestampTz now, TransactionId* unfinished)
+{
+    const uint64 hash = hash_of(event);
+    pg::lock_key(hash);
+    const auto remembered = look_up(writer, event, unfinished);
+    if (!remembered && !TransactionIdIsValid(*unfinished)) {
+        fill(pg::fresh_slot(writer, 0), event, now);
+        pg::insert(writer, 1);
+    }
+    pg::unlock_key(hash);
+    return remembered;
+}
+
+std::optional<pg_uuid_t> claim_directly(Relation keys, const Event& event, TimestampTz now)
+{
+    pg::TableWriter writer = pg::open_writer(keys, 1);
+    std::optional<pg_uuid_t> first;
+    for (;;) {
+        TransactionId unfinished;
+        const auto remembered = find_or_insert(writer, event, now, &unfinished);
+        if (TransactionIdIsValid(unfinished)) {
+            XactLockTableWait(unfinished, nullptr, nullptr, XLTW_None);
+            continue;
+        }
+        if (remembered && remembered->expires_at > now)
+            first = remembered->tracking_id;
+        if (!remembered || first || take_over_expired(event, now))
+            break;
+    }
+    pg::close_writer(writer);
+    return first;
+}
+
+// The way for a table that somebody has changed.
+std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.outbox_dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
+        " VALUES ($1, $2, $3, $4) ON CONFLICT (tenant_id, dedup_key) DO NOTHING",
+        {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID}};
+    static constinit pg::Statement find{
+        "SELECT tracking_id, expires_at FROM @schema@.outbox_dedup_keys"
+        " WHERE tenant_id = $1 AND dedup_key = $2",
+        {INT8OID, TEXTOID}};
+
+    const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
+                            UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now))};
+    for (;;) {
+        CHECK_FOR_INTERRUPTS();
+        if (insert.execute(values) == 1)
+            return std::nullopt;
+        if (find.execute(values) == 0)
+            continue;
+        bool isnull;
+        const HeapTuple row = SPI_tuptable->vals[0];
+        const Datum expires_at = SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull);
+        if (DatumGetTimestampTz(expires_at) > now)
+            return *DatumGetUUIDP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
+        if (take_over_expired(event, now))
+            return std::nullopt;
+    }
+}
+
+} // namespace
+
+std::optional<pg_uuid_t> find_duplicate(const Event& event, TimestampTz now)
+{
+    std::optional<pg_uuid_t> first;
+    const Relation keys = table_open(pg::objects().dedup_keys, RowExclusiveLock);
+    if (takes_rows_directly(keys))
+        first = claim_directly(keys, event, now);
+    else
+        pg::as_owner([&] { first = claim_by_statement(event, now); });
+    table_close(keys, NoLock);
+    return first;
+}
+
+} // namespace outbox

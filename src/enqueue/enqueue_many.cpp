@@ -1,0 +1,240 @@
+// outbox_enqueue_many(): an array of events, read straight from the server's binary JSON.
+#include "enqueue/enqueue.hpp"
+
+#include "core/error.hpp"
+#include "core/limits.hpp"
+#include "core/parse_number.hpp"
+#include "enqueue/validate_payload.hpp"
+#include "log/append.hpp"
+#include "pg/arguments.hpp"
+#include "pg/exceptions.hpp"
+
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+namespace outbox {
+
+namespace {
+
+[[noreturn]] void wrong_type(const EventArguments& event, const char* key, const char* expected)
+{
+    ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                    errmsg("%s must be %s", event.name_of(key), expected)));
+    pg_unreachable();
+}
+
+Datum read_text(const EventArguments& event, const char* key, const JsonbValue& value)
+{
+    if (value.type != jbvString)
+        wrong_type(event, key, "a string");
+    return PointerGetDatum(cstring_to_text_with_len(value.val.string.val, value.val.string.len));
+}
+
+char* integer_digits(const EventArguments& event, const char* key, const JsonbValue& value,
+                     const char* expected)
+{
+    if (value.type != jbvNumeric)
+        wrong_type(event, key, expected);
+    char* digits =
+        DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric)));
+    if (std::strchr(digits, '.') != nullptr)
+        wrong_type(event, key, expected);
+    return digits;
+}
+
+int64 read_bigint(const EventArguments& event, const char* key, const JsonbValue& value)
+{
+    const auto number = parse_bigint(integer_digits(event, key, value, "an integer"));
+    if (!number)
+        ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+                        errmsg("%s is out of range for a bigint", event.name_of(key))));
+    return *number;
+}
+
+Datum read_identifier(const EventArguments& event, const char* key, const JsonbValue& value)
+{
+    if (value.type == jbvString)
+        return read_text(event, key, value);
+    return CStringGetTextDatum(integer_digits(event, key, value, "a string or an integer"));
+}
+
+Datum read_json(const JsonbValue& value)
+{
+    return JsonbPGetDatum(JsonbValueToJsonb(const_cast<JsonbValue*>(&value)));
+}
+
+// The server's own error would not say which element it speaks of.
+TimestampTz read_time(const EventArguments& event, const char* key, const JsonbValue& value)
+{
+    if (value.type != jbvString)
+        wrong_type(event, key, "a string with a time");
+    const char* name = event.name_of(key);
+    const char* text = pnstrdup(value.val.string.val, value.val.string.len);
+    try {
+        return pg::call([&] {
+            return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
+                                                           ObjectIdGetDatum(InvalidOid),
+                                                           Int32GetDatum(-1)));
+        });
+    } catch (const pg::Error& error) {
+        throw Error(unpack_sql_state(error.sqlstate()), std::string(name) + ": " + error.what());
+    }
+}
+
+enum class Key {
+    aggregate_type,
+    aggregate_id,
+    event_type,
+    payload,
+    event_version,
+    tenant_id,
+    metadata,
+    trace_id,
+    available_at,
+    dedup_key,
+};
+
+constexpr const char* key_names[] = {
+    "aggregate_type", "aggregate_id", "event_type", "payload",      "event_version",
+    "tenant_id",      "metadata",     "trace_id",   "available_at", "dedup_key",
+};
+
+Key known_key(const EventArguments& event, std::string_view name)
+{
+    for (std::size_t i = 0; i < std::size(key_names); ++i)
+        if (name == key_names[i])
+            return static_cast<Key>(i);
+    ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                    errmsg("events[%d] has an unknown key \"%s\"", event.element,
+                           pnstrdup(name.data(), pg_mbcliplen(name.data(), name.size(),
+                                                              limits::max_name_bytes))),
+                    errhint("Known keys are the names of the arguments of outbox_enqueue().")));
+    pg_unreachable();
+}
+
+void read_key(EventArguments& event, std::string_view name, const JsonbValue& value)
+{
+    const Key key = known_key(event, name);
+    // A JSON null is a payload like any other; elsewhere it means what SQL's NULL means.
+    if (value.type == jbvNull && key != Key::payload)
+        return;
+
+    const char* argument = key_names[static_cast<int>(key)];
+    switch (key) {
+    case Key::aggregate_type:
+        event.aggregate_type = read_text(event, argument, value);
+        break;
+    case Key::aggregate_id:
+        event.aggregate_id = read_identifier(event, argument, value);
+        break;
+    case Key::event_type:
+        event.event_type = read_text(event, argument, value);
+        break;
+    case Key::payload:
+        event.payload = read_json(value);
+        break;
+    case Key::event_version:
+        event.event_version = read_bigint(event, argument, value);
+        break;
+    case Key::tenant_id:
+        event.tenant_id = read_bigint(event, argument, value);
+        break;
+    case Key::metadata:
+        event.metadata = read_json(value);
+        break;
+    case Key::trace_id:
+        event.trace_id = read_text(event, argument, value);
+        break;
+    case Key::available_at:
+        event.available_at = read_time(event, argument, value);
+        break;
+    case Key::dedup_key:
+        event.dedup_key = read_text(event, argument, value);
+        break;
+    }
+}
+
+EventArguments read_element(int number, const JsonbValue& element)
+{
+    if (element.type != jbvBinary || !JsonContainerIsObject(element.val.binary.data))
+        ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
+                        errmsg("events[%d] must be an object", number)));
+    EventArguments event;
+    event.element = number;
+    JsonbIterator* keys = JsonbIteratorInit(element.val.binary.data);
+    JsonbValue key;
+    JsonbValue value;
+    while (const JsonbIteratorToken token = JsonbIteratorNext(&keys, &key, true)) {
+        if (token != WJB_KEY)
+            continue;
+        JsonbIteratorNext(&keys, &value, true);
+        read_key(event, {key.val.string.val, static_cast<std::size_t>(key.val.string.len)}, value);
+    }
+    return event;
+}
+
+// Reads up to a chunk of elements. Returns how many there were.
+int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* events)
+{
+    int count = 0;
+    JsonbValue element;
+    while (count < append_chunk && JsonbIteratorNext(elements, &element, true) == WJB_ELEM) {
+        const EventArguments arguments = read_element(first + count, element);
+        events[count] = make_event(arguments, now);
+        check_against_catalog(arguments, events[count]);
+        ++count;
+    }
+    return count;
+}
+
+ArrayType* enqueue_array(Jsonb* array)
+{
+    if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("events must be a JSON array of objects")));
+
+    const int total = JB_ROOT_COUNT(array);
+    auto* tracking_ids = static_cast<pg_uuid_t*>(palloc(sizeof(pg_uuid_t) * Max(total, 1)));
+    auto* events = static_cast<Event*>(palloc(sizeof(Event) * append_chunk));
+    JsonbValue begin;
+    JsonbIterator* elements = JsonbIteratorInit(&array->root);
+    JsonbIteratorNext(&elements, &begin, false);
+
+    // What a chunk needs is given back before the next one, however long the array is. The first
+    // block, which a reset keeps, is large enough for most.
+    const MemoryContext chunk = AllocSetContextCreate(
+        CurrentMemoryContext, "outbox events", Size{1024} * Min(total, append_chunk),
+        ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
+    for (int done = 0; done < total;) {
+        CHECK_FOR_INTERRUPTS();
+        const MemoryContext before = MemoryContextSwitchTo(chunk);
+        const TimestampTz now = GetCurrentTimestamp();
+        const int count = read_chunk(&elements, done, now, events);
+        enqueue(events, count, now, tracking_ids + done);
+        done += count;
+        MemoryContextSwitchTo(before);
+        MemoryContextReset(chunk);
+    }
+    MemoryContextDelete(chunk);
+
+    auto* datums = static_cast<Datum*>(palloc(sizeof(Datum) * Max(total, 1)));
+    for (int i = 0; i < total; ++i)
+        datums[i] = UUIDPGetDatum(&tracking_ids[i]);
+    return construct_array(datums, total, UUIDOID, UUID_LEN, false, TYPALIGN_CHAR);
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_enqueue_many)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_enqueue_many()");
+        const Datum given = outbox::pg::required_argument(fcinfo, 0, "events");
+        const Datum events = outbox::pg::to_jsonb(given, outbox::pg::argument_type(fcinfo, 0));
+        PG_RETURN_ARRAYTYPE_P(outbox::enqueue_array(DatumGetJsonbP(events)));
+    });
+}

@@ -1,0 +1,355 @@
+#include "enqueue/schedule.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/owner_spi.hpp"
+#include "extension/tenant.hpp"
+#include "ipc/wakeup.hpp"
+#include "log/append.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/subtransaction.hpp"
+
+extern "C" {
+#include "commands/trigger.h"
+#include "utils/datum.h"
+}
+
+#include <span>
+
+namespace outbox {
+
+namespace {
+
+// When to try again what was refused.
+enum class Again { in_time, at_once };
+
+Datum column(HeapTuple row, int number, bool* isnull)
+{
+    return SPI_getbinval(row, SPI_tuptable->tupdesc, number, isnull);
+}
+
+Datum column(HeapTuple row, int number)
+{
+    bool isnull;
+    return column(row, number, &isnull);
+}
+
+// The columns as MOVE selects them.
+Event read_event(HeapTuple row)
+{
+    Event event;
+    event.tracking_id = *DatumGetUUIDP(column(row, 1));
+    event.tenant_id = DatumGetInt64(column(row, 2));
+    event.event_version = DatumGetInt16(column(row, 3));
+    event.aggregate_type = column(row, 4);
+    event.aggregate_id = column(row, 5);
+    event.event_type = column(row, 6);
+    event.payload = column(row, 7);
+    event.metadata = column(row, 8);
+    bool no_trace;
+    const Datum trace_id = column(row, 9, &no_trace);
+    if (!no_trace)
+        event.trace_id = trace_id;
+    return event;
+}
+
+void append_selected(int count)
+{
+    // Nested SPI calls replace SPI_tuptable.
+    HeapTuple* rows = SPI_tuptable->vals;
+    auto* events = static_cast<Event*>(palloc(sizeof(Event) * count));
+    for (int i = 0; i < count; ++i)
+        events[i] = read_event(rows[i]);
+    for (int done = 0; done < count; done += append_chunk)
+        append_to_log(events + done, Min(append_chunk, count - done));
+    pfree(events);
+}
+
+// Several may do this at once: each takes rows that no other is moving. tracking_id keeps events of
+// one producer that are due at the same moment in their order.
+#define MOVE(which)                                                                                \
+    "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("           \
+    " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " which                              \
+    " FOR UPDATE SKIP LOCKED)) RETURNING *)"                                                       \
+    " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"                 \
+    " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id"
+
+// Those that were refused have an index of their own: however many there are, they are not read.
+#define FIRST_DUE                                                                                  \
+    "available_at <= $1 AND try_again_at IS NULL ORDER BY available_at, tracking_id LIMIT $2"
+
+int move_first(TimestampTz now, int limit)
+{
+    int moved = 0;
+    pg::as_owner([&] {
+        static constinit pg::Statement move{MOVE(FIRST_DUE), {TIMESTAMPTZOID, INT4OID}};
+        const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
+        moved = static_cast<int>(move.execute(values));
+        append_selected(moved);
+    });
+    return moved;
+}
+
+// ---- events that the log refuses
+
+// Of the rows that were selected, in the caller's memory.
+std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
+{
+    const MemoryContext spi = MemoryContextSwitchTo(caller);
+    auto* ids = static_cast<Datum*>(palloc(sizeof(Datum) * Max(count, 1)));
+    for (uint64 i = 0; i < count; ++i)
+        ids[i] = datumCopy(column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
+    MemoryContextSwitchTo(spi);
+    return {ids, count};
+}
+
+// What is due, also if somebody else is moving it.
+std::span<Datum> list_first(TimestampTz now, int limit)
+{
+    const MemoryContext caller = CurrentMemoryContext;
+    std::span<Datum> ids;
+    pg::as_owner([&] {
+        static constinit pg::Statement list{
+            "SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " FIRST_DUE,
+            {TIMESTAMPTZOID, INT4OID}};
+        const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
+        ids = selected_ids(list.execute(values), caller);
+    });
+    return ids;
+}
+
+// Those whose time has come are chosen first: with some that are never accepted at the head, and
+// more than `limit` in all, the others get their turn, too.
+std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
+{
+    const MemoryContext caller = CurrentMemoryContext;
+    std::span<Datum> ids;
+    pg::as_owner([&] {
+        static constinit pg::Statement list{
+            "SELECT tracking_id FROM ("
+            " SELECT tracking_id, available_at FROM @schema@.outbox_scheduled"
+            " WHERE try_again_at <= $1 ORDER BY try_again_at > $2, available_at, tracking_id"
+            " LIMIT $3) chosen ORDER BY available_at, tracking_id",
+            {TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID}};
+        const TimestampTz until = again == Again::at_once ? DT_NOEND : now;
+        const Datum values[] = {TimestampTzGetDatum(until), TimestampTzGetDatum(now),
+                                Int32GetDatum(limit)};
+        ids = selected_ids(list.execute(values), caller);
+    });
+    return ids;
+}
+
+int move_these(std::span<Datum> ids)
+{
+    int moved = 0;
+    pg::as_owner([&] {
+        static constinit pg::Statement move{MOVE("tracking_id = ANY ($1)"), {UUIDARRAYOID}};
+        const Datum values[] = {PointerGetDatum(construct_array(
+            ids.data(), static_cast<int>(ids.size()), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR))};
+        moved = static_cast<int>(move.execute(values));
+        append_selected(moved);
+    });
+    return moved;
+}
+
+// Its due time stays, and with that its place among the others. 2^11 minutes are more than a day.
+void postpone(Datum tracking_id, TimestampTz now, const char* reason)
+{
+    pg::as_owner([&] {
+        static constinit pg::Statement update{
+            "UPDATE @schema@.outbox_scheduled SET refusals = refusals + 1, last_error = $3,"
+            " try_again_at = $2 + least(interval '1 minute' * (1 << least(refusals, 11)),"
+            " interval '24 hours') WHERE tracking_id = $1",
+            {UUIDOID, TIMESTAMPTZOID, TEXTOID}};
+        const Datum values[] = {tracking_id, TimestampTzGetDatum(now), CStringGetTextDatum(reason)};
+        update.execute(values);
+    });
+    pg::call_relay_at_commit(pg::task_refused);
+}
+
+// Or about the server, or this transaction: then all are tried again, and none is postponed.
+bool is_about_event(const ErrorData& error)
+{
+    switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
+    case ERRCODE_CONNECTION_EXCEPTION:
+    case ERRCODE_INVALID_TRANSACTION_STATE:
+    case ERRCODE_TRANSACTION_ROLLBACK:
+    case ERRCODE_INSUFFICIENT_RESOURCES:
+    case ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE:
+    case ERRCODE_OPERATOR_INTERVENTION:
+    case ERRCODE_SYSTEM_ERROR:
+    case ERRCODE_INTERNAL_ERROR:
+        return false;
+    default:
+        return true;
+    }
+}
+
+// Halves whatever the log refuses, until it is a single event.
+Released move_apart(TimestampTz now, std::span<Datum> ids)
+{
+    if (ids.empty())
+        return {};
+    int moved = 0;
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_these(ids); });
+    if (error == nullptr)
+        return {moved, 0};
+    if (!is_about_event(*error))
+        ReThrowError(error);
+    if (ids.size() == 1) {
+        postpone(ids[0], now, error->message);
+        return {0, 1};
+    }
+    FreeErrorData(error);
+    const std::size_t half = ids.size() / 2;
+    const Released first = move_apart(now, ids.first(half));
+    return first + move_apart(now, ids.subspan(half));
+}
+
+// They are judged one by one, so what is wrong with the log itself has to come to light before.
+Released judge(TimestampTz now, std::span<Datum> ids)
+{
+    if (!ids.empty())
+        ensure_place_in_log();
+    return move_apart(now, ids);
+}
+
+Released move_due(TimestampTz now, int limit)
+{
+    int moved = 0;
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_first(now, limit); });
+    if (error == nullptr)
+        return {moved, 0};
+    if (!is_about_event(*error))
+        ReThrowError(error);
+    FreeErrorData(error);
+    return judge(now, list_first(now, limit));
+}
+
+// Those that are deferred would wait for the commit, and then one event would stop all others. By
+// hand the transaction is somebody else's, and so are they.
+void check_constraints_at_once()
+{
+    AfterTriggerSetState(makeNode(ConstraintsSetStmt));
+}
+
+Released report(const Released& released)
+{
+    if (released.refused > 0)
+        ereport(WARNING,
+                (errmsg("outbox: scheduled events that the log refused: %d", released.refused),
+                 errhint("last_error in outbox_scheduled says why. They are tried again, less and"
+                         " less often; outbox_release_due() tries them at once, outbox_cancel()"
+                         " takes them back.")));
+    return released;
+}
+
+// What was refused before has been due for longer.
+int release_by_hand(int limit)
+{
+    const TimestampTz now = GetCurrentTimestamp();
+    const Released again = judge(now, list_refused(now, limit, Again::at_once));
+    return report(again + move_due(now, limit - again.moved)).moved;
+}
+
+int64 milliseconds_to_first(pg::Statement& find)
+{
+    find.execute_now(nullptr);
+    const auto first = pg::Row(0).find(1);
+    if (!first)
+        return PG_INT64_MAX;
+    // Rounded up: not a moment too early.
+    return Max((DatumGetTimestampTz(*first) - GetCurrentTimestamp() + 999) / 1000, 0);
+}
+
+bool cancel(const pg_uuid_t& tracking_id)
+{
+    const auto tenant = settings::tenant_id();
+    uint64 cancelled = 0;
+    pg::as_owner([&] {
+        // What is due belongs to the log already, even if nobody has moved it yet; unless the log
+        // does not want it.
+        static constinit pg::Statement remove{
+            "DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
+            " AND (available_at > $2 OR try_again_at IS NOT NULL)"
+            " AND ($3 IS NULL OR tenant_id = $3)",
+            {UUIDOID, TIMESTAMPTZOID, INT8OID}};
+        const Datum values[] = {UUIDPGetDatum(&tracking_id),
+                                TimestampTzGetDatum(GetCurrentTimestamp()),
+                                Int64GetDatum(tenant.value_or(0))};
+        cancelled = remove.execute(values, tenant ? nullptr : "  n");
+    });
+    return cancelled == 1;
+}
+
+} // namespace
+
+void schedule(const Event& event)
+{
+    pg::as_owner([&] {
+        static constinit pg::Statement insert{
+            "INSERT INTO @schema@.outbox_scheduled (tracking_id, tenant_id, event_version,"
+            " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
+            " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+            event_parameter_types};
+        EventParameters parameters = parameters_of(event);
+        parameters.values[9] = TimestampTzGetDatum(*event.available_at);
+        parameters.nulls[9] = ' ';
+        insert.execute(parameters.values, parameters.nulls);
+    });
+    pg::call_relay_at_commit(pg::task_schedule);
+}
+
+Released release_due(int limit)
+{
+    check_constraints_at_once();
+    return report(move_due(GetCurrentTimestamp(), limit));
+}
+
+Released release_refused(int limit)
+{
+    check_constraints_at_once();
+    const TimestampTz now = GetCurrentTimestamp();
+    return report(judge(now, list_refused(now, limit, Again::in_time)));
+}
+
+int64 milliseconds_to_next_due()
+{
+    static constinit pg::Statement find{
+        "SELECT min(available_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NULL"};
+    return milliseconds_to_first(find);
+}
+
+int64 milliseconds_to_next_refused()
+{
+    static constinit pg::Statement find{
+        "SELECT min(try_again_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NOT NULL"};
+    return milliseconds_to_first(find);
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_release_due)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_release_due()");
+        outbox::refuse_tenants("outbox_release_due()");
+        constexpr int max_limit = 100000;
+        const int limit = PG_ARGISNULL(0) ? 1000 : PG_GETARG_INT32(0);
+        if (limit < 1 || limit > max_limit)
+            ereport(ERROR,
+                    (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                     errmsg("max_events must be between 1 and %d, not %d", max_limit, limit)));
+        PG_RETURN_INT32(outbox::release_by_hand(limit));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_cancel)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_cancel()");
+        if (PG_ARGISNULL(0))
+            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+                            errmsg("tracking_id must not be NULL")));
+        PG_RETURN_BOOL(outbox::cancel(*PG_GETARG_UUID_P(0)));
+    });
+}

@@ -1,0 +1,109 @@
+// What outbox_register_event() asks C++. The rest of it is SQL.
+#include "core/fixed_string.hpp"
+#include "core/json/json_pointer.hpp"
+#include "core/schema/compatibility.hpp"
+#include "core/schema/event_name_lint.hpp"
+#include "event_catalog/schema_cache.hpp"
+#include "extension/relations.hpp"
+#include "pg/arguments.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+
+extern "C" {
+#include "commands/trigger.h"
+}
+
+namespace outbox {
+
+namespace {
+
+using Answer = Note<1024>;
+
+// What the plain C++ says, if anything.
+Answer answer(const std::optional<std::string>& text)
+{
+    return text ? Answer(*text) : Answer();
+}
+
+std::string_view json_text(Datum jsonb)
+{
+    const char* text = JsonbToCString(nullptr, &DatumGetJsonbP(jsonb)->root, 0);
+    return pg::to_utf8(text);
+}
+
+Datum return_answer(FunctionCallInfo fcinfo, const Answer& answer)
+{
+    if (*answer.text() == '\0')
+        PG_RETURN_NULL();
+    const std::string_view text = pg::from_utf8(answer.text());
+    return PointerGetDatum(cstring_to_text_with_len(text.data(), static_cast<int>(text.size())));
+}
+
+void compile(std::string_view text)
+{
+    const schema::Compiled compiled(text, schema_services());
+}
+
+Answer breaking_change(std::string_view before, std::string_view after)
+{
+    const schema::Match match = schema_services().match;
+    return answer(
+        schema::breaking_change(schema::normalise(before, match), schema::normalise(after, match)));
+}
+
+bool is_pointer(std::string_view text)
+{
+    const auto steps = json::parse_pointer(text);
+    return steps && !steps->empty();
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_check_schema)
+{
+    return outbox::pg::entry([&] {
+        outbox::compile(outbox::json_text(PG_GETARG_DATUM(0)));
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_breaking_change)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        return return_answer(
+            fcinfo, breaking_change(json_text(PG_GETARG_DATUM(0)), json_text(PG_GETARG_DATUM(1))));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_doubt_about_name)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const std::string_view name = pg::to_utf8(pg::to_view(PG_GETARG_DATUM(0)));
+        return return_answer(fcinfo, answer(doubt_about_name(name)));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_is_pointer)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        PG_RETURN_BOOL(is_pointer(pg::to_utf8(pg::to_view(PG_GETARG_DATUM(0)))));
+    });
+}
+
+// Tells all backends that what they remember of the table is old: others when this transaction has
+// committed, this one now, and again if it is rolled back.
+OUTBOX_SQL_FUNCTION(outbox_event_types_changed)
+{
+    return outbox::pg::entry([&] {
+        if (!CALLED_AS_TRIGGER(fcinfo))
+            ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
+                            errmsg("outbox_event_types_changed() is a trigger function")));
+        CacheInvalidateRelcache(reinterpret_cast<TriggerData*>(fcinfo->context)->tg_relation);
+        return PointerGetDatum(nullptr);
+    });
+}

@@ -1,0 +1,117 @@
+#include "extension/relations.hpp"
+
+#include "pg/catalog_generation.hpp"
+
+namespace outbox::pg {
+
+namespace {
+
+Objects cached;
+uint64 cached_generation = 0; // 0: nothing is cached
+
+// Mirrors get_extension_schema(), which PostgreSQL 15 keeps to itself.
+Oid schema_of_extension(Oid extension)
+{
+    Oid schema = InvalidOid;
+    ScanKeyData key;
+    const Relation catalog = table_open(ExtensionRelationId, AccessShareLock);
+    ScanKeyInit(&key, Anum_pg_extension_oid, BTEqualStrategyNumber, F_OIDEQ,
+                ObjectIdGetDatum(extension));
+    const SysScanDesc scan =
+        systable_beginscan(catalog, ExtensionOidIndexId, true, nullptr, 1, &key);
+    const HeapTuple tuple = systable_getnext(scan);
+    if (HeapTupleIsValid(tuple))
+        schema = reinterpret_cast<Form_pg_extension>(GETSTRUCT(tuple))->extnamespace;
+    systable_endscan(scan);
+    table_close(catalog, AccessShareLock);
+    return schema;
+}
+
+Oid owner_of(Oid relation)
+{
+    const HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));
+    if (!HeapTupleIsValid(tuple))
+        elog(ERROR, "cache lookup failed for relation %u", relation);
+    const Oid owner = reinterpret_cast<Form_pg_class>(GETSTRUCT(tuple))->relowner;
+    ReleaseSysCache(tuple);
+    return owner;
+}
+
+} // namespace
+
+std::optional<Objects> find_objects()
+{
+    if (cached_generation == catalog_generation())
+        return cached;
+    const Oid extension = get_extension_oid("outbox", true);
+    if (!OidIsValid(extension))
+        return std::nullopt;
+
+    // A look-up can itself take in invalidations; what it found is kept only if there were none.
+    const uint64 before = catalog_generation();
+    Objects found;
+    found.schema = schema_of_extension(extension);
+    const char* name = get_namespace_name(found.schema);
+    found.log = get_relname_relid("outbox_messages", found.schema);
+    found.archive = get_relname_relid("outbox_messages_archive", found.schema);
+    found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
+    found.token_sequence = get_relname_relid("outbox_token_seq", found.schema);
+    found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
+    found.consumers = get_relname_relid("outbox_consumers", found.schema);
+    found.batches = get_relname_relid("outbox_batches", found.schema);
+    found.leases = get_relname_relid("outbox_leases", found.schema);
+    found.retries = get_relname_relid("outbox_retries", found.schema);
+    found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
+    found.upcasters = get_relname_relid("outbox_upcasters", found.schema);
+    found.audit_log = get_relname_relid("audit_log", found.schema);
+    found.audit_sequence = get_relname_relid("audit_log_id_seq", found.schema);
+    found.event_types = get_relname_relid("outbox_event_types", found.schema);
+    if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
+        !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
+        !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||
+        !OidIsValid(found.batches) || !OidIsValid(found.leases) || !OidIsValid(found.retries) ||
+        !OidIsValid(found.idempotency_keys) || !OidIsValid(found.upcasters) ||
+        !OidIsValid(found.audit_log) || !OidIsValid(found.audit_sequence) ||
+        !OidIsValid(found.event_types))
+        return std::nullopt;
+    strlcpy(found.schema_name, name, NAMEDATALEN);
+    found.owner = owner_of(found.log);
+
+    cached = found;
+    const Oid watched[] = {found.log,
+                           found.archive,
+                           found.log_sequence,
+                           found.token_sequence,
+                           found.dedup_keys,
+                           found.consumers,
+                           found.batches,
+                           found.leases,
+                           found.retries,
+                           found.idempotency_keys,
+                           found.upcasters,
+                           found.audit_log,
+                           found.audit_sequence,
+                           found.event_types};
+    watch_relations(watched);
+    cached_generation = before == catalog_generation() ? before : 0;
+    return found;
+}
+
+Objects objects()
+{
+    const auto found = find_objects();
+    if (!found)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
+                        errmsg("extension \"outbox\" is not installed in this database, or a "
+                               "table of it has another name"),
+                        errhint("Run CREATE EXTENSION outbox CASCADE, or rename the table back.")));
+    return *found;
+}
+
+const char* schema_of(const char* extension)
+{
+    const Oid oid = get_extension_oid(extension, true);
+    return OidIsValid(oid) ? get_namespace_name(schema_of_extension(oid)) : nullptr;
+}
+
+} // namespace outbox::pg

@@ -1,0 +1,50 @@
+#include "extension/tenant.hpp"
+
+#include "extension/guc.hpp"
+#include "pg/exceptions.hpp"
+
+namespace outbox {
+
+bool shows_tenant(std::optional<int64> tenant)
+{
+    const auto own = settings::tenant_id();
+    return !own || own == tenant;
+}
+
+void refuse_tenants(const char* function)
+{
+    if (!shows_tenant(std::nullopt))
+        ereport(ERROR,
+                (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                 errmsg("%s is not for the session of a tenant", function),
+                 errhint("It is about all tenants, and outbox.tenant_id is set in this session.")));
+}
+
+} // namespace outbox
+
+// For policies and views: is what belongs to this tenant to be seen in this session?
+OUTBOX_SQL_FUNCTION(outbox_shows_tenant)
+{
+    return outbox::pg::entry([&] {
+        PG_RETURN_BOOL(outbox::shows_tenant(
+            PG_ARGISNULL(0) ? std::nullopt : std::optional<int64>(PG_GETARG_INT64(0))));
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_session_tenant)
+{
+    return outbox::pg::entry([&]() -> Datum {
+        const auto own = outbox::settings::tenant_id();
+        if (!own)
+            PG_RETURN_NULL();
+        PG_RETURN_INT64(*own);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_refuse_tenants)
+{
+    return outbox::pg::entry([&] {
+        outbox::refuse_tenants(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+        PG_RETURN_VOID();
+    });
+}

@@ -1,0 +1,266 @@
+#include "idempotency/request_hash.hpp"
+
+#include "core/json/canonical_json.hpp"
+#include "pg/arguments.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/jsonb_reader.hpp"
+
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+struct Member {
+    std::string_view key;
+    pg::JsonEntry value;
+};
+
+// Deeper than any request is, and far from the end of the stack.
+constexpr int max_depth = 1000;
+
+// As many digits, and a double has them all.
+constexpr std::size_t digits_of_a_double = 15;
+
+[[noreturn]] void refuse(std::string_view number, const char* reason)
+{
+    const int shown = static_cast<int>(std::min(number.size(), std::size_t{60}));
+    ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
+                    errmsg("request has a number that %s: %.*s", reason, shown, number.data()),
+                    errhint("Send it as a string.")));
+    pg_unreachable();
+}
+
+// What is an integer is one however it is written.
+std::string_view without_zeros_behind_point(std::string_view digits)
+{
+    const auto point = digits.find('.');
+    const bool are_zeros = point != std::string_view::npos &&
+                           digits.find_first_not_of('0', point + 1) == std::string_view::npos;
+    return are_zeros ? digits.substr(0, point) : digits;
+}
+
+// Are these the digits that the canonical form stands for? It leaves out zeros at the end, if there
+// are many.
+bool stands_for(std::string_view canonical, std::string_view integer)
+{
+    std::string_view mantissa = canonical.substr(0, canonical.find('e'));
+    std::size_t at = 0;
+    for (const char c : mantissa) {
+        if (c == '.')
+            continue;
+        if (at == integer.size() || integer[at++] != c)
+            return false;
+    }
+    return integer.find_first_not_of('0', at) == std::string_view::npos;
+}
+
+class Writer {
+public:
+    Writer() { initStringInfo(&text_); }
+
+    void write(const JsonbContainer* container);
+    std::string_view text() const { return {text_.data, static_cast<std::size_t>(text_.len)}; }
+
+private:
+    void write(const pg::JsonEntry& value);
+    void write_string(std::string_view string);
+    void write_number(char* digits);
+    void write_double(std::string_view text, bool is_integer);
+    void write_object(const JsonbContainer* container);
+    void write_array(const JsonbContainer* container);
+    void put(char c) { appendStringInfoCharMacro(&text_, c); }
+
+    // Room for so many bytes, and where they end.
+    char* room(std::size_t size)
+    {
+        enlargeStringInfo(&text_, static_cast<int>(size));
+        return text_.data + text_.len;
+    }
+    void end_at(const char* end)
+    {
+        text_.len = static_cast<int>(end - text_.data);
+        text_.data[text_.len] = '\0';
+    }
+
+    StringInfoData text_;
+    int depth_ = 0;
+};
+
+void Writer::write_string(std::string_view string)
+{
+    end_at(canonical::write_string(room(canonical::size_of_string(string)), string));
+}
+
+void Writer::write_number(char* digits)
+{
+    const std::string_view text = without_zeros_behind_point(digits);
+    const bool is_integer = text.find('.') == std::string_view::npos;
+    if (is_integer && text.size() <= digits_of_a_double)
+        appendBinaryStringInfo(&text_, text.data(), static_cast<int>(text.size()));
+    else
+        write_double(text, is_integer);
+    // Some bytes of JSON can be thousands of digits.
+    pfree(digits);
+}
+
+void Writer::write_double(std::string_view text, bool is_integer)
+{
+    double value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
+        refuse(text, "is beyond the range of a double");
+    const int before = text_.len;
+    end_at(canonical::write_number(room(canonical::max_number), value));
+    const std::string_view canonical(text_.data + before,
+                                     static_cast<std::size_t>(text_.len - before));
+    if (is_integer && !stands_for(canonical, text))
+        refuse(text, "a double cannot hold");
+}
+
+void Writer::write(const pg::JsonEntry& value)
+{
+    CHECK_FOR_INTERRUPTS();
+    switch (value.type()) {
+    case JENTRY_ISNULL:
+        appendBinaryStringInfo(&text_, "null", 4);
+        break;
+    case JENTRY_ISBOOL_TRUE:
+        appendBinaryStringInfo(&text_, "true", 4);
+        break;
+    case JENTRY_ISBOOL_FALSE:
+        appendBinaryStringInfo(&text_, "false", 5);
+        break;
+    case JENTRY_ISSTRING:
+        write_string(pg::to_utf8(value.bytes));
+        break;
+    case JENTRY_ISNUMERIC:
+        write_number(value.digits());
+        break;
+    case JENTRY_ISCONTAINER:
+        write(value.container());
+        break;
+    default:
+        elog(ERROR, "unexpected entry %u in jsonb", value.entry);
+    }
+}
+
+void Writer::write_array(const JsonbContainer* container)
+{
+    const bool is_scalar = JsonContainerIsScalar(container);
+    pg::JsonEntries elements = pg::children_of(container);
+    if (!is_scalar)
+        put('[');
+    for (uint32 i = 0; i < JsonContainerSize(container); ++i) {
+        if (i > 0)
+            put(',');
+        write(elements.take());
+    }
+    if (!is_scalar)
+        put(']');
+}
+
+// The server sorts keys by length first.
+void Writer::write_object(const JsonbContainer* container)
+{
+    const uint32 count = JsonContainerSize(container);
+    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, 1)));
+    pg::JsonEntries keys = pg::children_of(container);
+    pg::JsonEntries values = keys;
+    values.skip(count);
+    for (uint32 i = 0; i < count; ++i)
+        members[i] = {pg::to_utf8(keys.take().bytes), values.take()};
+    std::sort(members, members + count,
+              [](const Member& a, const Member& b) { return canonical::is_before(a.key, b.key); });
+    put('{');
+    for (uint32 i = 0; i < count; ++i) {
+        if (i > 0)
+            put(',');
+        write_string(members[i].key);
+        put(':');
+        write(members[i].value);
+    }
+    put('}');
+    pfree(members);
+}
+
+void Writer::write(const JsonbContainer* container)
+{
+    check_stack_depth();
+    if (++depth_ > max_depth)
+        ereport(ERROR, (errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
+                        errmsg("request is nested too deeply: more than %d levels", max_depth)));
+    if (JsonContainerIsObject(container))
+        write_object(container);
+    else
+        write_array(container);
+    --depth_;
+}
+
+// Looked up once: that takes OpenSSL longer than to hash a small request.
+void sha256(std::string_view text, unsigned char* hash)
+{
+    static EVP_MD_CTX* context = nullptr;
+    static EVP_MD* algorithm = nullptr;
+    if (context == nullptr)
+        context = EVP_MD_CTX_new();
+    if (algorithm == nullptr)
+        algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
+    if (context == nullptr || algorithm == nullptr ||
+        EVP_DigestInit_ex2(context, algorithm, nullptr) != 1 ||
+        EVP_DigestUpdate(context, text.data(), text.size()) != 1 ||
+        EVP_DigestFinal_ex(context, hash, nullptr) != 1)
+        elog(ERROR, "could not compute SHA-256");
+}
+
+} // namespace
+
+RequestHash hash_of_request(const Jsonb* request)
+{
+    Writer writer;
+    writer.write(&request->root);
+    RequestHash hash;
+    sha256({writer.text().data(), writer.text().size()}, hash.bytes);
+    return hash;
+}
+
+char* to_hex(const RequestHash& hash)
+{
+    auto* text = static_cast<char*>(palloc(2 * RequestHash::size + 1));
+    hex_encode(reinterpret_cast<const char*>(hash.bytes), RequestHash::size, text);
+    text[2 * RequestHash::size] = '\0';
+    return text;
+}
+
+RequestHash from_hex(Datum text)
+{
+    const std::string_view digits = pg::to_view(text);
+    RequestHash hash;
+    bool fits = digits.size() == 2 * RequestHash::size;
+    for (std::size_t i = 0; fits && i < RequestHash::size; ++i) {
+        const char* at = digits.data() + 2 * i;
+        const auto [end, error] = std::from_chars(at, at + 2, hash.bytes[i], 16);
+        fits = error == std::errc{} && end == at + 2;
+    }
+    if (!fits)
+        ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+                        errmsg("request_hash must be 64 hex digits"),
+                        errhint("For example encode(sha256(body), 'hex').")));
+    return hash;
+}
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(idempotency_hash)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum given = pg::required_argument(fcinfo, 0, "request");
+        const Datum request = pg::to_jsonb(given, pg::argument_type(fcinfo, 0));
+        return CStringGetTextDatum(to_hex(hash_of_request(DatumGetJsonbP(request))));
+    });
+}

@@ -1,0 +1,364 @@
+// For each database:
+//
+//   unknown ──start──► running ──ends──► no extension: waits until somebody says otherwise
+//      ▲                                 stepped aside: starts again when nobody holds it
+//      │                                 asked to leave: starts again, if it is still wanted
+//      └─────────────────────────────────failed: starts again, after pauses that grow
+#include "launcher/launcher.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/preload.hpp"
+#include "extension/worker_transaction.hpp"
+#include "ipc/worker_registry.hpp"
+#include "pg/exceptions.hpp"
+#include "relay/relay.hpp"
+
+extern "C" {
+#include "access/heapam.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+}
+
+#include <algorithm>
+
+namespace outbox {
+
+namespace {
+
+constexpr int64 second = 1000000; // microseconds, as timestamps count
+
+// A relay that lived so long ended for a new reason.
+constexpr int64 long_life = 60 * second;
+constexpr int64 first_pause = second / 10;
+constexpr int64 longest_pause = 60 * second;
+constexpr int64 pause_without_slot = 10 * second;
+
+// Maintenance can be long, and is nobody's hurry.
+constexpr int most_maintenance = 4; // at once
+constexpr int64 pause_after_refusal = 10 * second;
+
+// Somebody tells of every change; this is for what nobody could tell.
+constexpr int64 idle_pause = 60 * second;
+
+struct Database {
+    Oid oid;
+    char name[NAMEDATALEN];
+    bool listed; // in the last look at pg_database
+    bool active; // a relay was started, and has not been seen to end
+    bool lacks_extension;
+    bool has_news; // since its relay was started
+    int post;
+    BackgroundWorkerHandle* handle;
+    TimestampTz started_at;
+    TimestampTz not_before;
+    int failures;
+    BackgroundWorkerHandle* maintenance; // that was started, and has not been seen to end
+    TimestampTz next_maintenance;
+};
+
+// All of them, in memory of the process. Few enough to look through.
+struct Databases {
+    Database* all = nullptr;
+    int count = 0;
+    int capacity = 0;
+};
+
+Databases databases;
+
+Database* find(Oid oid)
+{
+    for (int i = 0; i < databases.count; ++i)
+        if (databases.all[i].oid == oid)
+            return &databases.all[i];
+    return nullptr;
+}
+
+Database* find_or_add(Oid oid)
+{
+    if (Database* known = find(oid))
+        return known;
+    if (databases.count == databases.capacity) {
+        databases.capacity = Max(databases.capacity * 2, 16);
+        const Size size = sizeof(Database) * static_cast<Size>(databases.capacity);
+        databases.all = static_cast<Database*>(databases.all == nullptr
+                                                   ? MemoryContextAlloc(TopMemoryContext, size)
+                                                   : repalloc(databases.all, size));
+    }
+    Database* fresh = &databases.all[databases.count++];
+    *fresh = {};
+    fresh->oid = oid;
+    fresh->post = -1;
+    return fresh;
+}
+
+// Templates are for copying, and a copy must find nobody connected.
+bool can_be_served(Form_pg_database row)
+{
+    constexpr int invalid_database = -2; // half dropped
+    return row->datallowconn && !row->datistemplate && row->datconnlimit != invalid_database &&
+           is_served(NameStr(row->datname));
+}
+
+void look_at_databases()
+{
+    for (int i = 0; i < databases.count; ++i)
+        databases.all[i].listed = false;
+    SetCurrentStatementStartTimestamp();
+    StartTransactionCommand();
+    const Relation catalog = table_open(DatabaseRelationId, AccessShareLock);
+    const TableScanDesc scan = table_beginscan_catalog(catalog, 0, nullptr);
+    while (const HeapTuple tuple = heap_getnext(scan, ForwardScanDirection)) {
+        auto* row = reinterpret_cast<Form_pg_database>(GETSTRUCT(tuple));
+        if (!can_be_served(row))
+            continue;
+        Database* database = find_or_add(row->oid);
+        database->listed = true;
+        strlcpy(database->name, NameStr(row->datname), NAMEDATALEN);
+    }
+    table_endscan(scan);
+    table_close(catalog, AccessShareLock);
+    CommitTransactionCommand();
+}
+
+bool is_alive(BackgroundWorkerHandle* handle)
+{
+    if (handle == nullptr)
+        return false;
+    pid_t pid;
+    const BgwHandleStatus status = GetBackgroundWorkerPid(handle, &pid);
+    return status == BGWH_STARTED || status == BGWH_NOT_YET_STARTED;
+}
+
+bool is_running(const Database& database)
+{
+    return (database.post >= 0 && pg::is_taken(database.post)) || is_alive(database.handle);
+}
+
+// Its relay has ended. When is it to be started again?
+void note_end(Database& database, TimestampTz now)
+{
+    const pg::Vacancy vacancy = pg::vacancy_of(database.post);
+    database.active = false;
+    if (database.handle != nullptr)
+        pfree(database.handle);
+    database.handle = nullptr;
+    database.not_before = now;
+    if (vacancy == pg::Vacancy::no_extension) {
+        // Unless it has come while the relay was leaving.
+        database.lacks_extension = !database.has_news;
+        pg::free_post(database.post);
+        database.post = -1;
+    } else if (vacancy == pg::Vacancy::asked_to_leave) {
+        database.not_before = now + first_pause;
+    } else if (vacancy != pg::Vacancy::stepped_aside) {
+        if (now - database.started_at > long_life)
+            database.failures = 0;
+        constexpr int most_doublings = 10;
+        database.not_before =
+            now +
+            std::min(first_pause << std::min(database.failures, most_doublings), longest_pause);
+        ++database.failures;
+    }
+}
+
+BackgroundWorker worker_for(const Database& database, const char* function, const char* type)
+{
+    BackgroundWorker worker = {};
+    worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+    worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+    worker.bgw_restart_time = BGW_NEVER_RESTART;
+    worker.bgw_main_arg = Int32GetDatum(database.post);
+    worker.bgw_notify_pid = MyProcPid;
+    strlcpy(worker.bgw_library_name, "outbox", sizeof(worker.bgw_library_name));
+    strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
+    strlcpy(worker.bgw_type, type, sizeof(worker.bgw_type));
+    snprintf(worker.bgw_name, sizeof(worker.bgw_name), "%s for database %s", type, database.name);
+    return worker;
+}
+
+bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
+{
+    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+    const bool registered = RegisterDynamicBackgroundWorker(&worker, handle);
+    MemoryContextSwitchTo(before);
+    return registered;
+}
+
+void start(Database& database, TimestampTz now)
+{
+    database.post = pg::assign_post(database.oid);
+    if (database.post < 0) {
+        ereport(WARNING,
+                (errmsg("outbox: there are no relays for more than %d databases", pg::max_posts)));
+        database.not_before = now + idle_pause;
+        return;
+    }
+    BackgroundWorker worker = worker_for(database, "outbox_relay_main", "outbox relay");
+    if (!register_worker(worker, &database.handle)) {
+        if (pg::vacancy_of(database.post) != pg::Vacancy::no_worker_slot)
+            ereport(WARNING, (errmsg("outbox: no relay for database \"%s\": no worker slot is free",
+                                     database.name),
+                              errhint("Raise max_worker_processes.")));
+        pg::set_vacancy(database.post, pg::Vacancy::no_worker_slot);
+        database.not_before = now + pause_without_slot;
+        return;
+    }
+    pg::set_vacancy(database.post, pg::Vacancy::none);
+    database.active = true;
+    database.has_news = false;
+    database.started_at = now;
+}
+
+int count_maintenance()
+{
+    int count = 0;
+    for (int i = 0; i < databases.count; ++i)
+        count += is_alive(databases.all[i].maintenance);
+    return count;
+}
+
+// Maintenance of a database that is served, if it is due. Returns when the next one is.
+TimestampTz see_to_maintenance(Database& database, TimestampTz now)
+{
+    if (database.maintenance != nullptr) {
+        if (is_alive(database.maintenance))
+            return DT_NOEND; // its end wakes us
+        pfree(database.maintenance);
+        database.maintenance = nullptr;
+    }
+    if (!pg::is_served(database.post) || pg::is_held(database.oid))
+        return DT_NOEND;
+    // Left behind by another launcher.
+    if (pg::is_maintained(database.post))
+        return now + pause_after_refusal;
+    if (pg::take_maintenance_call(database.post))
+        database.next_maintenance = now;
+    // The interval may have been shortened, and the clock set back.
+    database.next_maintenance =
+        Min(database.next_maintenance, now + settings::maintenance_interval * second);
+    if (now < database.next_maintenance)
+        return database.next_maintenance;
+    if (count_maintenance() >= most_maintenance)
+        return DT_NOEND;
+    BackgroundWorker worker = worker_for(database, "outbox_maintenance_main", "outbox maintenance");
+    const bool registered = register_worker(worker, &database.maintenance);
+    if (!registered && !pg::lacks_maintenance(database.post))
+        ereport(WARNING,
+                (errmsg("outbox: no maintenance for database \"%s\": no worker slot is free",
+                        database.name),
+                 errhint("Raise max_worker_processes.")));
+    pg::set_lacks_maintenance(database.post, !registered);
+    if (!registered) {
+        database.maintenance = nullptr;
+        return database.next_maintenance = now + pause_after_refusal;
+    }
+    return database.next_maintenance = now + settings::maintenance_interval * second;
+}
+
+// One step for one database. Returns when the next one is to be taken.
+TimestampTz step(Database& database, TimestampTz now)
+{
+    if (is_running(database)) {
+        database.active = true;
+        return see_to_maintenance(database, now);
+    }
+    if (database.active)
+        note_end(database, now);
+    // Whoever holds it calls when it is done.
+    if (!database.listed || database.lacks_extension || pg::is_held(database.oid))
+        return DT_NOEND;
+    if (now < database.not_before)
+        return database.not_before;
+    start(database, now);
+    return database.active ? DT_NOEND : database.not_before;
+}
+
+void forget_dropped()
+{
+    for (int i = databases.count; i-- > 0;) {
+        Database& database = databases.all[i];
+        if (database.listed || is_running(database))
+            continue;
+        if (database.post >= 0)
+            pg::free_post(database.post);
+        database = databases.all[--databases.count];
+    }
+}
+
+void hear_news()
+{
+    const pg::News news = pg::take_news();
+    for (int i = 0; i < databases.count; ++i)
+        if (news.several || databases.all[i].oid == news.database) {
+            databases.all[i].lacks_extension = false;
+            databases.all[i].has_news = true;
+        }
+}
+
+constinit pg::NamedWait launcher_wait{"OutboxLauncher"};
+
+void wait_until(TimestampTz time)
+{
+    const TimestampTz now = GetCurrentTimestamp();
+    const int64 left = Min(time == DT_NOEND ? idle_pause : Max(time - now, 0), idle_pause);
+    (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+                    static_cast<long>(left / 1000 + 1), launcher_wait.number());
+    ResetLatch(MyLatch);
+    CHECK_FOR_INTERRUPTS();
+    if (ConfigReloadPending) {
+        ConfigReloadPending = false;
+        ProcessConfigFile(PGC_SIGHUP);
+    }
+}
+
+void run()
+{
+    while (!ShutdownRequestPending) {
+        hear_news();
+        look_at_databases();
+        forget_dropped();
+        TimestampTz next = DT_NOEND;
+        for (int i = 0; i < databases.count; ++i)
+            next = Min(next, step(databases.all[i], GetCurrentTimestamp()));
+        wait_until(next);
+    }
+}
+
+} // namespace
+
+void register_launcher()
+{
+    BackgroundWorker worker = {};
+    worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
+    worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
+    worker.bgw_restart_time = 1;
+    strlcpy(worker.bgw_library_name, "outbox", sizeof(worker.bgw_library_name));
+    strlcpy(worker.bgw_function_name, "outbox_launcher_main", sizeof(worker.bgw_function_name));
+    strlcpy(worker.bgw_name, "outbox launcher", sizeof(worker.bgw_name));
+    strlcpy(worker.bgw_type, "outbox launcher", sizeof(worker.bgw_type));
+    RegisterBackgroundWorker(&worker);
+}
+
+} // namespace outbox
+
+#pragma GCC visibility push(default)
+extern "C" {
+PGDLLEXPORT void outbox_launcher_main(Datum unused);
+}
+#pragma GCC visibility pop
+
+void outbox_launcher_main(Datum)
+{
+    pqsignal(SIGHUP, SignalHandlerForConfigReload);
+    pqsignal(SIGTERM, SignalHandlerForShutdownRequest);
+    BackgroundWorkerUnblockSignals();
+    BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
+    SetConfigOption("application_name", "outbox launcher", PGC_USERSET, PGC_S_OVERRIDE);
+    outbox::pg::lift_time_limits();
+    outbox::pg::become_launcher();
+    outbox::pg::entry([] { outbox::run(); });
+    // Not 0, or the postmaster would not start it again.
+    proc_exit(1);
+}

@@ -1,0 +1,124 @@
+#include "launcher/utility_hook.hpp"
+
+#include "ipc/wakeup.hpp"
+#include "ipc/worker_registry.hpp"
+
+extern "C" {
+#include "commands/dbcommands.h"
+#include "commands/defrem.h"
+}
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+ProcessUtility_hook_type next_hook = nullptr;
+
+constexpr const char* extension = "outbox";
+
+bool is_our_extension(const List* objects)
+{
+    ListCell* cell;
+    foreach (cell, objects)
+        if (std::strcmp(strVal(lfirst(cell)), extension) == 0)
+            return true;
+    return false;
+}
+
+const char* option(List* options, const char* name)
+{
+    ListCell* cell;
+    foreach (cell, options) {
+        auto* element = static_cast<DefElem*>(lfirst(cell));
+        if (std::strcmp(element->defname, name) == 0 && element->arg != nullptr)
+            return defGetString(element);
+    }
+    return nullptr;
+}
+
+// The database that the command wants to have to itself; nullptr if there is none.
+const char* wanted_database(Node* command)
+{
+    switch (nodeTag(command)) {
+    case T_DropdbStmt:
+        return reinterpret_cast<DropdbStmt*>(command)->dbname;
+    case T_CreatedbStmt:
+        return option(reinterpret_cast<CreatedbStmt*>(command)->options, "template");
+    case T_AlterDatabaseStmt: {
+        auto* alter = reinterpret_cast<AlterDatabaseStmt*>(command);
+        return option(alter->options, "tablespace") != nullptr ? alter->dbname : nullptr;
+    }
+    case T_RenameStmt: {
+        auto* rename = reinterpret_cast<RenameStmt*>(command);
+        return rename->renameType == OBJECT_DATABASE ? rename->subname : nullptr;
+    }
+    default:
+        return nullptr;
+    }
+}
+
+// Before the command: whoever may not do it anyway keeps nobody away.
+void make_way(Node* command)
+{
+    if (const char* name = wanted_database(command)) {
+        const Oid database = get_database_oid(name, true);
+        if (OidIsValid(database) && pg::owns_database(database))
+            pg::hold_workers(database);
+    } else if (IsA(command, DropStmt)) {
+        auto* drop = reinterpret_cast<DropStmt*>(command);
+        if (drop->removeType == OBJECT_EXTENSION && is_our_extension(drop->objects) &&
+            pg::owns_database(MyDatabaseId))
+            pg::hold_workers(MyDatabaseId);
+    }
+}
+
+// What becomes of a command that has succeeded. Asked beforehand: a command may free its own tree.
+enum class News { none, for_launcher, commits_prepared };
+
+News news_of(Node* command)
+{
+    switch (nodeTag(command)) {
+    case T_CreateExtensionStmt:
+        return std::strcmp(reinterpret_cast<CreateExtensionStmt*>(command)->extname, extension) == 0
+                   ? News::for_launcher
+                   : News::none;
+    case T_CreatedbStmt:
+        return News::for_launcher;
+    case T_TransactionStmt:
+        return reinterpret_cast<TransactionStmt*>(command)->kind == TRANS_STMT_COMMIT_PREPARED
+                   ? News::commits_prepared
+                   : News::none;
+    default:
+        return News::none;
+    }
+}
+
+void process(PlannedStmt* statement, const char* text, bool read_only_tree,
+             ProcessUtilityContext context, ParamListInfo parameters, QueryEnvironment* environment,
+             DestReceiver* destination, QueryCompletion* completion)
+{
+    const News news = news_of(statement->utilityStmt);
+    make_way(statement->utilityStmt);
+    // Before its locks are gone the relay must know, and afterwards it must look.
+    if (news == News::commits_prepared)
+        pg::wake_now();
+    const auto next = next_hook != nullptr ? next_hook : standard_ProcessUtility;
+    next(statement, text, read_only_tree, context, parameters, environment, destination,
+         completion);
+    if (news == News::for_launcher)
+        pg::call_launcher_at_commit();
+    else if (news == News::commits_prepared)
+        pg::wake_now();
+}
+
+} // namespace
+
+void watch_commands()
+{
+    next_hook = ProcessUtility_hook;
+    ProcessUtility_hook = process;
+}
+
+} // namespace outbox

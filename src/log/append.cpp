@@ -1,0 +1,128 @@
+#include "log/append.hpp"
+
+#include "extension/owner_spi.hpp"
+#include "extension/relations.hpp"
+#include "ipc/wakeup.hpp"
+#include "log/partition_routing.hpp"
+#include "pg/catalog_generation.hpp"
+#include "pg/datum.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/heap_insert.hpp"
+#include "pg/injection_point.hpp"
+#include "pg/sequence.hpp"
+#include "stats/transaction_counters.hpp"
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+// `run_length` is 0 for all but the first of a run.
+void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
+          TimestampTz occurred_at, int run_length)
+{
+    Datum* values = slot->tts_values;
+    std::memset(slot->tts_isnull, 0, log_column_count * sizeof(bool));
+    values[col_xid] = FullTransactionIdGetDatum(xid);
+    values[col_id] = Int64GetDatum(id);
+    values[col_occurred_at] = TimestampTzGetDatum(occurred_at);
+    values[col_tenant_id] = Int64GetDatum(event.tenant_id);
+    values[col_tracking_id] = UUIDPGetDatum(&event.tracking_id);
+    values[col_event_version] = Int16GetDatum(event.event_version);
+    values[col_aggregate_type] = event.aggregate_type;
+    values[col_aggregate_id] = event.aggregate_id;
+    values[col_event_type] = event.event_type;
+    values[col_payload] = event.payload;
+    values[col_metadata] = event.metadata;
+    values[col_trace_id] = event.trace_id.value_or(Datum{0});
+    slot->tts_isnull[col_trace_id] = !event.trace_id;
+    values[col_run_length] = Int16GetDatum(static_cast<int16>(run_length));
+    slot->tts_isnull[col_run_length] = run_length == 0;
+    ExecStoreVirtualTuple(slot);
+}
+
+void append_directly(Relation partition, const Event* events, int count, TimestampTz occurred_at)
+{
+    // The xid before the first id: a claim that reads the sequence and then the next xid must find
+    // every transaction that can own an id up to there.
+    Assert(count <= append_chunk);
+    const FullTransactionId xid = GetTopFullTransactionId();
+    pg::pause_at("append");
+    const int64 first_id = pg::draw(pg::objects().log_sequence, count);
+
+    pg::TableWriter writer = pg::open_writer(partition, count);
+    for (int i = 0; i < count; ++i)
+        fill(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at,
+             i == 0 ? count : 0);
+    pg::insert(writer, count);
+    pg::close_writer(writer);
+}
+
+// The way for a log that somebody has put a trigger, a column or a policy on.
+void append_by_statement(const Event& event)
+{
+    static constinit pg::Statement insert{
+        "INSERT INTO @schema@.outbox_messages (tracking_id, tenant_id, event_version,"
+        " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        event_parameter_types};
+    const EventParameters parameters = parameters_of(event);
+    insert.execute(parameters.values, parameters.nulls);
+}
+
+TypeSet types_of(const Event* events, int count)
+{
+    TypeSet types;
+    for (int i = 0; i < count; ++i)
+        types.add(pg::to_view(events[i].event_type));
+    return types;
+}
+
+// Those of a type often come together.
+void count_by_type(const Event* events, int count)
+{
+    for (int from = 0, upto; from < count; from = upto) {
+        const stats::TypePlace type = stats::place_of(events[from].event_type);
+        for (upto = from + 1; upto < count && stats::place_of(events[upto].event_type) == type;)
+            ++upto;
+        stats::count_enqueued(type, upto - from);
+    }
+}
+
+} // namespace
+
+void ensure_place_in_log()
+{
+    close_place(open_place(&pg::Objects::log));
+}
+
+void append_to_log(const Event* events, int count)
+{
+    static constinit DirectWay way{pg::Watcher::log, log_columns};
+    const Place place = open_place(&pg::Objects::log);
+    if (way.is_open(place))
+        append_directly(place.partition, events, count, place.now);
+    else
+        pg::as_owner([&] {
+            for (int i = 0; i < count; ++i)
+                append_by_statement(events[i]);
+        });
+    close_place(place);
+    pg::bring_at_commit(types_of(events, count));
+    if (stats::is_on())
+        count_by_type(events, count);
+}
+
+} // namespace outbox
+
+// The default of outbox_messages.id, so that a direct INSERT keeps the order too.
+OUTBOX_SQL_FUNCTION(outbox_next_id)
+{
+    return outbox::pg::entry([&] {
+        PreventCommandIfReadOnly("outbox_next_id()");
+        (void)GetTopTransactionId();
+        outbox::pg::wake_at_commit();
+        PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1));
+    });
+}

@@ -1,0 +1,60 @@
+#include "log/archive_lookup.hpp"
+
+#include "extension/owner_spi.hpp"
+#include "extension/relations.hpp"
+#include "pg/catalog_generation.hpp"
+
+namespace outbox {
+
+namespace {
+
+Id read_greatest_id()
+{
+    static constinit pg::Statement find{
+        "SELECT max(last_id) FROM @schema@.outbox_archived_partitions"};
+    find.execute_now(nullptr);
+    const auto id = pg::Row(0).find(1);
+    return id ? DatumGetInt64(*id) : 0;
+}
+
+} // namespace
+
+bool is_archived_above(Id id)
+{
+    static bool is_known = false;
+    static uint64 known_generation = 0;
+    static Id known = 0;
+
+    // Whoever archives or drops a partition changes the archive's definition with it.
+    const uint64 generation = pg::catalog_generation();
+    if (!is_known || generation != known_generation) {
+        known = read_greatest_id();
+        known_generation = generation;
+        is_known = generation == pg::catalog_generation();
+    }
+    return id < known;
+}
+
+pg::Growing<Oid> archived_above(Id id)
+{
+    static constinit pg::Statement find{
+        "SELECT partition FROM @schema@.outbox_archived_partitions WHERE last_id > $1"
+        " ORDER BY first_id",
+        {INT8OID}};
+    const Datum values[] = {Int64GetDatum(id)};
+    const uint64 count = find.execute_now(values);
+    pg::Growing<Oid> partitions;
+    for (uint64 i = 0; i < count; ++i) {
+        const char* name = NameStr(*DatumGetName(pg::Row(i).get(1)));
+        const Oid partition = get_relname_relid(name, pg::objects().schema);
+        if (!OidIsValid(partition))
+            ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                            errmsg("partition \"%s\" of the archive is missing", name),
+                            errhint("If it was dropped or renamed, remove its row from "
+                                    "outbox_archived_partitions.")));
+        partitions.push(partition);
+    }
+    return partitions;
+}
+
+} // namespace outbox

@@ -1,0 +1,382 @@
+#include "log/log_scan.hpp"
+
+#include "extension/relations.hpp"
+#include "pg/index_scan.hpp"
+
+namespace outbox {
+
+namespace {
+
+Relation open_index_on_id(const LogPartition& partition)
+{
+    const AttrNumber columns[] = {partition.numbers[col_id]};
+    return pg::open_index(partition.table, columns, AccessShareLock);
+}
+
+Relation open_index_on_xid(const LogPartition& partition)
+{
+    const AttrNumber columns[] = {partition.numbers[col_xid], partition.numbers[col_id]};
+    return pg::open_index(partition.table, columns, AccessShareLock,
+                          partition.numbers[col_run_length]);
+}
+
+// A partition that has no block now has no row that a snapshot taken before could show.
+bool has_rows(LogPartition& partition)
+{
+    if (partition.content == LogPartition::unknown) {
+        if (partition.table->rd_rel->relkind != RELKIND_RELATION)
+            ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                            errmsg("\"%s\" cannot be read: a partition of the log is a plain table",
+                                   RelationGetRelationName(partition.table))));
+        const bool empty = RelationGetNumberOfBlocks(partition.table) == 0;
+        partition.content = empty ? LogPartition::empty : LogPartition::filled;
+        for (int column = 0; !empty && column < log_column_count; ++column)
+            partition.numbers[column] =
+                pg::find_column(partition.table, log_columns[column], column);
+    }
+    return partition.content == LogPartition::filled;
+}
+
+void make_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
+{
+    ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
+}
+
+// A scan with room for so many keys; index_rescan() begins it.
+Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
+{
+    Scanner scanner = {};
+    scanner.partition = &partition;
+    scanner.index = index;
+    scanner.slot = table_slot_create(partition.table, nullptr);
+    scanner.scan = pg::begin_index_scan(partition.table, index, snapshot, keys);
+    return scanner;
+}
+
+void close_scanner(Scanner& scanner)
+{
+    if (scanner.runs != nullptr) {
+        index_endscan(scanner.runs->scan);
+        ExecDropSingleTupleTableSlot(scanner.runs->first);
+        index_close(scanner.runs->index, NoLock);
+    }
+    index_endscan(scanner.scan);
+    ExecDropSingleTupleTableSlot(scanner.slot);
+    index_close(scanner.index, NoLock);
+}
+
+void show(Scanner& scanner, TupleTableSlot* row)
+{
+    bool isnull;
+    scanner.row = row;
+    scanner.id = DatumGetInt64(slot_getattr(row, scanner.partition->numbers[col_id], &isnull));
+}
+
+bool fetch(Scanner& scanner)
+{
+    scanner.ended = !index_getnext_slot(scanner.scan, ForwardScanDirection, scanner.slot);
+    if (!scanner.ended)
+        show(scanner, scanner.slot);
+    return !scanner.ended;
+}
+
+// The rows with from < id <= upto.
+void look_between(const Scanner& scanner, Id from, Id upto)
+{
+    ScanKeyData keys[2];
+    make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
+    make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+    index_rescan(scanner.scan, keys, 2, nullptr, 0);
+}
+
+// Moves a scan of a transaction's rows to the next of them.
+void fetch_of_run(Scanner& scanner)
+{
+    RunScan& runs = *scanner.runs;
+    while (!runs.is_inside || !fetch(scanner)) {
+        scanner.ended = !index_getnext_slot(runs.scan, ForwardScanDirection, runs.first);
+        if (scanner.ended)
+            return;
+        bool isnull;
+        const Datum length =
+            slot_getattr(runs.first, scanner.partition->numbers[col_run_length], &isnull);
+        // An index that somebody has made may have all rows.
+        runs.is_inside = !isnull && DatumGetInt16(length) > 1;
+        if (isnull)
+            continue;
+        show(scanner, runs.first);
+        if (runs.is_inside)
+            look_between(scanner, Max(scanner.id, runs.after),
+                         scanner.id + DatumGetInt16(length) - 1);
+        if (scanner.id > runs.after)
+            return;
+    }
+}
+
+constexpr Id no_end = PG_INT64_MAX;
+
+void look(Scanner& scanner, Id until)
+{
+    scanner.until = until;
+    scanner.found = false;
+    ScanKeyData keys[2];
+    make_key(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE,
+             Int64GetDatum(scanner.wanted.front().from));
+    make_key(&keys[1], 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(until));
+    index_rescan(scanner.scan, keys, 2, nullptr, 0);
+}
+
+// Looks for the first id at or above the next wanted one, whichever that is.
+void probe(Scanner& scanner)
+{
+    look(scanner, no_end);
+}
+
+// Looks at the next wanted ids that lie close together, and not beyond: a scan without an end takes
+// in the rest of its page.
+void look_closely(Scanner& scanner)
+{
+    constexpr Id near = 4;
+    std::size_t last = 0;
+    while (last + 1 < scanner.wanted.size() &&
+           scanner.wanted[last + 1].from - scanner.wanted[last].upto <= near)
+        ++last;
+    look(scanner, scanner.wanted[last].upto);
+}
+
+void drop_wanted_below(Scanner& scanner, Id id)
+{
+    while (!scanner.wanted.empty() && scanner.wanted.front().upto <= id)
+        scanner.wanted = scanner.wanted.subspan(1);
+}
+
+// Moves a scan of given ids to the next of them.
+void fetch_wanted(Scanner& scanner)
+{
+    for (;;) {
+        const bool closely = scanner.until != no_end;
+        if (fetch(scanner)) {
+            scanner.found = true;
+            drop_wanted_below(scanner, scanner.id);
+            if (!scanner.wanted.empty() && scanner.wanted.front().from <= scanner.id)
+                return;
+            if (closely)
+                continue;
+        } else {
+            if (!closely)
+                return;
+            drop_wanted_below(scanner, scanner.until);
+        }
+        scanner.ended = scanner.wanted.empty();
+        if (scanner.ended)
+            return;
+        // Where there was one, there is the next; where there was none, there may be none at all.
+        if (scanner.found)
+            look_closely(scanner);
+        else
+            probe(scanner);
+    }
+}
+
+void advance(Scanner& scanner)
+{
+    CHECK_FOR_INTERRUPTS();
+    if (scanner.runs != nullptr)
+        fetch_of_run(scanner);
+    else if (scanner.wanted.data() != nullptr)
+        fetch_wanted(scanner);
+    else
+        fetch(scanner);
+}
+
+// The least xid at or above `from` that has an entry, dead or alive; 0 if there is none.
+Xid first_xid_from(IndexScanDesc scan, Xid from)
+{
+    ScanKeyData key;
+    make_key(&key, 1, BTGreaterEqualStrategyNumber, F_XID8GE,
+             FullTransactionIdGetDatum(FullTransactionIdFromU64(from)));
+    index_rescan(scan, &key, 1, nullptr, 0);
+    if (index_getnext_tid(scan, ForwardScanDirection) == nullptr)
+        return 0;
+    bool isnull;
+    const Datum xid = index_getattr(scan->xs_itup, 1, scan->xs_itupdesc, &isnull);
+    return U64FromFullTransactionId(DatumGetFullTransactionId(xid));
+}
+
+// Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
+// of xids, of subtransactions above all, so the index is asked for the next one that exists.
+pg::Growing<Running> find_present(const LogPartition& partition, Relation index, Snapshot snapshot,
+                                  std::span<const Running> ended)
+{
+    pg::Growing<Running> present;
+    const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
+    scan->xs_want_itup = true;
+    Xid known = 0; // there is no entry below it that has not been looked at
+    for (const Running& range : ended) {
+        Xid from = Max(range.from, known);
+        while (from < range.upto) {
+            const Xid xid = first_xid_from(scan, from);
+            known = xid == 0 ? PG_UINT64_MAX : xid;
+            if (known >= range.upto)
+                break;
+            present.push({xid, xid + 1, range.above});
+            from = xid + 1;
+        }
+        if (known == PG_UINT64_MAX)
+            break;
+    }
+    index_endscan(scan);
+    return present;
+}
+
+// What the transaction has written with after < id <= upto. A run that begins before that may reach
+// into it.
+Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
+                         const Running& transaction, Id after, Id upto)
+{
+    Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+    auto* runs = static_cast<RunScan*>(palloc0(sizeof(RunScan)));
+    runs->index = index_open(index, NoLock);
+    runs->first = table_slot_create(partition.table, nullptr);
+    runs->scan = pg::begin_index_scan(partition.table, runs->index, snapshot, 3);
+    runs->after = Max(transaction.above, after);
+    ScanKeyData keys[3];
+    make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
+             FullTransactionIdGetDatum(FullTransactionIdFromU64(transaction.from)));
+    make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
+             Int64GetDatum(Max(transaction.above, after - append_chunk)));
+    make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+    index_rescan(runs->scan, keys, 3, nullptr, 0);
+    scanner.runs = runs;
+    return scanner;
+}
+
+} // namespace
+
+const Message* MergedScan::next()
+{
+    if (!started_)
+        for (Scanner& scanner : scanners_)
+            advance(scanner);
+    else if (current_ != nullptr)
+        advance(*current_);
+    started_ = true;
+
+    current_ = nullptr;
+    for (Scanner& scanner : scanners_)
+        if (!scanner.ended && (current_ == nullptr || scanner.id < current_->id))
+            current_ = &scanner;
+    if (current_ == nullptr)
+        return nullptr;
+    slot_getallattrs(current_->row);
+    for (int column = 0; column < column_count; ++column) {
+        const int i = current_->partition->numbers[column] - 1;
+        message_.values[column] = current_->row->tts_values[i];
+        message_.nulls[column] = current_->row->tts_isnull[i];
+    }
+    return &message_;
+}
+
+void MergedScan::close()
+{
+    for (Scanner& scanner : scanners_)
+        close_scanner(scanner);
+    scanners_.set_size(0);
+    current_ = nullptr;
+}
+
+StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+{
+    pg::Growing<Running> ended;
+    ended.reserve(cursor.passed.running.size() + cursor.target->running.size());
+    ended.set_size(find_ended(cursor.passed, *cursor.target, ended.data()));
+    if (ended.empty())
+        return;
+    add_transactions(log, snapshot, ended.view(), cursor.last_id, cursor.passed.seq);
+}
+
+ExceptionScan::ExceptionScan(OpenLog& log, Snapshot snapshot, const Position& position)
+{
+    add_transactions(log, snapshot, position.running, 0, position.seq);
+}
+
+void TransactionScan::add_transactions(OpenLog& log, Snapshot snapshot,
+                                       std::span<const Running> transactions, Id after, Id upto)
+{
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        const Relation index = open_index_on_xid(partition);
+        for (const Running& one : find_present(partition, index, snapshot, transactions))
+            add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, after, upto));
+        index_close(index, NoLock);
+    }
+}
+
+RangeScan::RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto)
+{
+    if (from >= upto)
+        return;
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        const Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+        look_between(scanner, from, upto);
+        add(scanner);
+    }
+}
+
+IdScan::IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids)
+{
+    if (ids.empty())
+        return;
+    for (LogPartition& partition : log.partitions) {
+        if (!has_rows(partition))
+            continue;
+        Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+        scanner.wanted = ids;
+        probe(scanner);
+        add(scanner);
+    }
+}
+
+bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+{
+    const auto finds = [&](MergedScan&& scan) {
+        const Message* message = scan.next();
+        while (message != nullptr && cursor.has_passed(message->xid(), message->id()))
+            message = scan.next();
+        scan.close();
+        return message != nullptr;
+    };
+    return finds(RangeScan(log, snapshot, cursor.read_upto(), no_end)) ||
+           finds(ExceptionScan(log, snapshot, cursor.passed)) ||
+           (cursor.target && finds(ExceptionScan(log, snapshot, *cursor.target)));
+}
+
+TargetScan::TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+    : cursor_(cursor), stragglers_(log, snapshot, cursor),
+      rest_(log, snapshot, cursor.read_upto(), cursor.target->seq)
+{}
+
+const Message* TargetScan::next()
+{
+    // All stragglers first: their ids are the lower ones.
+    if (!stragglers_ended_) {
+        if (const Message* message = stragglers_.next())
+            return message;
+        stragglers_ended_ = true;
+    }
+    while (const Message* message = rest_.next())
+        if (cursor_.target->covers(message->xid(), message->id()))
+            return message;
+    return nullptr;
+}
+
+void TargetScan::close()
+{
+    stragglers_.close();
+    rest_.close();
+}
+
+} // namespace outbox

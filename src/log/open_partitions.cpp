@@ -1,0 +1,136 @@
+#include "log/open_partitions.hpp"
+
+#include "extension/relations.hpp"
+#include "log/archive_lookup.hpp"
+#include "log/partition_children.hpp"
+
+extern "C" {
+#include "catalog/partition.h"
+}
+
+#include <algorithm>
+
+namespace outbox {
+
+namespace {
+
+// One that is gone is passed over. With NoLock it is locked already.
+void open_partition(OpenLog& log, Oid partition, LOCKMODE lock = AccessShareLock)
+{
+    if (const Relation table = try_relation_open(partition, lock))
+        log.partitions.push({table, LogPartition::unknown, {}});
+}
+
+void close_partitions(OpenLog& log)
+{
+    for (const LogPartition& partition : log.partitions)
+        relation_close(partition.table, NoLock);
+    log.partitions.set_size(0);
+}
+
+// Without waiting for any: it may have become somebody else's. False if it would have to wait.
+bool open_at_once(OpenLog& log, List* partitions)
+{
+    for (int i = 0; i < list_length(partitions); ++i) {
+        if (!ConditionalLockRelationOid(list_nth_oid(partitions, i), AccessShareLock))
+            return false;
+        open_partition(log, list_nth_oid(partitions, i), NoLock);
+    }
+    return true;
+}
+
+bool is_open(const OpenLog& log, Oid partition)
+{
+    return std::ranges::any_of(log.partitions, [&](const LogPartition& one) {
+        return RelationGetRelid(one.table) == partition;
+    });
+}
+
+bool has_opened(const OpenLog& log, List* partitions)
+{
+    if (list_length(partitions) != static_cast<int>(log.hot))
+        return false;
+    for (int i = 0; i < list_length(partitions); ++i)
+        if (list_nth_oid(partitions, i) != RelationGetRelid(log.partitions[i].table))
+            return false;
+    return true;
+}
+
+} // namespace
+
+bool is_complete(const OpenLog& log)
+{
+    if (!has_opened(log, pg::current_children(RelationGetRelid(log.log))))
+        return false;
+    // In a transaction that had all the locks before, it has only now been heard of what was
+    // brought back from cold storage.
+    return log.archive != nullptr || !is_archived_above(log.above);
+}
+
+OpenLog open_log_for_reading(Id above)
+{
+    OpenLog log = {};
+    log.above = above;
+    log.log = table_open(pg::objects().log, AccessShareLock);
+    if (!open_at_once(log, pg::expected_children(RelationGetRelid(log.log)))) {
+        close_partitions(log);
+        List* partitions = pg::children_of(RelationGetRelid(log.log));
+        for (int i = 0; i < list_length(partitions); ++i)
+            open_partition(log, list_nth_oid(partitions, i));
+    }
+    log.hot = log.partitions.size();
+
+    // What has left the log is in the archive by now: none leaves while the log is locked.
+    if (is_archived_above(above)) {
+        log.archive = table_open(pg::objects().archive, AccessShareLock);
+        for (const Oid partition : archived_above(above))
+            if (!is_open(log, partition))
+                open_partition(log, partition);
+    }
+    return log;
+}
+
+LogNow open_log_now(Id above)
+{
+    for (;;) {
+        CHECK_FOR_INTERRUPTS();
+        LogNow now = {open_log_for_reading(above), RegisterSnapshot(GetLatestSnapshot())};
+        if (is_complete(now.log))
+            return now;
+        close_log_now(now);
+    }
+}
+
+void close_log_now(LogNow& now)
+{
+    UnregisterSnapshot(now.snapshot);
+    close_log(now.log);
+}
+
+OpenLog open_partition_for_reading(Oid partition)
+{
+    // By the time that it is locked it may be gone, or be somebody else's.
+    const Relation table = try_table_open(partition, AccessShareLock);
+    if (table == nullptr)
+        ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
+                        errmsg("there is no partition with OID %u any more", partition)));
+    const Oid parent = table->rd_rel->relispartition ? get_partition_parent(partition, true) : 0;
+    if (parent != pg::objects().log && parent != pg::objects().archive)
+        ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                        errmsg("\"%s\" is no partition of the log or the archive",
+                               RelationGetRelationName(table))));
+    OpenLog log = {};
+    log.partitions.push({table, LogPartition::unknown, {}});
+    return log;
+}
+
+void close_log(OpenLog& log)
+{
+    close_partitions(log);
+    if (log.archive != nullptr)
+        table_close(log.archive, NoLock);
+    if (log.log != nullptr)
+        table_close(log.log, NoLock);
+}
+
+} // namespace outbox

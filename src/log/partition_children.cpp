@@ -1,0 +1,80 @@
+#include "log/partition_children.hpp"
+
+#include "pg/catalog_generation.hpp"
+
+extern "C" {
+#include "catalog/pg_inherits.h"
+#include "partitioning/partdesc.h"
+#include "storage/lmgr.h"
+#include "storage/sinval.h"
+#include "utils/inval.h"
+}
+
+#include <utility>
+
+namespace outbox::pg {
+
+namespace {
+
+List* expected = NIL;
+uint64 expected_since = PG_UINT64_MAX; // the catalog's generation before they were looked up
+
+// If this fails, they are to be looked up again.
+void look_up(Oid log)
+{
+    const uint64 generation = catalog_generation();
+    List* children = children_of(log);
+    const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
+    list_free(std::exchange(expected, list_copy(children)));
+    MemoryContextSwitchTo(before);
+    expected_since = generation;
+    list_free(children);
+}
+
+// Whoever attaches or detaches holds such a lock until its transaction has ended, and gives it back
+// only when it has told everybody: its rows can be seen a moment before that. Who gets the lock has
+// heard of all that could be seen before.
+bool is_settled(Oid table)
+{
+    if (RecoveryInProgress() || !ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
+        return false;
+    UnlockRelationOid(table, ShareUpdateExclusiveLock);
+    AcceptInvalidationMessages(); // a lock that this transaction had before did not
+    return true;
+}
+
+} // namespace
+
+List* children_of(Oid table)
+{
+    return find_inheritance_children(table, NoLock);
+}
+
+void refresh_partitions(Relation table)
+{
+    List* children = children_of(RelationGetRelid(table));
+    if (list_length(children) != RelationGetPartitionDesc(table, true)->nparts) {
+        SharedInvalidationMessage message = {};
+        message.rc.id = SHAREDINVALRELCACHE_ID;
+        message.rc.dbId = MyDatabaseId;
+        message.rc.relId = RelationGetRelid(table);
+        LocalExecuteInvalidationMessage(&message);
+    }
+    list_free(children);
+}
+
+List* expected_children(Oid log)
+{
+    if (expected == NIL)
+        look_up(log);
+    return expected;
+}
+
+List* current_children(Oid log)
+{
+    if (!is_settled(log) || expected_since != catalog_generation())
+        look_up(log);
+    return expected;
+}
+
+} // namespace outbox::pg

@@ -1,0 +1,47 @@
+// The partitions of the log and of the audit log, made by pg_partman, and the way of rows into
+// them.
+#pragma once
+
+#include "extension/relations.hpp"
+#include "pg/catalog_generation.hpp"
+#include "pg/heap_insert.hpp"
+
+namespace outbox {
+
+// Which of them: &pg::Objects::log or &pg::Objects::audit_log.
+using PartitionedTable = Oid pg::Objects::*;
+
+// Where rows go now: both are open and locked.
+struct Place {
+    Relation table;
+    Relation partition;
+    TimestampTz now;
+};
+
+// Makes partitions if there is none for now.
+Place open_place(PartitionedTable table);
+
+// The locks stay.
+void close_place(const Place& place);
+
+// May rows go straight into a partition, past the executor? Only if the table and it are as the
+// extension made them. The answer is kept until either changes.
+class DirectWay {
+public:
+    template <int count>
+    constexpr DirectWay(pg::Watcher watcher, const pg::ColumnShape (&columns)[count])
+        : watcher_(watcher), columns_(columns), count_(count)
+    {}
+
+    bool is_open(const Place& place);
+
+private:
+    pg::Watcher watcher_;
+    const pg::ColumnShape* columns_;
+    int count_;
+    Oid known_partition_ = InvalidOid;
+    uint64 known_generation_ = 0;
+    bool known_answer_ = false;
+};
+
+} // namespace outbox

@@ -1,0 +1,301 @@
+#include "maintenance/maintenance.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/worker_transaction.hpp"
+#include "ipc/wakeup.hpp"
+#include "maintenance/cold_storage.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/server_log.hpp"
+#include "pg/shell_command.hpp"
+
+extern "C" {
+#include "pgstat.h"
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "utils/wait_event.h"
+}
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace outbox {
+
+namespace {
+
+// How often a step is taken that has more to do, and how often in a row when nothing comes of it,
+// because others are in the way. Then the next run goes on.
+constexpr int most_rounds = 200;
+constexpr int most_idle_rounds = 6;
+constexpr long first_pause = 100; // milliseconds; it doubles
+
+// Of one command, and before the last of several: then somebody should look at it, and the rest of
+// maintenance is due again.
+constexpr std::chrono::hours longest_command{1};
+
+// What comes out of a transaction, in memory of the worker's.
+constexpr int most_lines = 32;
+struct Lines {
+    struct Line {
+        char object[2 * NAMEDATALEN + 2];
+        char detail[256];
+        bool done;
+    };
+    Line all[most_lines];
+    int count = 0;
+    bool again = false;
+
+    bool has_done() const { return std::any_of(all, all + count, std::mem_fn(&Line::done)); }
+
+    void add(const char* object, const char* detail, bool done)
+    {
+        if (count == most_lines)
+            return;
+        strlcpy(all[count].object, object, sizeof(all[count].object));
+        strlcpy(all[count].detail, detail, sizeof(all[count].detail));
+        all[count].done = done;
+        ++count;
+    }
+};
+
+const char* text_or_empty(const std::optional<Datum>& value)
+{
+    return value ? TextDatumGetCString(*value) : "";
+}
+
+void take_step(const char* step, Lines& lines)
+{
+    static constinit pg::Statement run{
+        "SELECT object, detail, done, again FROM @schema@.outbox_run_step($1)", {TEXTOID}};
+    const Datum values[] = {CStringGetTextDatum(step)};
+    const uint64 count = run.execute(values);
+    for (uint64 i = 0; i < count; ++i) {
+        const pg::Row row(i);
+        lines.add(text_or_empty(row.find(1)), text_or_empty(row.find(2)), DatumGetBool(row.get(3)));
+        lines.again = lines.again || DatumGetBool(row.get(4));
+    }
+}
+
+constinit pg::NamedWait maintenance_wait{"OutboxMaintenance"};
+
+void pause(long milliseconds)
+{
+    pg::call([&] {
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
+                        maintenance_wait.number());
+        ResetLatch(MyLatch);
+    });
+}
+
+void log_line(const char* step, const Lines::Line& line, const std::string& hint = {})
+{
+    // What is nobody's news.
+    const bool is_routine = std::strcmp(step, "prune") == 0 || std::strcmp(step, "catch_up") == 0 ||
+                            std::strcmp(step, "audit_chain") == 0;
+    const int level = is_routine ? DEBUG1 : LOG;
+    pg::log_line(
+        level, std::string("maintenance, ") + step + ": " + line.object + ": " + line.detail, hint);
+}
+
+// What has no detail is not worth to be told.
+void log_what_was_done(const char* step, const Lines& lines)
+{
+    for (int i = 0; i < lines.count; ++i)
+        if (lines.all[i].done && lines.all[i].detail[0] != '\0')
+            log_line(step, lines.all[i]);
+}
+
+// One of them says enough: the rest is to be asked for.
+void log_what_was_not(const char* step, const Lines& lines)
+{
+    for (int i = 0; i < lines.count; ++i)
+        if (!lines.all[i].done) {
+            log_line(step, lines.all[i], "See SELECT * FROM outbox_status().");
+            return;
+        }
+}
+
+// False: there is nothing left to do at once, or it cannot be done.
+bool take_round(const char* step, Lines& lines)
+{
+    const auto rollback = pg::in_transaction("maintenance", [&] { take_step(step, lines); });
+    // Without this autovacuum would not hear of what was removed.
+    pg::call([] { (void)pgstat_report_stat(true); });
+    if (ShutdownRequestPending)
+        return false;
+    if (rollback && rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
+        pg::log_line(WARNING, std::string("maintenance, ") + step + ": " + rollback->message);
+        return false;
+    }
+    log_what_was_done(step, lines);
+    return rollback || lines.again;
+}
+
+void run_step(const char* step)
+{
+    int idle = 0;
+    for (int round = 0; round < most_rounds && idle < most_idle_rounds; ++round) {
+        Lines lines;
+        const bool goes_on = take_round(step, lines);
+        idle = lines.has_done() ? 0 : idle + 1;
+        if (!goes_on || idle == most_idle_rounds) {
+            log_what_was_not(step, lines);
+            return;
+        }
+        if (idle > 0)
+            pause(first_pause << idle);
+    }
+}
+
+struct ColdFile {
+    std::string name, table, day;
+};
+
+// Files that outbox.archive_command has not taken yet. One that takes its time, or always fails, is
+// behind those that have not had their turn. Names that we have given mean nothing to a shell.
+std::vector<ColdFile> files_to_store()
+{
+    static constinit pg::Statement find{
+        "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
+        " FROM @schema@.outbox_cold_files"
+        " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
+        " ORDER BY tried_at NULLS FIRST, upper_bound"};
+    constexpr int most = 32;
+    struct {
+        char name[MAXPGPATH], table[NAMEDATALEN], day[16];
+    } found[most];
+    uint64 count = 0;
+    const auto rollback = pg::in_transaction("maintenance", [&] {
+        count = Min(find.execute(nullptr), static_cast<uint64>(most));
+        for (uint64 i = 0; i < count; ++i) {
+            const pg::Row row(i);
+            strlcpy(found[i].name, TextDatumGetCString(row.get(1)), MAXPGPATH);
+            strlcpy(found[i].table, TextDatumGetCString(row.get(2)), NAMEDATALEN);
+            strlcpy(found[i].day, TextDatumGetCString(row.get(3)), sizeof(found[i].day));
+        }
+    });
+    std::vector<ColdFile> files;
+    if (!rollback)
+        for (uint64 i = 0; i < count; ++i)
+            files.push_back({found[i].name, found[i].table, found[i].day});
+    return files;
+}
+
+std::optional<pg::Rollback> note(pg::Statement& what, const std::string& file)
+{
+    const char* name = file.c_str();
+    return pg::in_transaction("maintenance", [&] {
+        const Datum values[] = {CStringGetTextDatum(name)};
+        what.execute(values);
+    });
+}
+
+void note_tried(const std::string& file)
+{
+    static constinit pg::Statement tried{
+        "UPDATE @schema@.outbox_cold_files SET tried_at = clock_timestamp() WHERE file = $1",
+        {TEXTOID}};
+    if (const auto rollback = note(tried, file))
+        pg::log_line(WARNING, "maintenance: " + file + " cannot be noted: " + rollback->message);
+}
+
+void note_stored(const std::string& file)
+{
+    static constinit pg::Statement stored{
+        "UPDATE @schema@.outbox_cold_files SET stored_at = clock_timestamp() WHERE file = $1",
+        {TEXTOID}};
+    if (const auto rollback = note(stored, file))
+        pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
+}
+
+// No transaction is open while a command runs. Was anything stored?
+bool store_files()
+{
+    bool stored = false;
+    const auto since = std::chrono::steady_clock::now();
+    for (const ColdFile& file : files_to_store()) {
+        if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= longest_command)
+            break;
+        note_tried(file.name);
+        // The command may have gone since the file was written.
+        const std::string wrong =
+            *settings::archive_command == '\0'
+                ? std::string()
+                : pg::run_command(archive_command_for(file.name, file.table, file.day),
+                                  longest_command);
+        stored = stored || wrong.empty();
+        if (wrong.empty())
+            note_stored(file.name);
+        else if (!ShutdownRequestPending)
+            pg::log_line(WARNING, "outbox.archive_command failed for " + file.name + ": " + wrong,
+                         "The partition stays until the command succeeds.");
+    }
+    return stored;
+}
+
+// Not in a database that is being restored.
+bool may_touch_the_log()
+{
+    static constinit pg::Statement find{"SELECT FROM @schema@.outbox_home LIMIT 1"};
+    bool found = false;
+    const auto rollback =
+        pg::in_transaction("maintenance", [&] { found = find.execute(nullptr) > 0; });
+    return !rollback && found;
+}
+
+std::vector<std::string> all_steps()
+{
+    static constinit pg::Statement list{"SELECT * FROM @schema@.outbox_steps()"};
+    Lines lines;
+    const auto rollback = pg::in_transaction("maintenance", [&] {
+        const uint64 count = list.execute(nullptr);
+        for (uint64 i = 0; i < count; ++i)
+            lines.add(TextDatumGetCString(pg::Row(i).get(1)), "", true);
+    });
+    std::vector<std::string> steps;
+    for (int i = 0; !rollback && i < lines.count; ++i)
+        steps.emplace_back(lines.all[i].object);
+    return steps;
+}
+
+} // namespace
+
+void maintain()
+{
+    const bool may_touch_log = may_touch_the_log();
+    for (const std::string& step : all_steps()) {
+        if (ShutdownRequestPending)
+            return;
+        if (may_touch_log || step.starts_with("expire_"))
+            run_step(step.c_str());
+    }
+    // Last, because nobody knows how long it takes.
+    if (may_touch_log && store_files())
+        run_step("drop");
+}
+
+} // namespace outbox
+
+// A setting in seconds; NULL for -1.
+OUTBOX_SQL_FUNCTION(outbox_setting)
+{
+    return outbox::pg::entry([&]() -> Datum {
+        const char* value = GetConfigOption(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, false);
+        if (std::strcmp(value, "-1") == 0)
+            PG_RETURN_NULL();
+        auto* interval = static_cast<Interval*>(palloc0(sizeof(Interval)));
+        interval->time = int64{pg_strtoint32(value)} * USECS_PER_SEC;
+        PG_RETURN_INTERVAL_P(interval);
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_call_maintenance)
+{
+    return outbox::pg::entry([&] {
+        outbox::pg::call_maintenance_at_commit();
+        PG_RETURN_VOID();
+    });
+}

@@ -1,0 +1,76 @@
+// The background worker that maintenance runs in. It comes, does what is due, and goes.
+#include "extension/worker_transaction.hpp"
+#include "ipc/worker_registry.hpp"
+#include "maintenance/maintenance.hpp"
+#include "pg/exceptions.hpp"
+
+extern "C" {
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+}
+
+namespace outbox {
+
+namespace {
+
+// A statement that is under way is canceled, and no other follows.
+void asked_to_leave(SIGNAL_ARGS)
+{
+    const int saved_errno = errno;
+    ShutdownRequestPending = true;
+    QueryCancelPending = true;
+    InterruptPending = true;
+    SetLatch(MyLatch);
+    errno = saved_errno;
+}
+
+void choose_settings()
+{
+    const auto choose = [](const char* name, const char* value) {
+        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+    };
+    choose("application_name", "outbox maintenance");
+    // Steps that need strong locks have less patience. This is for the others.
+    choose("lock_timeout", "1s");
+    choose("jit", "off");
+    choose("outbox.tenant_id", ""); // it works for all of them
+    pg::lift_time_limits();
+    choose("default_transaction_read_only", "off");
+    choose("default_transaction_isolation", "read committed");
+    // Lost in a crash, it is done again.
+    choose("synchronous_commit", "off");
+}
+
+} // namespace
+
+} // namespace outbox
+
+#pragma GCC visibility push(default)
+extern "C" {
+PGDLLEXPORT void outbox_maintenance_main(Datum post);
+}
+#pragma GCC visibility pop
+
+void outbox_maintenance_main(Datum post)
+{
+    using namespace outbox;
+    const int number = DatumGetInt32(post);
+    pqsignal(SIGHUP, SignalHandlerForConfigReload);
+    pqsignal(SIGTERM, asked_to_leave);
+    BackgroundWorkerUnblockSignals();
+    const Oid database = pg::database_of_post(number);
+    if (!OidIsValid(database))
+        proc_exit(0);
+    BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+    if (!pg::take_maintenance(number) || pg::is_held(database))
+        proc_exit(0);
+    choose_settings();
+    MemoryContextSwitchTo(
+        AllocSetContextCreate(TopMemoryContext, "outbox maintenance", ALLOCSET_DEFAULT_SIZES));
+    pg::entry([] {
+        if (pg::is_installed())
+            maintain();
+    });
+    proc_exit(0);
+}

@@ -1,0 +1,110 @@
+// Who still needs a partition, of the log or of the archive; and letting go of what nobody wants.
+#include "consumer/batch_store.hpp"
+#include "consumer/read_page.hpp"
+#include "extension/fencing_token.hpp"
+#include "extension/locks.hpp"
+#include "extension/owner_spi.hpp"
+#include "ipc/wakeup.hpp"
+#include "pg/exceptions.hpp"
+#include "pg/injection_point.hpp"
+
+namespace outbox {
+
+namespace {
+
+bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
+{
+    UnsettledBatches batches(consumer);
+    while (const auto batch = batches.next()) {
+        IdScan scan(partition, snapshot, batch->ids);
+        const bool found = scan.next() != nullptr;
+        scan.close();
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+// What the consumer needs the partition for; nullptr if it does not. Whoever asks for good holds a
+// lock that keeps writers away: then all that was written is visible, or was rolled back. Claims go
+// on meanwhile. First what is unread: what they read in between is then found unread or unsettled.
+const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
+{
+    const ConsumerState state = read_consumer(consumer);
+    if (has_unread(partition, snapshot, state.progress.cursor))
+        return state.consumer.paused ? "paused, and has yet to read it" : "has yet to read it";
+    pg::pause_at("unread");
+    if (has_unsettled(partition, snapshot, state.consumer.id))
+        return "has not settled all of it";
+    return nullptr;
+}
+
+void find_holders(Oid partition, const ReturnSetInfo& result)
+{
+    static constinit pg::Statement list{"SELECT name FROM @schema@.outbox_consumers ORDER BY 1"};
+    const uint64 count = list.execute_now(nullptr);
+    pg::Growing<pg::Row> consumers;
+    for (uint64 i = 0; i < count; ++i)
+        consumers.push(pg::Row(i));
+
+    OpenLog log = open_partition_for_reading(partition);
+    const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
+    for (const pg::Row& consumer : consumers)
+        if (const char* need = need_of(consumer.get(1), log, snapshot)) {
+            Datum values[] = {consumer.get(1), CStringGetTextDatum(need)};
+            bool nulls[] = {false, false};
+            tuplestore_putvalues(result.setResult, result.setDesc, values, nulls);
+        }
+    UnregisterSnapshot(snapshot);
+    close_log(log);
+}
+
+// A consumer that wants little is not called, and its cursor stays where it last found something.
+bool catch_up(Datum name)
+{
+    const int32 consumer = read_consumer(name).consumer.id;
+    if (!pg::lock_consumer(consumer, 0))
+        return false;
+    const ConsumerState state = read_consumer(name);
+    Cursor cursor = state.progress.cursor;
+    const Page page = state.consumer.id == consumer && !state.consumer.paused
+                          ? read_page(cursor, state.consumer.filter, 1, reading_budget,
+                                      [](const Message&) { return true; })
+                          : Page{};
+    if (page.taken > 0 || page.examined == 0) {
+        pg::unlock_consumer(consumer);
+        return false;
+    }
+    Batch batch = {};
+    batch.token = batch.root = draw_tokens(1);
+    add_cursor(consumer, batch, {cursor, state.progress.open_tokens});
+    pg::call_relay_at_commit(pg::task_sinks);
+    return true;
+}
+
+} // namespace
+
+} // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_holders)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        InitMaterializedSRF(fcinfo, 0);
+        const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+        const Oid partition = PG_GETARG_OID(0);
+        pg::as_owner([&] { find_holders(partition, *result); });
+        return Datum{0};
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_catch_up)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const Datum name = PG_GETARG_DATUM(0);
+        bool moved = false;
+        pg::as_owner([&] { moved = catch_up(name); });
+        PG_RETURN_BOOL(moved);
+    });
+}

@@ -1,0 +1,133 @@
+// What was counted, for SQL.
+#include "consumer_api/peek.hpp"
+#include "extension/owner_spi.hpp"
+#include "extension/tenant.hpp"
+#include "pg/exceptions.hpp"
+#include "stats/shared_counters.hpp"
+
+namespace outbox {
+
+namespace {
+
+Datum milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnull)
+{
+    const double microseconds = latency::percentile(counts.latency, part);
+    isnull = microseconds < 0;
+    return Float8GetDatum(microseconds / 1000);
+}
+
+// One number for each power of two: those that took less, and not less than half of it.
+Datum powers_of_two(const stats::ConsumerCounts& counts)
+{
+    Datum sums[latency::powers] = {};
+    for (std::size_t i = 0; i < latency::bucket_count; ++i)
+        sums[latency::power_of(i)] += counts.latency[i];
+    return PointerGetDatum(construct_array(sums, latency::powers, INT8OID, sizeof(int64),
+                                           FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
+}
+
+} // namespace
+
+} // namespace outbox
+
+// Internal: what was counted for each consumer of this database; consumer 0 is all that have no
+// place of their own, of any database.
+OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        InitMaterializedSRF(fcinfo, 0);
+        const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+        stats::ConsumerCounts counts;
+        for (int i = 0; i < stats::consumer_places; ++i) {
+            if (!stats::read_consumer_counts(i, counts))
+                continue;
+            bool nulls[14] = {};
+            Datum values[14] = {Int32GetDatum(counts.consumer),
+                                Int64GetDatum(static_cast<int64>(counts.delivered)),
+                                Int64GetDatum(static_cast<int64>(counts.failed)),
+                                Int64GetDatum(static_cast<int64>(counts.dead)),
+                                Int64GetDatum(static_cast<int64>(counts.bytes)),
+                                Float8GetDatum(counts.per_second),
+                                milliseconds(counts, 0.5, nulls[6]),
+                                milliseconds(counts, 0.95, nulls[7]),
+                                milliseconds(counts, 0.99, nulls[8]),
+                                powers_of_two(counts),
+                                Float8GetDatum(static_cast<double>(counts.latency_sum) / 1e6),
+                                CStringGetTextDatum(counts.last_error),
+                                TimestampTzGetDatum(counts.last_error_at),
+                                TimestampTzGetDatum(counts.since)};
+            nulls[11] = nulls[12] = counts.last_error_at == 0;
+            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+        }
+        return Datum{0};
+    });
+}
+
+// Internal: what was counted for each event type; one without a name is all that have no place.
+OUTBOX_SQL_FUNCTION(outbox_event_counts)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        InitMaterializedSRF(fcinfo, 0);
+        const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
+        stats::TypeCounts counts;
+        for (int i = 0; i < stats::type_places; ++i) {
+            if (!stats::read_type_counts(i, counts))
+                continue;
+            bool nulls[6] = {};
+            Datum values[6] = {CStringGetTextDatum(counts.name),
+                               Int64GetDatum(static_cast<int64>(counts.enqueued)),
+                               Int64GetDatum(static_cast<int64>(counts.delivered)),
+                               Int64GetDatum(static_cast<int64>(counts.failed)),
+                               Int64GetDatum(static_cast<int64>(counts.dead)),
+                               TimestampTzGetDatum(counts.since)};
+            nulls[0] = i == 0;
+            tuplestore_putvalues(result->setResult, result->setDesc, values, nulls);
+        }
+        return Datum{0};
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_stats_reset)
+{
+    return outbox::pg::entry([&] {
+        outbox::refuse_tenants("outbox_stats_reset()");
+        outbox::stats::reset();
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_give_back_places)
+{
+    return outbox::pg::entry([&] {
+        const auto* consumers = PG_GETARG_ARRAYTYPE_P(0);
+        const auto count =
+            static_cast<std::size_t>(ArrayGetNItems(ARR_NDIM(consumers), ARR_DIMS(consumers)));
+        outbox::stats::give_back_unused(
+            {reinterpret_cast<const int32*>(ARR_DATA_PTR(consumers)), count});
+        PG_RETURN_VOID();
+    });
+}
+
+OUTBOX_SQL_FUNCTION(outbox_stats_overflowed)
+{
+    return outbox::pg::entry([&] { PG_RETURN_BOOL(outbox::stats::has_overflowed()); });
+}
+
+// Internal: since when the oldest event waits that the consumer has not settled, retries aside.
+OUTBOX_SQL_FUNCTION(outbox_oldest_unsettled)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        TupleDesc descriptor;
+        if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
+            elog(ERROR, "outbox_oldest_unsettled() must return a row");
+        const Datum name = PG_GETARG_DATUM(0);
+        Oldest oldest = {};
+        pg::as_owner([&] { oldest = find_oldest_unsettled(name); });
+        Datum values[] = {TimestampTzGetDatum(oldest.occurred_at), BoolGetDatum(oldest.is_exact)};
+        bool nulls[] = {!oldest.found, false};
+        return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
+    });
+}

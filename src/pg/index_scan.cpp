@@ -1,0 +1,187 @@
+#include "pg/index_scan.hpp"
+
+#include "pg/catalog_generation.hpp"
+
+extern "C" {
+#include "utils/typcache.h"
+}
+
+#include <cstring>
+
+namespace outbox::pg {
+
+namespace {
+
+// Ascending, with the column's own collation, by the operators that everybody uses.
+bool has_usual_order(Relation table, Relation index, std::size_t key)
+{
+    const Form_pg_attribute column =
+        TupleDescAttr(RelationGetDescr(table), index->rd_index->indkey.values[key] - 1);
+    const TypeCacheEntry* type = lookup_type_cache(column->atttypid, TYPECACHE_BTREE_OPFAMILY);
+    return index->rd_indoption[key] == 0 && index->rd_indcollation[key] == column->attcollation &&
+           index->rd_opfamily[key] == type->btree_opf;
+}
+
+bool is_index_on(Relation table, Relation index, std::span<const AttrNumber> columns,
+                 AttrNumber wanted)
+{
+    const Form_pg_index form = index->rd_index;
+    if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID ||
+        form->indnkeyatts != static_cast<int>(columns.size()))
+        return false;
+    List* predicate = RelationGetIndexPredicate(index);
+    if (predicate != NIL && (wanted == 0 || column_wanted_by(predicate) != wanted))
+        return false;
+    for (std::size_t i = 0; i < columns.size(); ++i)
+        if (form->indkey.values[i] != columns[i] || !has_usual_order(table, index, i))
+            return false;
+    return true;
+}
+
+const char* names_of(Relation table, std::span<const AttrNumber> columns)
+{
+    StringInfoData names;
+    initStringInfo(&names);
+    for (const AttrNumber column : columns)
+        appendStringInfo(
+            &names, "%s%s", names.len == 0 ? "" : ", ",
+            quote_identifier(NameStr(TupleDescAttr(RelationGetDescr(table), column - 1)->attname)));
+    return names.data;
+}
+
+RegProcedure equality_of(Oid type)
+{
+    switch (type) {
+    case INT4OID:
+        return F_INT4EQ;
+    case INT8OID:
+        return F_INT8EQ;
+    case TEXTOID:
+        return F_TEXTEQ;
+    default:
+        elog(ERROR, "no index of ours has keys of type %u", type);
+        pg_unreachable();
+    }
+}
+
+} // namespace
+
+AttrNumber column_wanted_by(List* predicate)
+{
+    if (list_length(predicate) != 1)
+        return 0;
+    const auto* test = static_cast<const NullTest*>(linitial(predicate));
+    if (!IsA(test, NullTest) || test->nulltesttype != IS_NOT_NULL || !IsA(test->arg, Var))
+        return 0;
+    return reinterpret_cast<const Var*>(test->arg)->varattno;
+}
+
+AttrNumber find_column(Relation table, const ColumnShape& column, int expected)
+{
+    const TupleDesc descriptor = RelationGetDescr(table);
+    const bool is_expected =
+        expected < descriptor->natts &&
+        std::strcmp(NameStr(TupleDescAttr(descriptor, expected)->attname), column.name) == 0;
+    const AttrNumber number = is_expected ? static_cast<AttrNumber>(expected + 1)
+                                          : get_attnum(RelationGetRelid(table), column.name);
+    if (number == InvalidAttrNumber ||
+        TupleDescAttr(descriptor, number - 1)->atttypid != column.type)
+        ereport(ERROR,
+                (errcode(ERRCODE_UNDEFINED_COLUMN),
+                 errmsg("table \"%s\" has no column \"%s\" of type %s",
+                        RelationGetRelationName(table), column.name, format_type_be(column.type))));
+    return number;
+}
+
+Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
+                    AttrNumber wanted)
+{
+    List* indexes = RelationGetIndexList(table);
+    ListCell* cell;
+    foreach (cell, indexes) {
+        const Relation index = index_open(lfirst_oid(cell), lock);
+        if (is_index_on(table, index, columns, wanted)) {
+            list_free(indexes);
+            return index;
+        }
+        index_close(index, NoLock);
+    }
+    const char* schema = get_namespace_name(RelationGetNamespace(table));
+    const char* names = names_of(table, columns);
+    ereport(ERROR,
+            (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+             errmsg("table \"%s\" has no index on (%s)", RelationGetRelationName(table), names),
+             errhint("Run CREATE INDEX ON %s (%s).",
+                     quote_qualified_identifier(schema, RelationGetRelationName(table)), names)));
+    pg_unreachable();
+}
+
+namespace detail {
+
+namespace {
+
+void learn(IndexPlace& place, const WantedColumns& wanted, Relation table)
+{
+    const uint64 generation = catalog_generation();
+    if (place.generation == generation && place.table == RelationGetRelid(table))
+        return;
+    for (std::size_t i = 0; i < wanted.columns.size(); ++i)
+        wanted.numbers[i] = find_column(table, wanted.columns[i], static_cast<int>(i));
+    const Relation index = open_index(
+        table, {wanted.numbers, static_cast<std::size_t>(wanted.key_count)}, AccessShareLock);
+    place = {generation, RelationGetRelid(table), RelationGetRelid(index)};
+    index_close(index, NoLock);
+}
+
+bool lock_row(Relation table, Snapshot snapshot, TupleTableSlot* slot)
+{
+    TM_FailureData failure;
+    ItemPointerData place = slot->tts_tid;
+    const TM_Result result = table_tuple_lock(
+        table, &place, snapshot, slot, GetCurrentCommandId(false), LockTupleExclusive,
+        LockWaitBlock, TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS | TUPLE_LOCK_FLAG_FIND_LAST_VERSION,
+        &failure);
+    if (result != TM_Ok && result != TM_Deleted)
+        elog(ERROR, "cannot lock a row of table \"%s\": %d", RelationGetRelationName(table),
+             static_cast<int>(result));
+    return result == TM_Ok;
+}
+
+} // namespace
+
+bool find_row(IndexPlace& place, const WantedColumns& wanted, Oid table, Snapshot snapshot,
+              std::span<const IndexKey> keys, Look look, Datum* values, bool* nulls)
+{
+    const bool for_update = look == Look::first_for_update;
+    const Relation relation = table_open(table, for_update ? RowExclusiveLock : AccessShareLock);
+    learn(place, wanted, relation);
+    const Relation index = index_open(place.index, AccessShareLock);
+    ScanKeyData scan_keys[INDEX_MAX_KEYS];
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        ScanKeyEntryInitialize(&scan_keys[i], 0, static_cast<AttrNumber>(i + 1),
+                               BTEqualStrategyNumber, InvalidOid, index->rd_indcollation[i],
+                               equality_of(keys[i].type), keys[i].value);
+    const int key_count = static_cast<int>(keys.size());
+    const IndexScanDesc scan = begin_index_scan(relation, index, snapshot, key_count);
+    index_rescan(scan, scan_keys, key_count, nullptr, 0);
+    TupleTableSlot* slot = table_slot_create(relation, nullptr);
+    const bool found =
+        index_getnext_slot(scan, look == Look::last ? BackwardScanDirection : ForwardScanDirection,
+                           slot) &&
+        (!for_update || lock_row(relation, snapshot, slot));
+    if (found) {
+        // A copy: the slot's own is in a buffer that will not stay pinned.
+        const HeapTuple row = ExecCopySlotHeapTuple(slot);
+        for (std::size_t i = 0; i < wanted.columns.size(); ++i)
+            values[i] = heap_getattr(row, wanted.numbers[i], RelationGetDescr(relation), &nulls[i]);
+    }
+    ExecDropSingleTupleTableSlot(slot);
+    index_endscan(scan);
+    index_close(index, NoLock);
+    table_close(relation, NoLock);
+    return found;
+}
+
+} // namespace detail
+
+} // namespace outbox::pg

@@ -1,0 +1,46 @@
+#include "pg/injection_point.hpp"
+
+#ifdef OUTBOX_TEST_PAUSES
+
+#include "pg/postgres.hpp"
+
+#include <cstring>
+
+namespace outbox::pg {
+
+namespace {
+
+char* pauses;
+char* failures;
+
+bool is_among(const char* step, const char* steps)
+{
+    return std::strstr(steps, step) != nullptr;
+}
+
+} // namespace
+
+void pause_at(const char* step)
+{
+    constexpr long longest = 5000;
+    if (std::strcmp(pauses, "all") == 0 || is_among(step, pauses))
+        pg_usleep(random() % longest);
+    if (is_among(step, failures))
+        ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
+                        errmsg("a test lets step \"%s\" fail", step)));
+    char point[NAMEDATALEN];
+    snprintf(point, sizeof point, "outbox-%s", step);
+    run_injection_point(point);
+}
+
+void define_pauses()
+{
+    DefineCustomStringVariable("outbox.test_pauses", "Steps that sleep a little.", nullptr, &pauses,
+                               "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.test_failures", "Steps that fail.", nullptr, &failures, "",
+                               PGC_SUSET, 0, nullptr, nullptr, nullptr);
+}
+
+} // namespace outbox::pg
+
+#endif

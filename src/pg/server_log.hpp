@@ -1,0 +1,13 @@
+// The server's log, for code that has destructors.
+#pragma once
+
+#include "pg/postgres.hpp"
+
+#include <string>
+
+namespace outbox::pg {
+
+// LOG or WARNING. The same line again within seconds is counted instead.
+void log_line(int level, const std::string& message, const std::string& hint = {});
+
+} // namespace outbox::pg

@@ -1,0 +1,89 @@
+#include "pg/shell_command.hpp"
+
+#include "pg/exceptions.hpp"
+
+extern "C" {
+#include "postmaster/interrupt.h"
+#include "storage/latch.h"
+#include "storage/procsignal.h"
+#include "utils/wait_event.h"
+}
+
+#include <csignal>
+#include <cstring>
+#include <spawn.h>
+#include <sys/wait.h>
+
+extern char** environ;
+
+namespace outbox::pg {
+
+namespace {
+
+// With the signals as a shell expects them.
+int start(const std::string& command, pid_t& child)
+{
+    posix_spawnattr_t attributes;
+    sigset_t none, usual;
+    sigemptyset(&none);
+    sigemptyset(&usual);
+    for (const int signal : {SIGPIPE, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
+        sigaddset(&usual, signal);
+    (void)posix_spawnattr_init(&attributes);
+    (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
+                                                    POSIX_SPAWN_SETSIGDEF);
+    (void)posix_spawnattr_setpgroup(&attributes, 0);
+    (void)posix_spawnattr_setsigmask(&attributes, &none);
+    (void)posix_spawnattr_setsigdefault(&attributes, &usual);
+    const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
+    const int error = posix_spawn(&child, "/bin/sh", nullptr, &attributes,
+                                  const_cast<char* const*>(arguments), environ);
+    (void)posix_spawnattr_destroy(&attributes);
+    return error;
+}
+
+constinit NamedWait command_wait{"OutboxCommand"};
+
+void wait_a_moment()
+{
+    constexpr long moment = 50;
+    call([&] {
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, moment,
+                        command_wait.number());
+        ResetLatch(MyLatch);
+        // Commands in other databases wait for everybody to hear of them.
+        if (ProcSignalBarrierPending)
+            ProcessProcSignalBarrier();
+    });
+}
+
+} // namespace
+
+std::string run_command(const std::string& command, std::chrono::seconds limit)
+{
+    const auto end = std::chrono::steady_clock::now() + limit;
+    pid_t child = 0;
+    if (const int error = start(command, child); error != 0)
+        return std::string("it could not be started: ") + std::strerror(error);
+    int status = 0;
+    pid_t ended;
+    while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
+        wait_a_moment();
+        const bool is_late = std::chrono::steady_clock::now() > end;
+        if (ShutdownRequestPending || is_late) {
+            (void)kill(-child, SIGKILL);
+            (void)waitpid(child, &status, 0);
+            return is_late ? "it was ended, because it took too long"
+                           : "it was ended, because the worker has to leave";
+        }
+    }
+    if (ended < 0)
+        return std::string("nobody knows how it ended: ") + std::strerror(errno);
+    if (WIFSIGNALED(status))
+        return "it was ended by signal " + std::to_string(WTERMSIG(status));
+    if (WEXITSTATUS(status) != 0)
+        return "it exited with " + std::to_string(WEXITSTATUS(status));
+    return {};
+}
+
+} // namespace outbox::pg

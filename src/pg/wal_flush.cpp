@@ -1,0 +1,50 @@
+#include "pg/wal_flush.hpp"
+
+extern "C" {
+#include "access/xlog.h"
+#include "replication/syncrep.h"
+#include "storage/lwlock.h"
+}
+
+namespace outbox::pg {
+
+// The server itself asks this before it sets a hint bit for a transaction that was committed
+// asynchronously (SetHintBits in heapam_visibility.c).
+XLogRecPtr flush_needed_for(uint64 full_xid)
+{
+    const auto xid = static_cast<TransactionId>(full_xid);
+    const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
+    constexpr uint64 half = uint64{1} << 31;
+    XLogRecPtr position = InvalidXLogRecPtr;
+    // One that is yet to come is another cluster's, from before a restore. What is older than the
+    // commit log is durable, too: it was truncated behind a flush. (As in xid8funcs.c.)
+    LWLockAcquire(XactTruncationLock, LW_SHARED);
+    if (TransactionIdIsNormal(xid) && full_xid < next && next - full_xid < half &&
+        !TransactionIdPrecedes(xid, oldest_logged_xid()))
+        position = TransactionIdGetCommitLSN(xid);
+    LWLockRelease(XactTruncationLock);
+    return position;
+}
+
+void flush_upto(XLogRecPtr position)
+{
+    if (!is_flushed_upto(position))
+        XLogFlush(position);
+}
+
+bool is_flushed_upto(XLogRecPtr position)
+{
+    return position <= GetFlushRecPtr(nullptr);
+}
+
+XLogRecPtr last_commit()
+{
+    return XactLastCommitEnd;
+}
+
+bool has_synchronous_standbys()
+{
+    return SyncRepStandbyNames != nullptr && *SyncRepStandbyNames != '\0';
+}
+
+} // namespace outbox::pg

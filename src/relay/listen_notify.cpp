@@ -1,0 +1,50 @@
+#include "relay/listen_notify.hpp"
+
+#include "consumer_api/peek.hpp"
+#include "extension/owner_spi.hpp"
+#include "pg/datum.hpp"
+
+extern "C" {
+#include "commands/async.h"
+}
+
+namespace outbox {
+
+namespace {
+
+constexpr std::string_view prefix = "outbox_";
+
+// Nothing for a name that is too long for a channel.
+const char* channel_of(Datum consumer)
+{
+    const std::string_view name = pg::to_view(consumer);
+    if (prefix.size() + name.size() >= NAMEDATALEN)
+        return nullptr;
+    return psprintf("%s%.*s", prefix.data(), static_cast<int>(name.size()), name.data());
+}
+
+} // namespace
+
+long notify_listeners()
+{
+    static constinit pg::Statement find{
+        "SELECT name FROM @schema@.outbox_consumers WHERE kind = 'worker' AND NOT paused"};
+    const uint64 count = find.execute_now(nullptr);
+    pg::Growing<Datum> names;
+    for (uint64 i = 0; i < count; ++i)
+        names.push(pg::Row(i).get(1));
+    long next = LONG_MAX;
+    for (const Datum name : names) {
+        const char* channel = channel_of(name);
+        if (channel == nullptr)
+            continue;
+        const Readiness readiness = is_ready(name);
+        if (readiness.ready)
+            Async_Notify(channel, "");
+        else
+            next = Min(next, readiness.look_again);
+    }
+    return next;
+}
+
+} // namespace outbox

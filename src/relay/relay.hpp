@@ -1,0 +1,17 @@
+// The relay: brings the events of one database to its sinks.
+#pragma once
+
+#include "pg/postgres.hpp"
+
+namespace outbox {
+
+// Serves the database that this worker is connected to, until it is asked to leave.
+void relay(int post);
+
+// What the relay's transactions count on, whatever the configuration says.
+void choose_settings();
+
+// Is this database one that the settings want served?
+bool is_served(const char* database);
+
+} // namespace outbox

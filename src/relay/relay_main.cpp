@@ -1,0 +1,139 @@
+// The background worker that a relay runs in.
+#include "extension/guc.hpp"
+#include "extension/worker_transaction.hpp"
+#include "ipc/worker_registry.hpp"
+#include "pg/exceptions.hpp"
+#include "relay/relay.hpp"
+#include "sink/kafka/producer.hpp"
+#include "sink/kafka/threaded_sink.hpp"
+#include "sink/util/abort_trap.hpp"
+
+extern "C" {
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "storage/ipc.h"
+#include "utils/varlena.h"
+}
+
+#include <curl/curl.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+// The loop sees to it, unless the process waits for a standby that does not answer. After a mishap
+// it has something to write first, but not for ever.
+void asked_to_leave(SIGNAL_ARGS)
+{
+    const int saved_errno = errno;
+    const bool is_asked_again = ShutdownRequestPending;
+    ShutdownRequestPending = true;
+    if (sink::has_mishap() ? is_asked_again : pg::is_committing) {
+        ProcDiePending = true;
+        InterruptPending = true;
+    }
+    SetLatch(MyLatch);
+    errno = saved_errno;
+}
+
+// The loop is to leave, or else whatever keeps it from that. If nothing helps, because it waits for
+// the very thread that has failed, that thread takes the process with it after all.
+void call_main_thread()
+{
+    constexpr unsigned seconds_to_leave = 5, seconds_to_end = 25;
+    (void)kill(getpid(), SIGTERM);
+    (void)sleep(seconds_to_leave);
+    (void)kill(getpid(), SIGTERM);
+    (void)sleep(seconds_to_end);
+}
+
+// Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs
+// as well.
+void exit_beside_threads(int code, Datum)
+{
+    if (sink::has_kafka_threads() || sink::has_sink_threads())
+        _exit(code);
+}
+
+} // namespace
+
+// What the relay's transactions count on, whatever the database's defaults are.
+void choose_settings()
+{
+    const auto choose = [](const char* name, const char* value) {
+        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+    };
+    // What is published must be durable. Anything stronger is the DBA's choice, until the next
+    // reload.
+    if (synchronous_commit != SYNCHRONOUS_COMMIT_REMOTE_APPLY)
+        choose("synchronous_commit", "on");
+    // One sink that somebody has locked must not hold up the others for long.
+    choose("lock_timeout", "500ms");
+    // As the owner's transactions have them anyway.
+    choose("search_path", pg::owners_search_path);
+    choose("enable_seqscan", "off");
+    // Plans are small, and look expensive where sequential scans are off.
+    choose("jit", "off");
+    choose("outbox.tenant_id", ""); // it works for all of them
+    choose("application_name", "outbox relay");
+    pg::lift_time_limits();
+    choose("default_transaction_read_only", "off");
+    choose("default_transaction_isolation", "read committed");
+}
+
+bool is_served(const char* database)
+{
+    if (!settings::relay)
+        return false;
+    if (database == nullptr || *settings::databases == '\0')
+        return true;
+    List* names = nullptr;
+    char* list = pstrdup(settings::databases);
+    bool found = false;
+    if (SplitIdentifierString(list, ',', &names)) {
+        ListCell* cell;
+        foreach (cell, names)
+            found = found || std::strcmp(static_cast<const char*>(lfirst(cell)), database) == 0;
+    }
+    list_free(names);
+    pfree(list);
+    return found;
+}
+
+} // namespace outbox
+
+#pragma GCC visibility push(default)
+extern "C" {
+PGDLLEXPORT void outbox_relay_main(Datum post);
+}
+#pragma GCC visibility pop
+
+void outbox_relay_main(Datum post)
+{
+    using namespace outbox;
+    const int number = DatumGetInt32(post);
+    pqsignal(SIGHUP, SignalHandlerForConfigReload);
+    pqsignal(SIGTERM, asked_to_leave);
+    BackgroundWorkerUnblockSignals();
+    on_proc_exit(exit_beside_threads, 0);
+    BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
+    if (!pg::take_post(number))
+        proc_exit(0);
+    choose_settings();
+    // Large events go back to the system at once, not into a heap that only grows. What is small
+    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
+    // between.
+    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
+    (void)mallopt(M_MXFAST, 0);
+    sink::before_threads_abort(call_main_thread);
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    MemoryContextSwitchTo(
+        AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
+    pg::entry([&] { relay(number); });
+    proc_exit(0);
+}

@@ -1,0 +1,68 @@
+#include "relay/scheduled_release.hpp"
+
+#include "extension/guc.hpp"
+#include "extension/worker_transaction.hpp"
+#include "ipc/worker_registry.hpp"
+#include "pg/server_log.hpp"
+
+namespace outbox {
+
+using sink::Clock;
+using std::chrono::milliseconds;
+
+namespace {
+
+// How many events one transaction moves into the log.
+constexpr int at_once = 1000;
+
+// One that is due and was not released is in somebody else's hands. Or there are more that the
+// log refuses: not without a pause, however long these took.
+constexpr int64 pause_after_none = 100;
+
+} // namespace
+
+void Releaser::hear(uint32 tasks)
+{
+    if ((tasks & pg::task_schedule) != 0)
+        next_due_ = {};
+    if ((tasks & pg::task_refused) != 0)
+        next_refused_ = {};
+}
+
+// What the log refuses neither stops nor delays the others.
+bool Releaser::turn()
+{
+    Released released;
+    if (Clock::now() >= next_due_) {
+        released = release(release_due, milliseconds_to_next_due, next_due_);
+        if (released.refused > 0)
+            next_refused_ = {};
+    }
+    if (Clock::now() >= next_refused_)
+        released = released + release(release_refused, milliseconds_to_next_refused, next_refused_);
+    return released.moved > 0;
+}
+
+Released Releaser::release(Step step, MillisecondsToNext milliseconds_to_next,
+                           sink::TimePoint& timer)
+{
+    const sink::TimePoint now = Clock::now();
+    const int64 interval = settings::relay_interval;
+    Released released;
+    int64 next = 0;
+    const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
+        released = step(at_once);
+        next = milliseconds_to_next();
+    });
+    if (rollback) {
+        pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
+        timer = now + milliseconds(interval);
+        return {};
+    }
+    const int64 least = released.moved > 0 ? 0 : pause_after_none;
+    timer = next > least ? now + milliseconds(std::min(next, interval))
+                         : Clock::now() + milliseconds(least);
+    return released;
+}
+
+} // namespace outbox

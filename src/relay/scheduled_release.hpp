@@ -1,0 +1,30 @@
+// The relay's part in scheduled events: when they enter the log.
+#pragma once
+
+#include "enqueue/schedule.hpp"
+#include "sink/interface/sink.hpp"
+
+#include <algorithm>
+
+namespace outbox {
+
+class Releaser {
+public:
+    // What others call for: pg::Calls::tasks.
+    void hear(uint32 tasks);
+    void look() { next_due_ = next_refused_ = {}; }
+
+    // Moves those whose time has come, in transactions of its own. Has the log got any?
+    bool turn();
+    sink::TimePoint next_turn() const { return std::min(next_due_, next_refused_); }
+
+private:
+    using Step = Released (*)(int limit);
+    using MillisecondsToNext = int64 (*)();
+    Released release(Step step, MillisecondsToNext milliseconds_to_next, sink::TimePoint& timer);
+
+    sink::TimePoint next_due_{};
+    sink::TimePoint next_refused_{};
+};
+
+} // namespace outbox

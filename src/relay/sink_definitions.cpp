@@ -1,0 +1,137 @@
+#include "relay/sink_definitions.hpp"
+
+#include "core/error.hpp"
+#include "extension/guc.hpp"
+#include "extension/owner_spi.hpp"
+#include "pg/datum.hpp"
+#include "pg/encoding.hpp"
+#include "pg/exceptions.hpp"
+#include "sink/make_sink.hpp"
+
+extern "C" {
+#include "access/xlog.h"
+}
+
+namespace outbox {
+
+namespace {
+
+// Which database this is: the cluster's identifier and the database's own.
+Datum identity()
+{
+    return PointerGetDatum(
+        cstring_to_text(psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), MyDatabaseId)));
+}
+
+void pause_strangers()
+{
+    static constinit pg::Statement pause{
+        "UPDATE @schema@.outbox_consumers c SET paused = true, pause_reason ="
+        " 'this is a copy: the sink was made in another database'"
+        " FROM @schema@.outbox_sinks s"
+        " WHERE s.consumer_id = c.consumer_id AND s.home <> $1 AND NOT c.paused",
+        {TEXTOID}};
+    const Datum values[] = {identity()};
+    pause.execute_now(values);
+}
+
+TypeSet types_of(const Filter& filter)
+{
+    if (filter.event_types.empty())
+        return TypeSet::all();
+    TypeSet types;
+    for (const Datum type : filter.event_types)
+        types.add(pg::to_view(type));
+    return types;
+}
+
+// A row as the server has it; no destructors while the server is asked.
+struct Row {
+    std::string_view name;
+    std::string_view kind;
+    std::string_view config;
+    Consumer consumer;
+};
+
+Row row_of(const pg::Row& row)
+{
+    const Datum name = row.get(1);
+    return {pg::to_view(name), pg::to_view(row.get(2)), pg::to_view(row.get(3)),
+            read_consumer(name).consumer};
+}
+
+SinkDefinition definition_of(const Row& row, const TypeSet& types)
+{
+    return {row.consumer.id,         row.consumer.filter.tenant_id,
+            std::string(row.name),   std::string(row.kind),
+            std::string(row.config), row.consumer.ordered,
+            row.consumer.policy,     types};
+}
+
+} // namespace
+
+void load_sinks(std::vector<SinkDefinition>& sinks)
+{
+    pause_strangers();
+    load_sinks(sinks, 0);
+}
+
+void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
+{
+    static constinit pg::Statement find{
+        "SELECT c.name, c.kind, s.config::text FROM @schema@.outbox_consumers c"
+        " JOIN @schema@.outbox_sinks s ON s.consumer_id = c.consumer_id"
+        " WHERE CASE WHEN $1 = 0 THEN NOT c.paused ELSE c.consumer_id = $1 END"
+        " ORDER BY c.consumer_id",
+        {INT4OID}};
+    const Datum values[] = {Int32GetDatum(consumer)};
+    const uint64 count = find.execute_now(values);
+    pg::Growing<pg::Row> found;
+    for (uint64 i = 0; i < count; ++i)
+        found.push(pg::Row(i));
+    for (const pg::Row& one : found) {
+        const Row row = row_of(one);
+        const TypeSet types = types_of(row.consumer.filter);
+        sinks.push_back(definition_of(row, types));
+    }
+}
+
+void pause_sink(int32 consumer, std::string_view reason)
+{
+    static constinit pg::Statement pause{
+        "UPDATE @schema@.outbox_consumers SET paused = true, pause_reason = $2"
+        " WHERE consumer_id = $1 AND NOT paused",
+        {INT4OID, TEXTOID}};
+    const Datum values[] = {Int32GetDatum(consumer), pg::text_from_utf8(reason)};
+    pause.execute_now(values);
+}
+
+bool is_list_of_hosts(const char* list)
+{
+    try {
+        const sink::AllowedHosts hosts(list);
+        return true;
+    } catch (const std::exception&) {
+        return false;
+    }
+}
+
+} // namespace outbox
+
+// Internal: the identity of this database, for telling it from its copies.
+OUTBOX_SQL_FUNCTION(outbox_identity)
+{
+    return outbox::pg::entry([&] { return outbox::identity(); });
+}
+
+// Internal: raises an error if there can be no such sink.
+OUTBOX_SQL_FUNCTION(outbox_check_sink)
+{
+    return outbox::pg::entry([&] {
+        using namespace outbox;
+        const std::string_view kind = pg::to_view(PG_GETARG_DATUM(0));
+        const std::string_view config = pg::to_view(PG_GETARG_DATUM(1));
+        sink::check_sink(kind, config, sink::AllowedHosts(settings::http_allowed_hosts));
+        PG_RETURN_VOID();
+    });
+}

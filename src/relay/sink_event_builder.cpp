@@ -1,0 +1,186 @@
+#include "relay/sink_event_builder.hpp"
+
+#include "core/uuid.hpp"
+#include "pg/datum.hpp"
+#include "pg/jsonb_text.hpp"
+#include "pg/wal_flush.hpp"
+
+#include <cstring>
+
+namespace outbox {
+
+namespace {
+
+constexpr int64 microseconds_to_2000 =
+    static_cast<int64>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
+
+std::string_view without_high_bits(std::string_view text)
+{
+    char* readable = pnstrdup(text.data(), text.size());
+    for (char* at = readable; at < readable + text.size(); ++at)
+        if (IS_HIGHBIT_SET(*at))
+            *at = '?';
+    return {readable, text.size()};
+}
+
+// A database may hold characters that Unicode does not have. One of them must not stop all that is
+// behind it, and becomes a question mark.
+std::string_view converted(std::string_view text, int encoding)
+{
+    const Oid conversion = FindDefaultConversionProc(encoding, PG_UTF8);
+    if (!OidIsValid(conversion))
+        return without_high_bits(text);
+    const std::size_t room = text.size() * MAX_CONVERSION_GROWTH + 1;
+    auto* const out = static_cast<unsigned char*>(palloc(room));
+    auto* const in = reinterpret_cast<unsigned char*>(const_cast<char*>(text.data()));
+    std::size_t read = 0;
+    std::size_t written = 0;
+    for (;;) {
+        read += static_cast<std::size_t>(pg_do_encoding_conversion_buf(
+            conversion, encoding, PG_UTF8, in + read, static_cast<int>(text.size() - read),
+            out + written, static_cast<int>(room - written), true));
+        written += std::strlen(reinterpret_cast<char*>(out + written));
+        if (read >= text.size())
+            return {reinterpret_cast<char*>(out), written};
+        out[written++] = '?';
+        read += static_cast<std::size_t>(pg_encoding_mblen(encoding, text.data() + read));
+        if (read >= text.size())
+            return {reinterpret_cast<char*>(out), written};
+    }
+}
+
+std::string_view in_utf8(std::string_view text)
+{
+    const int encoding = GetDatabaseEncoding();
+    if (encoding == PG_UTF8)
+        return text;
+    // A database that does not know its encoding may hold anything.
+    if (encoding == PG_SQL_ASCII)
+        return pg_verify_mbstr(PG_UTF8, text.data(), static_cast<int>(text.size()), true)
+                   ? text
+                   : without_high_bits(text);
+    return converted(text, encoding);
+}
+
+std::string_view in_utf8(Datum text)
+{
+    return in_utf8(pg::to_view(text));
+}
+
+std::string_view json_in_utf8(const Jsonb* json)
+{
+    return in_utf8(pg::to_json_text(json));
+}
+
+// A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.
+std::optional<std::string_view> find_text(Jsonb* metadata, std::string_view key)
+{
+    JsonbValue found;
+    if (!JB_ROOT_IS_OBJECT(metadata) ||
+        getKeyJsonValueFromContainer(&metadata->root, key.data(), static_cast<int>(key.size()),
+                                     &found) == nullptr ||
+        found.type == jbvNull)
+        return std::nullopt;
+    if (found.type == jbvString)
+        return in_utf8(
+            std::string_view(found.val.string.val, static_cast<std::size_t>(found.val.string.len)));
+    return json_in_utf8(JsonbValueToJsonb(&found));
+}
+
+// A message as text, in memory of the server. Nothing here has a destructor: making it can fail the
+// server's way, copying it can fail C++'s way, and so these are two steps.
+struct Fields {
+    UuidText tracking_id;
+    std::string_view aggregate_type;
+    std::string_view aggregate_id;
+    std::string_view event_type;
+    std::string_view payload;
+    std::string_view trace_id;
+    std::string_view span_id;
+    std::string_view traceparent;
+    pg::Growing<std::optional<std::string_view>> attributes; // as many as keys were asked for
+};
+
+Fields fields_of(const Message& message, const std::vector<std::string>& keys)
+{
+    const Datum* values = message.values;
+    Fields fields;
+    fields.tracking_id =
+        to_text(std::span<const uint8, UUID_LEN>(DatumGetUUIDP(values[col_tracking_id])->data));
+    fields.aggregate_type = in_utf8(values[col_aggregate_type]);
+    fields.aggregate_id = in_utf8(values[col_aggregate_id]);
+    fields.event_type = in_utf8(values[col_event_type]);
+    fields.payload = json_in_utf8(DatumGetJsonbP(values[col_payload]));
+    Jsonb* metadata = DatumGetJsonbP(values[col_metadata]);
+    const auto in_metadata = [&](std::string_view key) {
+        return find_text(metadata, key).value_or(std::string_view{});
+    };
+    fields.traceparent = in_metadata("traceparent");
+    fields.span_id = in_metadata("span_id");
+    fields.trace_id =
+        message.nulls[col_trace_id] ? in_metadata("trace_id") : in_utf8(values[col_trace_id]);
+    for (const std::string& key : keys)
+        fields.attributes.push(find_text(metadata, key));
+    return fields;
+}
+
+sink::Tally tally_of(const Message& message)
+{
+    const stats::Facts facts = facts_of(message);
+    return {facts.type, facts.bytes, facts.occurred_at};
+}
+
+// Into one that is empty.
+void copy(sink::Event& event, const Fields& fields, const Message& message,
+          const Delivery& delivery, const std::vector<std::string>& keys, const sink::Tally& tally)
+{
+    event.id = message.id();
+    event.token = delivery.token;
+    event.attempts = delivery.attempts;
+    event.tenant_id = DatumGetInt64(message.values[col_tenant_id]);
+    event.event_version = DatumGetInt16(message.values[col_event_version]);
+    // The end of all times stays what it is.
+    const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
+    event.occurred_at = Min(time, DT_NOEND - microseconds_to_2000) + microseconds_to_2000;
+    event.tally = tally;
+    event.tracking_id.assign(fields.tracking_id.data(), fields.tracking_id.size());
+    event.aggregate_type = fields.aggregate_type;
+    event.aggregate_id = fields.aggregate_id;
+    event.event_type = fields.event_type;
+    event.payload = fields.payload;
+    event.trace_id = fields.trace_id;
+    event.span_id = fields.span_id;
+    event.traceparent = fields.traceparent;
+    for (std::size_t i = 0; i < keys.size(); ++i)
+        if (const auto& value = fields.attributes[i])
+            event.attributes.emplace_back(keys[i], std::string(*value));
+}
+
+} // namespace
+
+void Outgoing::start()
+{
+    events_.clear();
+    bytes_ = 0;
+    scratch_ =
+        AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
+}
+
+void Outgoing::put(const Message& message, const Delivery& delivery)
+{
+    const MemoryContext before = MemoryContextSwitchTo(scratch_);
+    const Fields fields = fields_of(message, metadata_);
+    const sink::Tally tally = stats::is_on() ? tally_of(message) : sink::Tally{};
+    MemoryContextSwitchTo(before);
+    if (const Xid xid = message.xid(); xid != last_xid_) {
+        last_xid_ = xid;
+        flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
+    }
+    from_retries_ = delivery.from_retries;
+    events_.push_back(spare_.take());
+    copy(*events_.back(), fields, message, delivery, metadata_, tally);
+    bytes_ += events_.back()->size();
+    MemoryContextReset(scratch_);
+}
+
+} // namespace outbox

@@ -1,0 +1,38 @@
+// What operators see of a sink: lines in the server's log, and its place on the board.
+#pragma once
+
+#include "relay/sink_status_shmem.hpp"
+#include "sink/dispatch/dispatcher.hpp"
+
+namespace outbox {
+
+class Bulletin {
+public:
+    Bulletin(int32 consumer, std::optional<int64> tenant, std::string name)
+        : consumer_(consumer), tenant_(tenant), name_(std::move(name))
+    {}
+
+    // Tells what is new, and not too often. `problem` is one of ours, not of the receiver's.
+    void publish(sink::Courier& courier, const std::string& problem, sink::TimePoint now);
+
+    // When publish() is to be called even if nothing happens.
+    sink::TimePoint next() const { return show_at_; }
+
+private:
+    void pass_on_remarks(sink::Courier& courier, sink::TimePoint now);
+    void log_change(bool in_trouble, const std::string& complaint);
+
+    int32 consumer_;
+    std::optional<int64> tenant_;
+    std::string name_;
+    bool in_trouble_ = false;
+    int remarks_left_ = 0; // that may be logged until:
+    sink::TimePoint more_remarks_{};
+    int remarks_dropped_ = 0;
+    SinkState shown_ = {};
+    sink::TimePoint show_at_ = never;
+
+    static constexpr sink::TimePoint never = sink::TimePoint::max();
+};
+
+} // namespace outbox

@@ -1,0 +1,38 @@
+// The board: what each sink is doing, in shared memory, written by the relay and read by operators.
+#pragma once
+
+#include "pg/postgres.hpp"
+
+#include <optional>
+
+namespace outbox {
+
+struct SinkState {
+    static constexpr std::size_t max_error = 512;
+
+    Oid database;
+    int32 consumer;
+    std::optional<int64> tenant; // whose sink it is; nothing: everybody's
+    int32 in_hand;               // events that were claimed and not yet settled
+    int32 on_the_way;            // requests
+    int32 troubles;              // in a row
+    int64 delivered;             // since the worker started
+    int64 rejected;
+    TimestampTz resume_at;      // when it is tried again; 0: now
+    TimestampTz last_error_at;  // 0: there was none
+    char last_error[max_error]; // in UTF-8
+};
+
+// There is room for so many sinks; what has none is not shown.
+inline constexpr int max_sinks_shown = 256;
+
+// Shows the state of a sink of this database, in place of what was shown of it before.
+void show_on_board(const SinkState& state);
+
+// Shows nothing of this sink any more, or of any sink of this database.
+void take_off_board(int32 consumer);
+void clear_board();
+
+void set_up_board();
+
+} // namespace outbox

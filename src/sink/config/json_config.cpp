@@ -1,0 +1,215 @@
+#include "sink/config/json_config.hpp"
+
+#include "core/error.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace outbox::sink {
+
+namespace {
+
+using Json = nlohmann::json;
+using Pairs = Config::Pairs;
+
+// No key takes more than an object of strings.
+constexpr int max_depth = 8;
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
+{
+    throw Error("22023", message, {}, hint);
+}
+
+[[noreturn]] void must_be(std::string_view key, const std::string& what)
+{
+    refuse("config key \"" + std::string(key) + "\" must be " + what);
+}
+
+// What C takes as text must not have a NUL inside, or it would be checked in one length and used in
+// another.
+void check_text(std::string_view text)
+{
+    if (text.find('\0') != std::string_view::npos)
+        refuse("config must not contain NUL characters");
+}
+
+// Sees every part while it is parsed.
+bool check_part(int depth, Json::parse_event_t, Json& part)
+{
+    if (depth > max_depth)
+        refuse("config is nested too deeply");
+    if (part.is_string())
+        check_text(part.get_ref<const std::string&>());
+    return true;
+}
+
+std::string shortest(double number)
+{
+    char buffer[32];
+    const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), number);
+    return error == std::errc{} ? std::string(buffer, end) : std::string{};
+}
+
+const Json* find(const Json& object, std::string_view key)
+{
+    const auto found = object.find(key);
+    return found == object.end() ? nullptr : &*found;
+}
+
+// Whole numbers above the signed ones come as unsigned, and beyond these as floating point.
+std::optional<std::int64_t> as_integer(const Json& value)
+{
+    if (!value.is_number_integer())
+        return std::nullopt;
+    if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)
+        return std::nullopt;
+    return value.get<std::int64_t>();
+}
+
+std::string scalar_text(std::string_view key, const Json& value)
+{
+    if (value.is_string())
+        return value.get<std::string>();
+    if (value.is_boolean() || value.is_number())
+        return value.dump();
+    must_be(key, "a string, a number or a boolean");
+}
+
+} // namespace
+
+struct Config::Object {
+    Json json;
+};
+
+Config Config::parse(std::string_view json)
+{
+    check_text(json); // the parser would take it for the end
+    auto object = std::make_shared<Object>();
+    try {
+        object->json = Json::parse(json, check_part);
+    } catch (const Json::parse_error& error) {
+        // Not its own text, which repeats what it has read.
+        refuse("config is not valid JSON, at byte " + std::to_string(error.byte));
+    } catch (const Json::exception&) {
+        refuse("config is not valid JSON"); // a number beyond all bounds
+    }
+    if (!object->json.is_object())
+        refuse("config must be a JSON object");
+    return Config(std::move(object));
+}
+
+bool Config::has(std::string_view key) const
+{
+    return find(object_->json, key) != nullptr;
+}
+
+std::vector<std::string> Config::keys() const
+{
+    std::vector<std::string> keys;
+    for (const auto& item : object_->json.items())
+        keys.push_back(item.key());
+    return keys;
+}
+
+void Config::refuse_unknown(std::span<const std::string_view> known) const
+{
+    for (const std::string& key : keys()) {
+        if (std::find(known.begin(), known.end(), key) != known.end())
+            continue;
+        std::string list;
+        for (const std::string_view name : known)
+            list.append(list.empty() ? "" : ", ").append(name);
+        refuse("unknown key \"" + key + "\" in config", "Known keys are " + list + ".");
+    }
+}
+
+std::optional<std::string> Config::text(std::string_view key) const
+{
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return std::nullopt;
+    if (!value->is_string())
+        must_be(key, "a string");
+    return value->get<std::string>();
+}
+
+std::optional<std::int64_t> Config::integer(std::string_view key, std::int64_t min,
+                                            std::int64_t max) const
+{
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return std::nullopt;
+    const auto number = as_integer(*value);
+    if (!number || *number < min || *number > max)
+        must_be(key, "a whole number from " + std::to_string(min) + " to " + std::to_string(max));
+    return number;
+}
+
+std::optional<double> Config::number(std::string_view key, double min, double max) const
+{
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return std::nullopt;
+    const double number = value->is_number() ? value->get<double>() : std::nan("");
+    if (!(number >= min && number <= max))
+        must_be(key, "a number from " + shortest(min) + " to " + shortest(max));
+    return number;
+}
+
+std::optional<bool> Config::boolean(std::string_view key) const
+{
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return std::nullopt;
+    if (!value->is_boolean())
+        must_be(key, "true or false");
+    return value->get<bool>();
+}
+
+Pairs Config::texts(std::string_view key) const
+{
+    constexpr const char* wanted = "an object whose values are strings";
+    Pairs pairs;
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return pairs;
+    if (!value->is_object())
+        must_be(key, wanted);
+    for (const auto& item : value->items()) {
+        if (!item.value().is_string())
+            must_be(key, wanted);
+        pairs.emplace_back(item.key(), item.value().get<std::string>());
+    }
+    return pairs;
+}
+
+std::vector<std::string> Config::list(std::string_view key) const
+{
+    constexpr const char* wanted = "an array of strings";
+    std::vector<std::string> texts;
+    const Json* value = find(object_->json, key);
+    if (value == nullptr)
+        return texts;
+    if (!value->is_array())
+        must_be(key, wanted);
+    for (const Json& item : *value) {
+        if (!item.is_string())
+            must_be(key, wanted);
+        texts.push_back(item.get<std::string>());
+    }
+    return texts;
+}
+
+Pairs Config::flat(std::span<const std::string_view> except) const
+{
+    Pairs pairs;
+    for (const auto& item : object_->json.items())
+        if (std::find(except.begin(), except.end(), item.key()) == except.end())
+            pairs.emplace_back(item.key(), scalar_text(item.key(), item.value()));
+    return pairs;
+}
+
+} // namespace outbox::sink

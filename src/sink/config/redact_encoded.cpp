@@ -1,0 +1,128 @@
+#include "sink/config/redact_encoded.hpp"
+
+#include "sink/format/encoding.hpp"
+
+#include <algorithm>
+#include <charconv>
+#include <string>
+
+namespace outbox::sink {
+
+namespace {
+
+// So much of a secret in base64 is not there by chance.
+constexpr std::size_t shortest_base64 = 8;
+
+struct Entity {
+    std::string_view text;
+    char meaning;
+};
+
+constexpr Entity entities[] = {
+    {"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},    {"&quot;", '"'}, {"&#34;", '"'},
+    {"&#39;", '\''}, {"&#x27;", '\''}, {"&apos;", '\''}, {"&#x2F;", '/'}, {"&#47;", '/'},
+};
+constexpr std::size_t longest_escape = 6;
+
+bool is_hex_of(std::string_view digits, char wanted)
+{
+    unsigned value = 0;
+    const auto [end, error] =
+        std::from_chars(digits.data(), digits.data() + digits.size(), value, 16);
+    return digits.size() == 2 && error == std::errc{} && end == digits.data() + 2 &&
+           value == static_cast<unsigned char>(wanted);
+}
+
+char lower_case(char c)
+{
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+}
+
+// How many bytes at the beginning of a text stand for this character; 0 if it begins otherwise.
+std::size_t spelled_length(std::string_view text, char wanted)
+{
+    if (text.starts_with("\\u00") && is_hex_of(text.substr(4, 2), wanted))
+        return 6;
+    if (text.starts_with('%') && is_hex_of(text.substr(1, 2), wanted))
+        return 3;
+    for (const Entity& entity : entities)
+        if (entity.meaning == wanted && text.starts_with(entity.text))
+            return entity.text.size();
+    if (text.size() > 1 && text[0] == '\\' && text[1] == wanted)
+        return 2;
+    return !text.empty() && lower_case(text[0]) == lower_case(wanted) ? 1 : 0;
+}
+
+bool is_cut_escape(std::string_view text)
+{
+    return text.size() < longest_escape && std::string_view("\\%&").find(text[0]) != text.npos;
+}
+
+// How many bytes at the beginning of a text are the secret, or its beginning up to the text's end.
+std::size_t disguised_length(std::string_view text, std::string_view secret)
+{
+    std::size_t length = 0;
+    for (std::size_t i = 0; i < secret.size(); ++i) {
+        const std::string_view rest = text.substr(length);
+        const std::size_t next = spelled_length(rest, secret[i]);
+        if (next == 0 && i >= shortest_secret && (rest.empty() || is_cut_escape(rest)))
+            return text.size();
+        if (next == 0)
+            return 0;
+        length += next;
+    }
+    return length;
+}
+
+void mark(std::vector<bool>& marked, std::size_t at, std::size_t length)
+{
+    std::fill_n(marked.begin() + static_cast<std::ptrdiff_t>(at), length, true);
+}
+
+void mark_text(std::string_view text, std::string_view wanted, std::size_t shortest,
+               std::vector<bool>& marked)
+{
+    for (auto at = text.find(wanted); at != text.npos; at = text.find(wanted, at + 1))
+        mark(marked, at, wanted.size());
+    const std::size_t longest = std::min(wanted.size(), text.size());
+    for (std::size_t length = longest; length >= shortest; --length)
+        if (text.ends_with(wanted.substr(0, length))) {
+            mark(marked, text.size() - length, length);
+            return;
+        }
+}
+
+// What base64 makes of a secret depends on how many bytes are in front of it. Characters that have
+// bits of what is around it are left out.
+std::string in_base64(std::string_view secret, std::size_t before)
+{
+    constexpr std::size_t mixed[] = {0, 2, 3};
+    std::vector<unsigned char> bytes(before + secret.size());
+    std::ranges::copy(secret, bytes.begin() + static_cast<std::ptrdiff_t>(before));
+    const std::size_t whole = bytes.size() * 8 / 6;
+    return base64(bytes).substr(mixed[before], whole - mixed[before]);
+}
+
+} // namespace
+
+void mark_secret(std::string_view text, std::string_view secret, std::vector<bool>& marked)
+{
+    if (secret.size() < shortest_secret)
+        return;
+    mark_text(text, secret, shortest_secret, marked);
+    for (std::size_t at = 0; at < text.size(); ++at)
+        if (const std::size_t length = disguised_length(text.substr(at), secret))
+            mark(marked, at, length);
+    for (std::size_t before = 0; before < 3; ++before) {
+        std::string encoded = in_base64(secret, before);
+        if (encoded.size() < shortest_base64)
+            continue;
+        mark_text(text, encoded, shortest_base64, marked);
+        // As URLs have it.
+        std::ranges::replace(encoded, '+', '-');
+        std::ranges::replace(encoded, '/', '_');
+        mark_text(text, encoded, shortest_base64, marked);
+    }
+}
+
+} // namespace outbox::sink

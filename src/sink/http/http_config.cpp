@@ -1,0 +1,309 @@
+#include "sink/http/http_config.hpp"
+
+#include "core/error.hpp"
+#include "sink/config/url_userinfo.hpp"
+#include "sink/format/encoding.hpp"
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <iterator>
+#include <memory>
+
+namespace outbox::sink {
+
+namespace {
+
+constexpr std::string_view known_keys[] = {
+    "url",     "method",          "format",     "headers",         "metadata",
+    "secret",  "previous_secret", "timeout",    "connect_timeout", "concurrency",
+    "ca_file", "client_cert",     "client_key", "proxy",           "batch",
+    "http2",
+};
+
+// The sink sets these, and all that begin with ce- or webhook-.
+constexpr std::string_view own_headers[] = {
+    "connection", "content-length",  "content-type", "expect",
+    "host",       "idempotency-key", "traceparent",  "transfer-encoding",
+};
+
+// A header whose name has one of these in it carries something to be kept secret.
+constexpr std::string_view credential_words[] = {
+    "authorization", "cookie",  "token",         "secret",           "password",
+    "credential",    "api-key", "apikey",        "api_key",          "access-key",
+    "auth-key",      "x-auth-", "functions-key", "subscription-key",
+};
+
+constexpr std::string_view proxy_schemes[] = {"http",    "https",  "socks4",
+                                              "socks4a", "socks5", "socks5h"};
+
+template <typename Range>
+bool is_one_of(std::string_view text, const Range& range)
+{
+    return std::find(std::begin(range), std::end(range), text) != std::end(range);
+}
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
+{
+    throw Error("22023", message, {}, hint);
+}
+
+struct FreeCurl {
+    void operator()(CURLU* url) const { curl_url_cleanup(url); }
+    void operator()(char* text) const { curl_free(text); }
+};
+
+// A url as the library that will call it understands it.
+class ParsedUrl {
+public:
+    ParsedUrl(const std::string& key, const std::string& url, unsigned flags) : url_(curl_url())
+    {
+        const CURLUcode code = curl_url_set(url_.get(), CURLUPART_URL, url.c_str(), flags);
+        if (code != CURLUE_OK)
+            throw Error("22023", "config key \"" + key + "\" must be a valid URL",
+                        curl_url_strerror(code));
+    }
+
+    std::string part(CURLUPart which, unsigned flags = 0) const
+    {
+        char* text = nullptr;
+        if (curl_url_get(url_.get(), which, &text, flags) != CURLUE_OK)
+            return {};
+        return std::unique_ptr<char, FreeCurl>(text).get();
+    }
+
+private:
+    std::unique_ptr<CURLU, FreeCurl> url_;
+};
+
+void check_characters(const std::string& key, std::string_view url)
+{
+    const auto is_visible = [](char c) { return c > ' ' && c < 0x7F; };
+    if (!std::all_of(url.begin(), url.end(), is_visible))
+        refuse("config key \"" + key + "\" must be visible ASCII",
+               "Percent-encode other characters, and write a host in punycode.");
+}
+
+// Some of this libcurl would let pass, such as an empty user or a third slash before the host.
+ParsedUrl check_url(const std::string& url)
+{
+    check_characters("url", url);
+    const std::string start = lower(url.substr(0, 8));
+    if (!start.starts_with("http://") && !start.starts_with("https://"))
+        refuse("config key \"url\" must begin with http:// or https://");
+    if (url.find('#') != std::string::npos)
+        refuse("config key \"url\" must not have a fragment");
+    const std::string_view authority = authority_of(url);
+    if (authority.find('@') != std::string_view::npos)
+        refuse("config key \"url\" must not contain a user name or password",
+               "Use the header Authorization, with a ${secret:name} in it.");
+    if (authority.empty() || url[url.find("://") + 3] == '/')
+        refuse("config key \"url\" must have a host");
+    ParsedUrl parsed("url", url, CURLU_DISALLOW_USER);
+    if (parsed.part(CURLUPART_HOST).empty())
+        refuse("config key \"url\" must have a host");
+    return parsed;
+}
+
+ParsedUrl check_proxy(const std::string& proxy)
+{
+    check_characters("proxy", proxy);
+    ParsedUrl parsed("proxy", proxy, CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME);
+    if (!is_one_of(lower(parsed.part(CURLUPART_SCHEME)), proxy_schemes))
+        refuse("config key \"proxy\" must be the URL of an HTTP or SOCKS proxy");
+    return parsed;
+}
+
+Endpoint endpoint_of(const ParsedUrl& parsed, const std::string& port)
+{
+    Endpoint endpoint{parsed.part(CURLUPART_HOST), 0};
+    std::from_chars(port.data(), port.data() + port.size(), endpoint.port);
+    return endpoint;
+}
+
+void check_proxy_reference(const std::string& proxy)
+{
+    check_references(proxy);
+    if (has_literal_password(proxy))
+        refuse("config key \"proxy\" must not contain a password", how_to_refer);
+    if (!has_secret_reference(proxy))
+        check_proxy(proxy);
+}
+
+bool is_token(std::string_view name)
+{
+    const auto fits = [](char c) {
+        return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
+               std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+    };
+    return !name.empty() && std::all_of(name.begin(), name.end(), fits);
+}
+
+bool is_credential(std::string_view lower_name)
+{
+    return std::any_of(
+        std::begin(credential_words), std::end(credential_words),
+        [&](std::string_view word) { return lower_name.find(word) != std::string_view::npos; });
+}
+
+void check_header_value(const std::string& name, std::string_view value)
+{
+    const auto is_control = [](char c) {
+        return (static_cast<unsigned char>(c) < 0x20 && c != '\t') || c == 0x7F;
+    };
+    if (std::any_of(value.begin(), value.end(), is_control))
+        refuse("header \"" + name + "\" must not contain control characters");
+    if (value.find_first_not_of(" \t") == std::string_view::npos)
+        refuse("header \"" + name + "\" must not be empty");
+}
+
+void check_header(const std::string& name, const std::string& value)
+{
+    if (!is_token(name))
+        refuse("\"" + name + "\" is not a name for a header");
+    const std::string lower_name = lower(name);
+    if (is_one_of(lower_name, own_headers) || lower_name.starts_with("ce-") ||
+        lower_name.starts_with("webhook-"))
+        refuse("header \"" + name + "\" is set by the sink itself");
+    check_references(value);
+    check_header_value(name, value);
+    if (is_credential(lower_name) && !has_secret_reference(value))
+        refuse("header \"" + name + "\" must take its value from a secret", how_to_refer);
+}
+
+Format parse_format(const std::string& text)
+{
+    if (text == "cloudevents")
+        return Format::binary;
+    if (text == "cloudevents-structured")
+        return Format::structured;
+    if (text == "cloudevents-batch")
+        return Format::batch;
+    if (text == "raw")
+        return Format::raw;
+    refuse("config key \"format\" must be cloudevents, cloudevents-structured, cloudevents-batch "
+           "or raw");
+}
+
+std::string secret_key(const Config& config, const std::string& key)
+{
+    const auto text = config.text(key);
+    if (text && !is_secret_reference(*text))
+        refuse("config key \"" + key + "\" must be exactly one ${secret:name}", how_to_refer);
+    return text.value_or("");
+}
+
+std::string path_key(const Config& config, const std::string& key)
+{
+    const auto text = config.text(key);
+    if (text && !text->starts_with('/'))
+        refuse("config key \"" + key + "\" must be an absolute path");
+    check_references(text.value_or(""));
+    return text.value_or("");
+}
+
+int milliseconds_key(const Config& config, std::string_view key, int fallback, double max)
+{
+    const auto seconds = config.number(key, 0.1, max);
+    return seconds ? static_cast<int>(std::lround(*seconds * 1000)) : fallback;
+}
+
+int count_key(const Config& config, std::string_view key, int fallback, int max)
+{
+    return static_cast<int>(config.integer(key, 1, max).value_or(fallback));
+}
+
+void parse_target(const Config& config, HttpConfig& parsed)
+{
+    const auto url = config.text("url");
+    if (!url)
+        refuse("config key \"url\" is missing");
+    parsed.url = *url;
+    check_references(parsed.url);
+    if (!has_secret_reference(parsed.url))
+        check_url(parsed.url);
+    parsed.method = config.text("method").value_or(parsed.method);
+    if (parsed.method != "POST" && parsed.method != "PUT")
+        refuse("config key \"method\" must be POST or PUT");
+    parsed.http2 = config.boolean("http2");
+    if (const auto proxy = config.text("proxy")) {
+        parsed.proxy = *proxy;
+        check_proxy_reference(parsed.proxy);
+    }
+}
+
+void parse_content(const Config& config, HttpConfig& parsed)
+{
+    parsed.format = parse_format(config.text("format").value_or("cloudevents"));
+    parsed.headers = config.texts("headers");
+    for (const auto& [name, value] : parsed.headers)
+        check_header(name, value);
+    parsed.metadata = config.list("metadata");
+    check_metadata_keys(parsed.metadata);
+    parsed.batch = count_key(config, "batch", parsed.batch, 10'000);
+    if (config.has("batch") && parsed.format != Format::batch)
+        refuse("config key \"batch\" needs the format cloudevents-batch");
+}
+
+void parse_credentials(const Config& config, HttpConfig& parsed)
+{
+    parsed.secret = secret_key(config, "secret");
+    parsed.previous_secret = secret_key(config, "previous_secret");
+    if (!parsed.previous_secret.empty() && parsed.secret.empty())
+        refuse("config key \"previous_secret\" needs the key \"secret\"");
+    parsed.ca_file = path_key(config, "ca_file");
+    parsed.client_cert = path_key(config, "client_cert");
+    parsed.client_key = path_key(config, "client_key");
+    if (!parsed.client_key.empty() && parsed.client_cert.empty())
+        refuse("config key \"client_key\" needs the key \"client_cert\"");
+}
+
+} // namespace
+
+HttpConfig parse_http_config(const Config& config)
+{
+    config.refuse_unknown(known_keys);
+    HttpConfig parsed;
+    parse_target(config, parsed);
+    parse_content(config, parsed);
+    parse_credentials(config, parsed);
+    parsed.timeout_ms = milliseconds_key(config, "timeout", parsed.timeout_ms, 600);
+    parsed.connect_timeout_ms =
+        milliseconds_key(config, "connect_timeout", parsed.connect_timeout_ms, 60);
+    parsed.concurrency = count_key(config, "concurrency", parsed.concurrency, 256);
+    return parsed;
+}
+
+HttpConfig resolve(HttpConfig config, const Secrets& secrets)
+{
+    for (std::string* text : {&config.url, &config.secret, &config.previous_secret, &config.ca_file,
+                              &config.client_cert, &config.client_key, &config.proxy})
+        *text = secrets.resolve(*text);
+    check_url(config.url);
+    if (!config.proxy.empty())
+        check_proxy(config.proxy);
+    for (auto& [name, value] : config.headers) {
+        value = secrets.resolve(value);
+        check_header_value(name, value);
+    }
+    return config;
+}
+
+Endpoint endpoint_of(const std::string& url)
+{
+    const ParsedUrl parsed = check_url(url);
+    return endpoint_of(parsed, parsed.part(CURLUPART_PORT, CURLU_DEFAULT_PORT));
+}
+
+Endpoint endpoint_of_proxy(const std::string& proxy)
+{
+    // libcurl takes this port for every kind of proxy.
+    constexpr const char* default_port = "1080";
+    const ParsedUrl parsed = check_proxy(proxy);
+    const std::string port = parsed.part(CURLUPART_PORT);
+    return endpoint_of(parsed, port.empty() ? default_port : port);
+}
+
+} // namespace outbox::sink

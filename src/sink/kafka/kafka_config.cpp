@@ -1,0 +1,226 @@
+#include "sink/kafka/kafka_config.hpp"
+
+#include "core/error.hpp"
+#include "sink/config/url_userinfo.hpp"
+#include "sink/format/cloudevents.hpp"
+
+#include <librdkafka/rdkafka.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace outbox::sink {
+
+namespace {
+
+// Keys of the sink's own. All others are librdkafka's.
+constexpr std::string_view own_keys[] = {"topic", "format", "metadata", "timeout"};
+
+constexpr const char* default_debezium_topic = "outbox.event.{aggregate_type}";
+
+// What order and exactly-once within a session rest on, and what the relay itself works with.
+constexpr std::string_view settled_properties[] = {
+    "enable.idempotence",
+    "enable.gapless.guarantee",
+    "message.timeout.ms",
+    "delivery.timeout.ms",
+    "retries",
+    "message.send.max.retries",
+    "acks",
+    "request.required.acks",
+    "transactional.id",
+    "transaction.timeout.ms",
+    "log.queue",
+    "statistics.interval.ms",
+    "delivery.report.only.error",
+    "queue.buffering.max.kbytes",
+    "sasl.kerberos.min.time.before.relogin",
+};
+
+// What would run somebody's code, or a command, as the server's user; or take the text for the
+// address of a function; or replace a signal's handler.
+constexpr std::string_view forbidden_properties[] = {
+    "plugin.library.paths",
+    "ssl.engine.location",
+    "ssl.engine.id",
+    "ssl.providers",
+    "sasl.kerberos.kinit.cmd",
+    "internal.termination.signal",
+    "ut_handle_ProduceResponse",
+};
+
+// A property whose name has one of these in it is to be kept secret.
+constexpr std::string_view credential_words[] = {"password", "passphrase", "secret", "key.pem",
+                                                 "sasl.oauthbearer.config"};
+
+template <typename Range>
+bool is_one_of(std::string_view text, const Range& range)
+{
+    return std::ranges::find(range, text) != std::end(range);
+}
+
+[[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
+{
+    throw Error("22023", message, {}, hint);
+}
+
+// Throws what librdkafka says, which may repeat the value.
+void set(rd_kafka_conf_t* conf, const std::string& name, const std::string& value)
+{
+    // With room for the value, for half a secret could not be told from other text.
+    std::vector<char> problem(512 + value.size());
+    if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), problem.data(), problem.size()) ==
+        RD_KAFKA_CONF_OK)
+        return;
+    std::string text = problem.data();
+    if (text.ends_with('\n'))
+        text.pop_back();
+    refuse("config key \"" + name + "\": " + text,
+           "The keys are topic, format, metadata, timeout, and those of librdkafka.");
+}
+
+bool is_known(rd_kafka_conf_t* conf, const std::string& name)
+{
+    std::size_t size = 0;
+    return rd_kafka_conf_get(conf, name.c_str(), nullptr, &size) == RD_KAFKA_CONF_OK;
+}
+
+bool is_credential(std::string_view name)
+{
+    return std::ranges::any_of(credential_words, [&](std::string_view word) {
+        return name.find(word) != std::string_view::npos;
+    });
+}
+
+// Others would scatter an aggregate's events over partitions.
+constexpr std::string_view keyed_partitioners[] = {
+    "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"};
+
+void check_property(const std::string& name, const std::string& value)
+{
+    if (name == "partitioner" && !is_one_of(value, keyed_partitioners))
+        refuse("config key \"partitioner\" must be one that goes by the key",
+               "For example murmur2_random, as Java clients do.");
+    check_references(value);
+    if (is_one_of(name, settled_properties))
+        refuse("config key \"" + name + "\" is set by the sink itself");
+    if (is_one_of(name, forbidden_properties))
+        refuse("config key \"" + name + "\" is not allowed", "It would run code in the server.");
+    // What OAuth wants to be told is in there, and it is told to any URL.
+    if (name.ends_with(".file"))
+        refuse("config key \"" + name + "\" is not allowed",
+               "It would send a file of the server's. Where there is one, use the property that "
+               "takes the content, with a ${secret:name}.");
+    if (is_credential(name) && !has_secret_reference(value))
+        refuse("config key \"" + name + "\" must take its value from a secret", how_to_refer);
+    if (name.ends_with(".url") && has_literal_password(value))
+        refuse("config key \"" + name + "\" must not contain a password", how_to_refer);
+}
+
+KafkaFormat parse_format(const std::string& text)
+{
+    if (text == "cloudevents")
+        return KafkaFormat::cloudevents;
+    if (text == "debezium")
+        return KafkaFormat::debezium;
+    refuse("config key \"format\" must be cloudevents or debezium");
+}
+
+// The last value that was given under one of these names, as librdkafka understands them.
+std::optional<std::size_t> count_property(const KafkaConfig& config, std::string_view name)
+{
+    std::optional<std::size_t> count;
+    for (const auto& [key, value] : config.properties)
+        if (key == name && !value.empty() &&
+            std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; }))
+            count = std::stoull(value.substr(0, 12));
+    return count;
+}
+
+void parse_topic(const Config& config, KafkaConfig& parsed)
+{
+    auto topic = config.text("topic");
+    if (!topic && parsed.format == KafkaFormat::debezium)
+        topic = default_debezium_topic;
+    if (!topic)
+        refuse("config key \"topic\" is missing", "For example \"shop.{aggregate_type}\".");
+    parsed.topic = TopicTemplate::parse(*topic);
+}
+
+} // namespace
+
+void FreeKafkaConf::operator()(rd_kafka_conf_s* conf) const
+{
+    rd_kafka_conf_destroy(conf);
+}
+
+KafkaConfig parse_kafka_config(const Config& config)
+{
+    KafkaConfig parsed;
+    parsed.format = parse_format(config.text("format").value_or("cloudevents"));
+    parse_topic(config, parsed);
+    parsed.metadata = config.list("metadata");
+    check_metadata_keys(parsed.metadata);
+    if (const auto seconds = config.number("timeout", 1, 600))
+        parsed.timeout_ms = static_cast<int>(std::lround(*seconds * 1000));
+    parsed.properties = config.flat(own_keys);
+    for (const auto& [name, value] : parsed.properties)
+        check_property(name, value);
+    const auto is_given = [&](std::string_view name) {
+        return std::ranges::any_of(parsed.properties, [&](const auto& property) {
+            return property.first == name && !property.second.empty();
+        });
+    };
+    if (!is_given("bootstrap.servers") && !is_given("metadata.broker.list") &&
+        !is_given("test.mock.num.brokers"))
+        refuse("config key \"bootstrap.servers\" is missing");
+    // 0 would be no limit.
+    if (const auto count = count_property(parsed, "queue.buffering.max.messages");
+        count.value_or(0) > 0)
+        parsed.window = std::min(*count, parsed.window);
+    if (const auto size = count_property(parsed, "batch.size"))
+        parsed.batch_size = *size;
+    (void)make_conf(parsed);
+    return parsed;
+}
+
+KafkaConfig resolve(KafkaConfig config, const Secrets& secrets)
+{
+    for (auto& [name, value] : config.properties)
+        value = secrets.resolve(value);
+    return config;
+}
+
+KafkaConf make_conf(const KafkaConfig& config)
+{
+    KafkaConf conf(rd_kafka_conf_new());
+    set(conf.get(), "client.id", "outbox");
+    // Java clients put a key on the partition that murmur2 says; librdkafka itself would not.
+    set(conf.get(), "partitioner", "murmur2_random");
+    set(conf.get(), "compression.type", "lz4");
+    set(conf.get(), "linger.ms", "0");
+    set(conf.get(), "topic.metadata.propagation.max.ms", "10000");
+    set(conf.get(), "reconnect.backoff.max.ms", "1000");
+    set(conf.get(), "retry.backoff.ms", "50");
+    for (const auto& [name, value] : config.properties) {
+        // The value is not known yet, or no longer wanted; the name can be checked.
+        if (!has_secret_reference(value) || !is_known(conf.get(), name))
+            set(conf.get(), name, value);
+    }
+    set(conf.get(), "batch.size", std::to_string(config.batch_size));
+    set(conf.get(), "queue.buffering.max.messages", std::to_string(config.window));
+    set(conf.get(), "queue.buffering.max.kbytes", "2147483647"); // the relay has its own limit
+    set(conf.get(), "enable.idempotence", "true");
+    // Whatever fails for good ends the session, before anything behind it is sent.
+    set(conf.get(), "enable.gapless.guarantee", "true");
+    // A message that times out would leave a gap. The sink itself decides when to give up, and then
+    // gives up everything.
+    set(conf.get(), "message.timeout.ms", "0");
+    set(conf.get(), "log.queue", "true");
+    // Never: kinit is run by a shell, with the principal as it was given. An empty command would be
+    // the default one. A librdkafka without Kerberos does not know of it.
+    (void)rd_kafka_conf_set(conf.get(), "sasl.kerberos.min.time.before.relogin", "0", nullptr, 0);
+    return conf;
+}
+
+} // namespace outbox::sink

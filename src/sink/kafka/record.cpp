@@ -1,0 +1,86 @@
+#include "sink/kafka/record.hpp"
+
+#include "sink/format/cloudevents.hpp"
+
+namespace outbox::sink {
+
+namespace {
+
+constexpr std::int64_t microseconds_per_millisecond = 1000;
+
+// More than the names of all headers take, and the values that are not the event's own.
+constexpr std::size_t room_for_names = 512;
+
+// There is room for all of it, or what was put in before would move.
+std::string_view put(std::string& text, std::string_view part)
+{
+    const std::size_t start = text.size();
+    text += part;
+    return std::string_view(text).substr(start);
+}
+
+void add_header(KafkaRecord& record, std::string_view prefix, std::string_view name,
+                std::string_view value)
+{
+    const std::size_t start = record.text.size();
+    put(record.text, prefix);
+    put(record.text, name);
+    const std::string_view whole_name = std::string_view(record.text).substr(start);
+    record.headers.emplace_back(whole_name, put(record.text, value));
+}
+
+std::size_t room_for(const Event& event, std::string_view source)
+{
+    std::size_t size = room_for_names + source.size() + event.tracking_id.size() +
+                       event.event_type.size() + event.aggregate_type.size() +
+                       2 * event.aggregate_id.size() + event.traceparent.size() +
+                       event.trace_id.size();
+    for (const auto& [name, value] : event.attributes)
+        size += name.size() + value.size() + 3;
+    return size;
+}
+
+// As the Kafka protocol binding of CloudEvents names them. The values are UTF-8, without the
+// escapes that HTTP needs. When it happened is in ce_time: a timestamp from then would let an old
+// event that is sent again fall to the topic's retention at once.
+void add_cloudevents(KafkaRecord& record, const Event& event, std::string_view source)
+{
+    visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
+        add_header(record, "ce_", name, value);
+    });
+    add_header(record, "", "content-type", "application/json");
+    if (const auto traceparent = traceparent_of(event))
+        add_header(record, "", "traceparent", *traceparent);
+    if (event.payload == "null")
+        record.value.reset();
+}
+
+void add_debezium(KafkaRecord& record, const Event& event)
+{
+    add_header(record, "", "id", event.tracking_id);
+    record.timestamp_ms = event.occurred_at / microseconds_per_millisecond;
+}
+
+} // namespace
+
+std::size_t KafkaRecord::size() const noexcept
+{
+    return key.size() + value.value_or(std::string_view{}).size() + text.size();
+}
+
+void write_record(KafkaRecord& record, const Event& event, KafkaFormat format,
+                  std::string_view source)
+{
+    record.key = event.aggregate_id;
+    record.value = event.payload;
+    record.headers.clear();
+    record.timestamp_ms = 0;
+    record.text.clear();
+    record.text.reserve(room_for(event, source));
+    if (format == KafkaFormat::debezium)
+        add_debezium(record, event);
+    else
+        add_cloudevents(record, event, source);
+}
+
+} // namespace outbox::sink

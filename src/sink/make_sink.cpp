@@ -1,0 +1,89 @@
+#include "sink/make_sink.hpp"
+
+#include "core/error.hpp"
+#include "sink/http/http_sink.hpp"
+#include "sink/kafka/kafka_sink.hpp"
+#include "sink/kafka/threaded_sink.hpp"
+
+namespace outbox::sink {
+
+namespace {
+
+[[noreturn]] void refuse_kind(std::string_view kind)
+{
+    throw Error("22023", "there are no sinks of kind \"" + std::string(kind) + "\"", {},
+                "The kind is http or kafka.");
+}
+
+void check_host(const Endpoint& endpoint, const AllowedHosts& allowed)
+{
+    if (!allowed.allows(endpoint.host, endpoint.port))
+        throw Error("42501", "outbox.http_allowed_hosts does not allow this host", {},
+                    "The host must be in that list, which is set in the server's configuration.");
+}
+
+void check_http(const Config& config, const AllowedHosts& allowed_hosts)
+{
+    const HttpConfig parsed = parse_http_config(config);
+    if (!has_secret_reference(parsed.url))
+        check_host(endpoint_of(parsed.url), allowed_hosts);
+    if (!parsed.proxy.empty() && !has_secret_reference(parsed.proxy))
+        check_host(endpoint_of_proxy(parsed.proxy), allowed_hosts);
+}
+
+std::unique_ptr<Sink> make_http(const Config& config, Secrets secrets,
+                                const Surroundings& surroundings)
+{
+    HttpConfig parsed = resolve(parse_http_config(config), secrets);
+    check_host(endpoint_of(parsed.url), surroundings.allowed_hosts);
+    if (!parsed.proxy.empty())
+        check_host(endpoint_of_proxy(parsed.proxy), surroundings.allowed_hosts);
+    return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
+}
+
+std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
+                                 const Surroundings& surroundings)
+{
+    KafkaConfig parsed = resolve(parse_kafka_config(config), secrets);
+    return std::make_unique<ThreadedSink>(
+        std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings));
+}
+
+// A path that was resolved is in the message about its file.
+Error redacted(const Error& error, const Secrets& secrets)
+{
+    std::string parts[] = {error.what(), error.detail(), error.hint()};
+    for (std::string& part : parts)
+        secrets.redact(part);
+    return {error.sqlstate(), parts[0], parts[1], parts[2]};
+}
+
+} // namespace
+
+void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
+{
+    if (kind == "http")
+        check_http(Config::parse(config), allowed_hosts);
+    else if (kind == "kafka")
+        (void)parse_kafka_config(Config::parse(config));
+    else
+        refuse_kind(kind);
+}
+
+std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
+                                const std::function<Secrets()>& load_secrets,
+                                const Surroundings& surroundings)
+{
+    const Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
+    try {
+        if (kind == "http")
+            return make_http(Config::parse(config), secrets, surroundings);
+        if (kind == "kafka")
+            return make_kafka(Config::parse(config), secrets, surroundings);
+    } catch (const Error& error) {
+        throw redacted(error, secrets);
+    }
+    refuse_kind(kind);
+}
+
+} // namespace outbox::sink

@@ -1,0 +1,223 @@
+#include "upcast/upcaster_cache.hpp"
+
+#include "extension/owner_spi.hpp"
+#include "pg/catalog_generation.hpp"
+#include "pg/datum.hpp"
+#include "pg/palloc_vector.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace outbox {
+
+namespace {
+
+struct Known {
+    MemoryContext memory;
+    std::span<UpcasterChain> chains;
+    uint64 changes;
+    uint64 generation;
+};
+
+std::optional<Known> known;
+uint64 changes = 0; // of functions, roles and memberships
+
+// Runs wherever the server takes in invalidations: it only counts.
+void something_changed(Datum, int, uint32)
+{
+    ++changes;
+}
+
+// What is wrong with a function, as an error or as the failure of a message says it.
+const char* flaw_of(Form_pg_proc function)
+{
+    if (function->prokind == PROKIND_PROCEDURE)
+        return "it is a procedure";
+    if (function->prokind == PROKIND_AGGREGATE)
+        return "it is an aggregate";
+    if (function->prokind == PROKIND_WINDOW)
+        return "it is a window function";
+    if (function->proretset)
+        return "it returns a set";
+    if (function->pronargs != 1 || function->proargtypes.values[0] != JSONBOID ||
+        function->prorettype != JSONBOID)
+        return "it must take one jsonb and return jsonb";
+    if (isAnyTempNamespace(function->pronamespace))
+        return "it is temporary";
+    return nullptr;
+}
+
+const char* role_name(Oid role)
+{
+    const char* name = GetUserNameFromId(role, true);
+    return name == nullptr ? "nobody" : quote_identifier(name);
+}
+
+// The weaker of the two who are responsible: neither can do anything through the other. Nobody, if
+// each has rights that the other has not.
+Oid weaker_of(Oid registrar, Oid owner)
+{
+    if (has_privs_of_role(owner, registrar))
+        return registrar;
+    return has_privs_of_role(registrar, owner) ? owner : InvalidOid;
+}
+
+Oid find_function(const char* schema, const char* name)
+{
+    const Oid space = get_namespace_oid(schema, true);
+    const Oid jsonb = JSONBOID;
+    if (!OidIsValid(space))
+        return InvalidOid;
+    return GetSysCacheOid3(PROCNAMEARGSNSP, Anum_pg_proc_oid, CStringGetDatum(name),
+                           PointerGetDatum(buildoidvector(&jsonb, 1)), ObjectIdGetDatum(space));
+}
+
+// What keeps it from being called by that role, and otherwise as whom it runs.
+const char* judge(Oid function, Oid registrar, Oid* runs_as)
+{
+    const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+    if (!HeapTupleIsValid(tuple))
+        return "the function does not exist";
+    const auto form = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
+    const Oid owner = form->proowner;
+    const char* flaw = flaw_of(form);
+    ReleaseSysCache(tuple);
+    *runs_as = weaker_of(registrar, owner);
+    if (flaw != nullptr)
+        return flaw;
+    if (!pg::may_execute(function, registrar))
+        return psprintf("permission denied for role %s", role_name(registrar));
+    if (!OidIsValid(*runs_as))
+        return psprintf("it belongs to %s, who must not act as %s", role_name(owner),
+                        role_name(registrar));
+    return nullptr;
+}
+
+Upcaster upcaster_of(const pg::Row& row)
+{
+    const char* schema = TextDatumGetCString(row.get(3));
+    const char* name = TextDatumGetCString(row.get(4));
+    const char* registered_by = TextDatumGetCString(row.get(5));
+    const Oid function = find_function(schema, name);
+    const Oid registrar = get_role_oid(registered_by, true);
+    Upcaster upcaster = {static_cast<int16>(DatumGetInt32(row.get(2))),
+                         psprintf("%s(jsonb)", quote_qualified_identifier(schema, name)), nullptr,
+                         InvalidOid, pg::PlannedCall(function)};
+    upcaster.problem = OidIsValid(registrar)
+                           ? judge(function, registrar, &upcaster.runs_as)
+                           : psprintf("role %s, who registered it, does not exist",
+                                      quote_identifier(registered_by));
+    return upcaster;
+}
+
+std::span<UpcasterChain> read_chains(MemoryContext memory)
+{
+    static constinit pg::Statement find{
+        "SELECT event_type, from_version, function_schema, function_name, registered_by"
+        " FROM @schema@.outbox_upcasters ORDER BY event_type COLLATE \"C\", from_version"};
+    const uint64 count = find.execute_now(nullptr);
+    pg::Growing<pg::Row> rows;
+    for (uint64 i = 0; i < count; ++i)
+        rows.push(pg::Row(i));
+    const MemoryContext before = MemoryContextSwitchTo(memory);
+    auto* upcasters = static_cast<Upcaster*>(palloc(sizeof(Upcaster) * (count + 1)));
+    pg::Growing<UpcasterChain> chains;
+    for (uint64 i = 0; i < count; ++i) {
+        new (&upcasters[i]) Upcaster(upcaster_of(rows[i]));
+        const std::string_view type = pg::to_view(rows[i].get(1));
+        if (i > 0 && chains[chains.size() - 1].event_type == type) {
+            UpcasterChain& chain = chains[chains.size() - 1];
+            chain.upcasters = {chain.upcasters.data(), chain.upcasters.size() + 1};
+        } else {
+            chains.push({{pnstrdup(type.data(), type.size()), type.size()}, {&upcasters[i], 1}});
+        }
+    }
+    MemoryContextSwitchTo(before);
+    return {chains.data(), chains.size()};
+}
+
+void forget()
+{
+    if (!known)
+        return;
+    for (const UpcasterChain& chain : known->chains)
+        for (Upcaster& upcaster : chain.upcasters)
+            upcaster.call.forget();
+    const MemoryContext memory = known->memory;
+    known.reset();
+    MemoryContextDelete(memory);
+}
+
+} // namespace
+
+void refresh_upcasters()
+{
+    if (known && known->changes == changes && known->generation == pg::catalog_generation())
+        return;
+    forget();
+    // Looking can itself take in changes; then it is looked at again next time.
+    const uint64 before = changes;
+    const uint64 generation = pg::catalog_generation();
+    const MemoryContext memory =
+        AllocSetContextCreate(CurrentMemoryContext, "outbox upcasters", ALLOCSET_SMALL_SIZES);
+    const std::span<UpcasterChain> chains = read_chains(memory);
+    MemoryContextSetParent(memory, CacheMemoryContext);
+    known = Known{memory, chains, before, generation};
+}
+
+Upcaster* UpcasterChain::find(int version) const
+{
+    for (Upcaster& upcaster : upcasters)
+        if (upcaster.from == version)
+            return &upcaster;
+    return nullptr;
+}
+
+int UpcasterChain::reach(int version, int wanted) const
+{
+    while (version < wanted && find(version) != nullptr)
+        ++version;
+    return version;
+}
+
+const UpcasterChain* find_upcasters(std::string_view event_type)
+{
+    const std::span<UpcasterChain> chains = known->chains;
+    const auto found = std::ranges::lower_bound(chains, event_type, {}, &UpcasterChain::event_type);
+    return found != chains.end() && found->event_type == event_type ? &*found : nullptr;
+}
+
+bool has_upcasters()
+{
+    return !known->chains.empty();
+}
+
+void check_upcaster(Oid function, Oid registrar)
+{
+    Oid runs_as;
+    const char* problem = judge(function, registrar, &runs_as);
+    if (problem == nullptr)
+        return;
+    const bool is_there = SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function));
+    const bool is_allowed = is_there && pg::may_execute(function, registrar);
+    const char* name =
+        is_there ? quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
+                                              get_func_name(function))
+                 : psprintf("%u", function);
+    ereport(ERROR,
+            (errcode(!is_there     ? ERRCODE_UNDEFINED_FUNCTION
+                     : !is_allowed ? ERRCODE_INSUFFICIENT_PRIVILEGE
+                                   : ERRCODE_INVALID_PARAMETER_VALUE),
+             errmsg("function %s cannot be an upcaster: %s", name, problem),
+             is_allowed && !OidIsValid(runs_as)
+                 ? errhint("Register it as its owner, or let it belong to a superuser.")
+                 : errhint("An upcaster is a function from jsonb to jsonb that you may execute.")));
+}
+
+void watch_upcasters()
+{
+    for (const auto cache : {PROCOID, AUTHOID, AUTHMEMROLEMEM})
+        CacheRegisterSyscacheCallback(cache, something_changed, 0);
+}
+
+} // namespace outbox

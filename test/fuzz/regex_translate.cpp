@@ -1,0 +1,96 @@
+// Regular expressions on their way to the server. What comes out is read here as the server's
+// manual has it, and must be free of all that ECMA-262 does not know.
+#include "core/schema/regex_translate.hpp"
+
+#include "fuzz.hpp"
+
+#include <stdexcept>
+
+namespace outbox::fuzz {
+
+class Reader {
+public:
+    explicit Reader(std::string_view pattern) : left_(pattern) {}
+
+    void read()
+    {
+        must(!left_.starts_with("***"), "no pattern has a director in front");
+        must(!left_.starts_with("(?") || is_group(left_), "no pattern has options in front");
+        while (!left_.empty())
+            read_one();
+    }
+
+private:
+    static bool is_group(std::string_view text)
+    {
+        return std::ranges::any_of(
+            std::initializer_list<std::string_view>{"(?:", "(?=", "(?!", "(?<=", "(?<!"},
+            [&](std::string_view known) { return text.starts_with(known); });
+    }
+
+    void read_one()
+    {
+        if (left_[0] == '(') {
+            must(!left_.starts_with("(?") || is_group(left_), "groups are of a known kind");
+            left_.remove_prefix(1);
+        } else if (left_[0] == '\\') {
+            read_escape("dDwWsSfnrtvyYu");
+        } else if (left_[0] == '[') {
+            read_bracket();
+        } else {
+            must(left_[0] != '.', "a dot has become a class");
+            left_.remove_prefix(1);
+        }
+    }
+
+    void read_escape(std::string_view letters)
+    {
+        must(left_.size() > 1, "no escape ends with the pattern");
+        const char c = left_[1];
+        const bool is_alphanumeric =
+            (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+        must(!is_alphanumeric || letters.find(c) != std::string_view::npos,
+             "escapes mean the same to the server");
+        left_.remove_prefix(2);
+        if (c != 'u')
+            return;
+        const std::string digits(left_.substr(0, 4));
+        must(digits.size() == 4 &&
+                 digits.find_first_not_of("0123456789abcdefABCDEF") == std::string::npos,
+             "\\u has four digits");
+        left_.remove_prefix(4);
+    }
+
+    void read_bracket()
+    {
+        left_.remove_prefix(left_.starts_with("[^") ? 2 : 1);
+        must(!left_.starts_with(']'), "a bracket does not begin with its end");
+        while (!left_.starts_with(']')) {
+            must(!left_.empty(), "a bracket has an end");
+            must(left_[0] != '[', "a bracket has no classes by name");
+            if (left_[0] == '\\')
+                read_escape("dDwWsSfnrtvbu");
+            else
+                left_.remove_prefix(1);
+        }
+        left_.remove_prefix(1);
+    }
+
+    std::string_view left_;
+};
+
+void try_one(std::string_view input)
+{
+    std::string translated;
+    try {
+        translated = to_server_pattern(input);
+    } catch (const std::invalid_argument& error) {
+        must(*error.what() != '\0', "a refusal says why");
+        return;
+    }
+    Reader(translated).read();
+    if (input.find_first_of("\\[(.") == std::string_view::npos)
+        must(translated == input, "what means the same stays the same");
+}
+
+} // namespace outbox::fuzz

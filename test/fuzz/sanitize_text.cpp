@@ -1,0 +1,33 @@
+// What receivers say, on its way to log and tables.
+#include "sink/util/sanitize_text.hpp"
+
+#include "fuzz.hpp"
+
+namespace outbox::fuzz {
+
+bool turns_around(char32_t point)
+{
+    return point == 0x061C || point == 0x200E || point == 0x200F ||
+           (point >= 0x202A && point <= 0x202E) || (point >= 0x2066 && point <= 0x2069);
+}
+
+bool is_printable(char32_t point)
+{
+    return point >= 0x20 && !(point >= 0x7F && point < 0xA0) && point != 0x2028 &&
+           point != 0x2029 && !turns_around(point);
+}
+
+void try_one(std::string_view input)
+{
+    const std::string printable = sink::to_printable(input);
+    const auto points = decode_utf8(printable);
+    must(points.has_value(), "what is shown is UTF-8");
+    must(std::ranges::all_of(*points, is_printable), "what is shown is one line of text");
+    must(printable.size() <= input.size(), "what is shown is not longer");
+    must(sink::to_printable(printable) == printable, "what can be shown is shown as it is");
+    if (const auto given = decode_utf8(input); given && !input.ends_with(' '))
+        must(!std::ranges::all_of(*given, is_printable) || printable == input,
+             "text that can be shown is not changed");
+}
+
+} // namespace outbox::fuzz

@@ -1,0 +1,46 @@
+// Webhook secrets and signatures, against OpenSSL's older interface.
+#include "sink/format/webhook_signature.hpp"
+
+#include "core/parse_number.hpp"
+#include "fuzz.hpp"
+#include "sink/format/encoding.hpp"
+
+#include <openssl/hmac.h>
+
+namespace outbox::fuzz {
+
+std::string sign(const std::vector<unsigned char>& key, std::string_view text)
+{
+    unsigned char digest[EVP_MAX_MD_SIZE];
+    unsigned size = 0;
+    HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
+         reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
+    return "v1," + sink::base64({digest, size});
+}
+
+void try_one(std::string_view input)
+{
+    const auto parts = split<4>(input, '\n');
+    const std::string_view secret = parts[0];
+    const std::string_view id = parts[1];
+    const std::string_view body = parts[3];
+    const std::int64_t time = parse_bigint(parts[2]).value_or(0);
+    std::string signature;
+    const auto error =
+        error_of([&] { signature = sink::WebhookSecret::parse(secret).sign(id, time, body); });
+    if (error) {
+        must(std::string_view(error->sqlstate()) == "22023", "a bad secret is a bad value");
+        const auto other = error_of([] { (void)sink::WebhookSecret::parse(""); });
+        must(std::string_view(error->what()) == other->what(), "no error depends on a secret");
+        return;
+    }
+    must(secret.starts_with("whsec_"), "a secret says what it is");
+    const auto key = sink::from_base64(secret.substr(6));
+    must(key && key->size() >= 24 && key->size() <= 64, "keys are of a good length");
+    must(signature ==
+             sign(*key, std::string(id) + "." + std::to_string(time) + "." + std::string(body)),
+         "what is signed is id, time and body");
+    must(is_visible_ascii(signature), "a signature fits into a header");
+}
+
+} // namespace outbox::fuzz

@@ -1,0 +1,75 @@
+#include "sink/dispatch/event_pool.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace outbox::sink;
+
+Event full_event()
+{
+    Event event;
+    event.id = 1;
+    event.token = 2;
+    event.tracking_id = "01935a0f-ff00-7abc-8def-102030405069";
+    event.tenant_id = 3;
+    event.aggregate_type = "Order";
+    event.aggregate_id = "4";
+    event.event_type = "OrderPlaced";
+    event.event_version = 5;
+    event.payload = R"({"what": "a secret of this one"})";
+    event.attributes = {{"region", "eu"}};
+    event.traceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    event.trace_id = "6";
+    event.span_id = "7";
+    event.occurred_at = 8;
+    event.attempts = 9;
+    event.tally = {1, 2, 3};
+    return event;
+}
+
+TEST(SpareEvents, NothingOfAnEventGetsIntoTheNext)
+{
+    SpareEvents spare;
+    auto event = std::make_unique<Event>(full_event());
+    const Event* const place = event.get();
+    const char* const text = event->payload.data();
+    spare.put(std::move(event), 100);
+    const std::unique_ptr<Event> next = spare.take();
+    EXPECT_EQ(next.get(), place);
+    EXPECT_TRUE(*next == Event{});
+    EXPECT_EQ(next->payload.data(), text) << "its memory is not used again";
+}
+
+TEST(SpareEvents, MakesOneWhereThereIsNone)
+{
+    SpareEvents spare;
+    EXPECT_TRUE(*spare.take() == Event{});
+    spare.put(std::make_unique<Event>(full_event()), 100);
+    spare.clear();
+    EXPECT_EQ(spare.take()->payload.capacity(), Event{}.payload.capacity());
+}
+
+TEST(SpareEvents, LargeOnesAreNotKept)
+{
+    SpareEvents spare;
+    auto event = std::make_unique<Event>(full_event());
+    event->payload = std::string(1 << 20, 'x');
+    const std::size_t size = event->size();
+    spare.put(std::move(event), size);
+    EXPECT_LT(spare.take()->payload.capacity(), 1u << 20);
+}
+
+TEST(SpareEvents, AndNotEndlesslyMany)
+{
+    SpareEvents spare;
+    for (int i = 0; i < 100'000; ++i)
+        spare.put(std::make_unique<Event>(full_event()), 100);
+    int kept = 0;
+    while (spare.take()->payload.capacity() > Event{}.payload.capacity())
+        ++kept;
+    EXPECT_GT(kept, 1'000);
+    EXPECT_LT(kept, 10'000);
+}
+
+} // namespace

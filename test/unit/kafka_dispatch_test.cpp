@@ -1,0 +1,112 @@
+// A Kafka sink with its courier, in a thread of its own as in the relay.
+#include "kafka_stage.hpp"
+
+#include "sink/dispatch/dispatcher.hpp"
+#include "sink/kafka/threaded_sink.hpp"
+
+#include <algorithm>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test;
+
+class Delivery {
+public:
+    explicit Delivery(KafkaConfig config)
+    {
+        auto sink = std::make_unique<ThreadedSink>(
+            std::make_unique<KafkaSink>(std::move(config), Secrets::parse(""), Surroundings{}));
+        courier =
+            make_courier(std::move(sink), true, {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
+    }
+
+    // Until so many are settled. Nothing is parked behind what is rejected.
+    void settle(std::size_t count)
+    {
+        EXPECT_TRUE(comes_true([&] {
+            courier->work(Clock::now());
+            const std::vector<Settlement> settled = courier->settled();
+            courier->forget_settled(settled.size());
+            for (const Settlement& one : settled) {
+                (one.delivered ? delivered : rejected).push_back(one.handle.id);
+                if (!one.delivered)
+                    courier->go_on_behind(one, {});
+            }
+            return delivered.size() + rejected.size() >= count;
+        }));
+    }
+
+    std::unique_ptr<Courier> courier;
+    std::vector<std::int64_t> delivered;
+    std::vector<std::int64_t> rejected;
+};
+
+TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
+{
+    Cluster cluster;
+    Delivery delivery(config_for(cluster, R"("linger.ms": 10)"));
+    const auto bad = RD_KAFKA_RESP_ERR_INVALID_RECORD;
+    const auto behind = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
+    const auto good = RD_KAFKA_RESP_ERR_NO_ERROR;
+    // One to begin with. Of the others, the whole batch; then, one by one, the fourth, with up to
+    // four behind it on the way.
+    cluster.answer_with({good, bad, good, good, good, bad, behind, behind, behind, behind});
+    for (std::int64_t id = 0; id <= 9; ++id)
+        delivery.courier->add(std::make_unique<Event>(make_event(id)));
+    delivery.settle(10);
+    EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
+    EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
+    EXPECT_EQ(cluster.read_values(),
+              (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
+    EXPECT_EQ(delivery.courier->in_hand(), 0u);
+    EXPECT_EQ(delivery.courier->bytes(), 0u);
+}
+
+TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
+{
+    Cluster cluster;
+    Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
+    // One to begin with, so that many of them go at once.
+    delivery.courier->add(std::make_unique<Event>(make_event(0)));
+    delivery.settle(1);
+    for (std::int64_t id = 1; id <= 9; ++id) {
+        Event event = make_event(id);
+        if (id == 4)
+            event.payload = std::string(2000, 'x');
+        delivery.courier->add(std::make_unique<Event>(std::move(event)));
+    }
+    delivery.settle(10);
+    EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
+    EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
+    // Each once: what was behind it had not been sent.
+    EXPECT_EQ(cluster.read_values(),
+              (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
+}
+
+TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)
+{
+    Cluster cluster;
+    Delivery delivery(config_for(cluster, in_small_steps));
+    cluster.answer_with(
+        {RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_RESP_ERR__TRANSPORT, RD_KAFKA_RESP_ERR_NO_ERROR,
+         RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE, RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION,
+         RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_NO_ERROR,
+         RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED});
+    for (std::int64_t id = 1; id <= 500; ++id)
+        delivery.courier->add(std::make_unique<Event>(make_event(id)));
+    delivery.settle(500);
+    EXPECT_EQ(delivery.rejected.size(), 0u);
+    EXPECT_TRUE(std::ranges::is_sorted(delivery.delivered));
+    EXPECT_EQ(delivery.courier->in_hand(), 0u);
+    // Of what arrived more than once, the last time counts.
+    const std::vector<std::string> values = cluster.read_values();
+    std::map<std::string, std::size_t> last;
+    for (std::size_t i = 0; i < values.size(); ++i)
+        last[values[i]] = i;
+    EXPECT_EQ(last.size(), 500u);
+    for (int i = 1; i < 500; ++i)
+        EXPECT_LT(last[std::to_string(i)], last[std::to_string(i + 1)]);
+}
+
+} // namespace

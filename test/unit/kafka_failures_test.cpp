@@ -1,0 +1,420 @@
+#include "kafka_stage.hpp"
+
+#include "core/error.hpp"
+#include "sink/kafka/producer.hpp"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test;
+namespace fs = std::filesystem;
+
+using Verdicts = std::vector<Verdict>;
+
+// Nobody listens there.
+constexpr const char* nowhere = "127.0.0.1:1";
+
+std::set<std::string> names_in(const char* directory)
+{
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(directory))
+        names.insert(entry.path().filename());
+    return names;
+}
+
+std::size_t count_in(const char* directory)
+{
+    return names_in(directory).size();
+}
+
+// ---- trouble
+
+TEST(KafkaSink, WhenNobodyAnswersItComplainsAndThenGivesUp)
+{
+    Cluster cluster;
+    cluster.go_down();
+    KafkaConfig config = config_for(cluster);
+    config.timeout_ms = 400;
+    KafkaSender sender(config);
+    const TimePoint begin = Clock::now();
+    EXPECT_EQ(sender.sink.complaint(), "");
+    sender.send_all(1, 3);
+    std::vector<Outcome> outcomes;
+    EXPECT_TRUE(comes_true(
+        [&] {
+            sender.sink.work(outcomes);
+            return !sender.sink.complaint().empty();
+        },
+        300ms));
+    EXPECT_TRUE(outcomes.empty());
+    const std::string complaint = sender.sink.complaint();
+    outcomes = sender.wait_for(3);
+    EXPECT_GE(Clock::now() - begin, 400ms);
+    EXPECT_LT(Clock::now() - begin, 1s);
+    for (const Outcome& outcome : outcomes) {
+        EXPECT_EQ(outcome.verdict, Verdict::trouble);
+        EXPECT_NE(outcome.reason, "");
+    }
+    EXPECT_EQ(sender.sink.complaint(), "");
+    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+
+    // It takes a moment to notice, and less is waited for.
+    cluster.come_up();
+    ASSERT_TRUE(
+        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+    EXPECT_EQ(cluster.read_values().front(), "1");
+}
+
+TEST(KafkaSink, OnceItHasDeliveredItWaitsForTheBrokersToComeBack)
+{
+    Cluster cluster;
+    KafkaSender sender(config_for(cluster));
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    cluster.go_down();
+    sender.send_all(2, 4);
+    std::vector<Outcome> outcomes;
+    EXPECT_TRUE(comes_true([&] {
+        sender.sink.work(outcomes);
+        return !sender.sink.complaint().empty();
+    }));
+    EXPECT_GT(sender.sink.next_work().value_or(Clock::now()), Clock::now() + 20s);
+    cluster.come_up();
+    EXPECT_TRUE(outcomes.empty());
+    EXPECT_EQ(sender.verdicts(3), Verdicts(3, Verdict::delivered));
+    EXPECT_EQ(cluster.read_values(), numbers(1, 4));
+    sender.send(make_event(5));
+    EXPECT_EQ(sender.sink.complaint(), "");
+}
+
+TEST(KafkaSink, AStrangerIsNotWaitedForAsLong)
+{
+    KafkaSender sender(config_for(nowhere));
+    sender.send(make_event(1));
+    EXPECT_GT(sender.sink.next_work().value_or(Clock::now()), Clock::now() + 20s);
+    std::vector<Outcome> outcomes;
+    EXPECT_TRUE(comes_true([&] {
+        sender.sink.work(outcomes);
+        return !sender.sink.complaint().empty();
+    }));
+    EXPECT_LT(sender.sink.next_work().value_or(Clock::now() + 1h), Clock::now() + 6s);
+}
+
+// Sessions that are given up while they are getting acquainted are followed by more patient ones.
+TEST(KafkaSink, BrokersThatAreSlowerThanItsPatienceGetTheEventsAllTheSame)
+{
+    Cluster cluster;
+    cluster.be_slow(150ms);
+    KafkaConfig config = config_for(cluster);
+    config.timeout_ms = 200;
+    KafkaSender sender(config);
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::trouble);
+    ASSERT_TRUE(
+        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+
+    // Who has delivered is an acquaintance.
+    cluster.be_slow(10s);
+    const TimePoint begin = Clock::now();
+    EXPECT_EQ(sender.try_one(make_event(2)).verdict, Verdict::trouble);
+    EXPECT_LT(Clock::now() - begin, 1s);
+}
+
+TEST(KafkaSink, BrokersThatAreSilentAreGivenUp)
+{
+    Cluster cluster;
+    KafkaSender sender(config_for(cluster, R"("timeout": 1)"));
+    // librdkafka 2.14 may take longer to begin.
+    ASSERT_TRUE(
+        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+    cluster.be_slow(10s);
+    const Outcome outcome = sender.try_one(make_event(2));
+    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.reason, "no sign from the brokers within 1 s");
+}
+
+TEST(KafkaSink, WhatMayBeTriedAgainNeitherFailsNorChangesTheOrder)
+{
+    for (const auto error :
+         {RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION, RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
+          RD_KAFKA_RESP_ERR_NOT_ENOUGH_REPLICAS, RD_KAFKA_RESP_ERR__TRANSPORT}) {
+        SCOPED_TRACE(rd_kafka_err2name(error));
+        Cluster cluster;
+        KafkaSender sender(config_for(cluster, in_small_steps));
+        cluster.answer_with({RD_KAFKA_RESP_ERR_NO_ERROR, error});
+        sender.send_all(1, 40);
+        EXPECT_EQ(sender.verdicts(40), Verdicts(40, Verdict::delivered));
+        EXPECT_EQ(cluster.read_values(), numbers(1, 40));
+    }
+}
+
+TEST(KafkaSink, WhatIsRefusedForGoodIsTrouble)
+{
+    for (const auto error : {RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
+                             RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED,
+                             RD_KAFKA_RESP_ERR_UNSUPPORTED_COMPRESSION_TYPE}) {
+        SCOPED_TRACE(rd_kafka_err2name(error));
+        Cluster cluster;
+        KafkaSender sender(config_for(cluster, R"("linger.ms": 20)"));
+        EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+        cluster.answer_with({error});
+        sender.send_all(2, 5);
+        for (const Outcome& outcome : sender.wait_for(4)) {
+            EXPECT_EQ(outcome.verdict, Verdict::trouble);
+            EXPECT_EQ(outcome.reason, rd_kafka_err2str(error));
+        }
+        sender.wait_until_ready();
+        sender.send_all(2, 5);
+        EXPECT_EQ(sender.verdicts(4), Verdicts(4, Verdict::delivered));
+        EXPECT_EQ(cluster.read_values(), numbers(1, 5));
+    }
+}
+
+// Its session is over; what is with the brokers is still heard of.
+TEST(KafkaSink, BehindWhatWasRefusedNothingIsTaken)
+{
+    Cluster cluster;
+    KafkaSender sender(config_for(cluster));
+    cluster.answer_with({RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED});
+    sender.send(make_event(1));
+    std::optional<Outcome> second;
+    EXPECT_TRUE(comes_true([&] {
+        second = sender.send(make_event(2));
+        return second && second->verdict == Verdict::trouble;
+    }));
+    EXPECT_FALSE(sender.sink.is_ready());
+    ASSERT_TRUE(sender.sink.next_work());
+    EXPECT_LT(*sender.sink.next_work(), Clock::now() + 1s);
+}
+
+TEST(KafkaSink, ATopicThatIsNotThereIsTrouble)
+{
+    Cluster cluster;
+    cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
+    KafkaSender sender(config_for(cluster, R"("topic.metadata.propagation.max.ms": 100,
+                                              "topic.metadata.refresh.fast.interval.ms": 20)"));
+    const StreamId stream = sender.sink.stream_of(make_event(1));
+    const Outcome outcome = sender.try_one(make_event(1));
+    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_NE(outcome.reason.find("nknown topic"), std::string::npos) << outcome.reason;
+    // What was decided on before that is known comes back.
+    EXPECT_NE(sender.sink.stream_of(make_event(2)), stream);
+    cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_NO_ERROR);
+    EXPECT_TRUE(
+        comes_true([&] { return sender.try_one(make_event(2)).verdict == Verdict::delivered; }));
+}
+
+// ---- sessions
+
+TEST(KafkaSink, WhatIsAbandonedIsNotHeardOfAgain)
+{
+    const Cluster cluster;
+    KafkaSender sender(config_for(cluster, R"("linger.ms": 20)"));
+    sender.send_all(1, 10);
+    sender.sink.abandon();
+    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(sender.sink.complaint(), "");
+    std::vector<Outcome> outcomes;
+    sender.sink.work(outcomes);
+    sender.sink.abandon();
+    sender.send_all(11, 13);
+    for (const Outcome& outcome : sender.wait_for(3)) {
+        EXPECT_GT(outcome.parcel, 10u);
+        EXPECT_EQ(outcome.verdict, Verdict::delivered);
+    }
+    EXPECT_TRUE(outcomes.empty());
+}
+
+TEST(KafkaSink, NobodyWaitsForTheEndOfASession)
+{
+    Cluster cluster;
+    for (const std::string& servers :
+         {cluster.servers(), std::string(nowhere), std::string("does-not-exist.invalid:9092")}) {
+        auto sender = std::make_unique<KafkaSender>(config_for(servers));
+        sender->send_all(1, 1000);
+        cluster.go_down();
+        const TimePoint begin = Clock::now();
+        sender.reset();
+        EXPECT_LT(Clock::now() - begin, 100ms) << servers;
+    }
+}
+
+TEST(KafkaSink, SessionsLeaveNothingBehind)
+{
+    ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    const Cluster cluster;
+    // Its threads start one after the other.
+    KafkaSender(config_for(cluster)).try_one(make_event(1));
+    ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    std::this_thread::sleep_for(20ms);
+    const std::size_t descriptors = count_in("/proc/self/fd");
+    const std::size_t threads = count_in("/proc/self/task");
+    {
+        KafkaSender sender(config_for(cluster));
+        for (std::int64_t id = 1; id <= 50; ++id) {
+            sender.send(make_event(id));
+            if (id % 10 == 0)
+                sender.wait_for(1);
+            sender.sink.abandon();
+        }
+        EXPECT_EQ(sender.try_one(make_event(51)).verdict, Verdict::delivered);
+        EXPECT_TRUE(has_kafka_threads());
+    }
+    EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    // The brokers are in this process, too, and may keep a connection for a while.
+    EXPECT_TRUE(comes_true([&] { return count_in("/proc/self/fd") < descriptors + 10; }))
+        << count_in("/proc/self/fd") << " instead of " << descriptors;
+    EXPECT_TRUE(comes_true([&] { return count_in("/proc/self/task") <= threads; }))
+        << count_in("/proc/self/task") << " instead of " << threads;
+}
+
+// The server's handlers must run in the server's own thread.
+TEST(KafkaSink, ItsThreadsHearNoSignals)
+{
+    ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    const Cluster cluster;
+    std::this_thread::sleep_for(20ms);
+    const std::set<std::string> before = names_in("/proc/self/task");
+    KafkaSender sender(config_for(cluster));
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    int checked = 0;
+    for (const std::string& task : names_in("/proc/self/task")) {
+        if (before.contains(task))
+            continue;
+        std::ifstream status("/proc/self/task/" + task + "/status");
+        for (std::string line; std::getline(status, line);) {
+            if (!line.starts_with("SigBlk:"))
+                continue;
+            const auto blocked = std::stoull(line.substr(7), nullptr, 16);
+            for (const int signal : {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGQUIT, SIGALRM})
+                EXPECT_TRUE(blocked >> (signal - 1) & 1) << signal;
+            ++checked;
+        }
+    }
+    EXPECT_GE(checked, 2);
+    sigset_t mine;
+    pthread_sigmask(SIG_SETMASK, nullptr, &mine);
+    EXPECT_EQ(sigismember(&mine, SIGTERM), 0);
+}
+
+TEST(KafkaSink, ASessionThatCannotBeOpenedIsTrouble)
+{
+    char directory[] = "/tmp/outbox_kafka_XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    KafkaConfig config =
+        config_for(nowhere, R"("security.protocol": "ssl", "ssl.ca.location": "${secret:ca}")");
+    const std::string secrets = "ca = " + std::string(directory) + "\n";
+    KafkaSender sender(resolve(config, Secrets::parse(secrets)), secrets);
+    sender.send(make_event(1));
+    sender.sink.abandon();
+    rmdir(directory);
+    ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    const std::size_t descriptors = count_in("/proc/self/fd");
+    for (std::int64_t id = 2; id <= 3; ++id) {
+        const auto outcome = sender.send(make_event(id));
+        ASSERT_TRUE(outcome);
+        EXPECT_EQ(outcome->verdict, Verdict::trouble);
+        EXPECT_NE(outcome->reason.find("ssl.ca.location"), std::string::npos) << outcome->reason;
+        EXPECT_EQ(outcome->reason.find(directory), std::string::npos) << outcome->reason;
+    }
+    EXPECT_TRUE(sender.sink.is_ready());
+    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(count_in("/proc/self/fd"), descriptors);
+    ASSERT_EQ(mkdir(directory, 0700), 0);
+    EXPECT_FALSE(sender.send(make_event(4)));
+    rmdir(directory);
+}
+
+// Whoever reads from a pipe waits for somebody to write.
+TEST(KafkaSink, APipeIsNoCertificate)
+{
+    char directory[] = "/tmp/outbox_kafka_XXXXXX";
+    ASSERT_NE(mkdtemp(directory), nullptr);
+    const std::string pipe = std::string(directory) + "/pipe";
+    ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+    std::atomic<bool> is_over = false;
+    std::thread rescuer([&] {
+        EXPECT_TRUE(comes_true([&] { return is_over.load(); })) << "it waits";
+        for (; !is_over; std::this_thread::sleep_for(10ms))
+            close(open(pipe.c_str(), O_WRONLY | O_NONBLOCK));
+    });
+    for (const char* key : {"ssl.ca.location", "ssl.certificate.location", "ssl.keystore.location"})
+        try {
+            const KafkaSender sender(
+                config_for(nowhere, std::string(R"("security.protocol": "ssl", ")") + key +
+                                        "\": \"" + pipe + "\""));
+            ADD_FAILURE() << key;
+        } catch (const outbox::Error& error) {
+            EXPECT_STREQ(error.sqlstate(), "22023");
+            EXPECT_NE(std::string(error.what()).find("no file"), std::string::npos) << error.what();
+        }
+    is_over = true;
+    rescuer.join();
+    std::filesystem::remove_all(directory);
+}
+
+// ---- what it says
+
+TEST(KafkaSink, SettingsThatDoNotFitTogetherAreRefusedWithoutSecrets)
+{
+    for (const std::string& password : {std::string("hunter2"), std::string(1000, 'h')}) {
+        KafkaConfig config = config_for(nowhere, R"("compression.type": "${secret:pw}")");
+        const std::string secrets = "pw = " + password + "\n";
+        try {
+            const KafkaSender sender(resolve(config, Secrets::parse(secrets)), secrets);
+            ADD_FAILURE();
+        } catch (const outbox::Error& error) {
+            EXPECT_STREQ(error.sqlstate(), "22023");
+            EXPECT_NE(std::string(error.what()).find("\"***\""), std::string::npos) << error.what();
+            EXPECT_EQ(std::string(error.what()).find(password.substr(0, 7)), std::string::npos);
+        }
+    }
+    EXPECT_THROW(KafkaSender(config_for(nowhere, R"("max.in.flight": 100)")), outbox::Error);
+}
+
+TEST(KafkaSink, PassesOnWhatTheLibraryLogs)
+{
+    KafkaSender sender(config_for(nowhere, R"("debug": "all", "client.id": "${secret:name}")"),
+                       "name = hunter2\n");
+    sender.send(make_event(1));
+    std::vector<Outcome> outcomes;
+    EXPECT_TRUE(comes_true([&] {
+        sender.sink.work(outcomes);
+        return !sender.sink.complaint().empty();
+    }));
+    const std::vector<std::string> remarks = sender.sink.take_remarks();
+    EXPECT_EQ(remarks.size(), 20u); // there were more
+    for (const std::string& remark : remarks)
+        EXPECT_EQ(remark.find("gapless"), std::string::npos) << remark;
+    EXPECT_TRUE(sender.sink.take_remarks().empty());
+}
+
+TEST(KafkaSink, OfItselfItLogsNothingWhileAllIsWell)
+{
+    const Cluster cluster;
+    KafkaSender sender(config_for(cluster));
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.sink.take_remarks(), std::vector<std::string>{});
+}
+
+// What the sessions have left to do would look like leaks.
+class WaitsForSessions final : public testing::Environment {
+public:
+    void TearDown() override
+    {
+        EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
+    }
+};
+
+[[maybe_unused]] const auto* const environment =
+    testing::AddGlobalTestEnvironment(new WaitsForSessions);
+
+} // namespace

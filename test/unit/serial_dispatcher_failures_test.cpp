@@ -1,0 +1,332 @@
+#include "dispatcher_stage.hpp"
+#include "sink/dispatch/serial_dispatcher.hpp"
+
+#include <set>
+
+namespace {
+
+using namespace outbox::sink;
+using namespace outbox::sink::test;
+
+using Stage = test::Stage<LaneCourier>;
+
+// ---- trouble
+
+TEST(LaneCourier, InTroubleNothingIsSentUntilThePauseIsOver)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5, 6});
+    stage.trouble({1, 2, 3, 4});
+    EXPECT_EQ(stage.pause(), 1s);
+    EXPECT_EQ(stage.courier.last_trouble(), "said of 4");
+    EXPECT_TRUE(stage.courier.is_backing_off(stage.now));
+    stage.pass(1s - 1ns);
+    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.pass(1ns);
+    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.on_the_way().size(), 2u);
+    EXPECT_EQ(stage.settled(), "");
+}
+
+TEST(LaneCourier, TwoProbeUntilOneSucceeds)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5, 6});
+    stage.trouble({1, 2, 3, 4});
+    stage.pass(1s);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {6}}));
+    stage.pass(1h);
+    EXPECT_EQ(stage.on_the_way().size(), 2u);
+    stage.deliver({5});
+    EXPECT_EQ(stage.on_the_way().size(), 4u);
+    EXPECT_EQ(stage.courier.troubles(), 0);
+}
+
+TEST(LaneCourier, ASuccessEndsThePause)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5, 6});
+    stage.trouble({1});
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.deliver({2});
+    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
+}
+
+TEST(LaneCourier, ASinkThatTakesOneAtATimeIsProbedByOne)
+{
+    Stage stage({.capacity = 1});
+    stage.add_apart({1, 2, 3});
+    stage.trouble({1});
+    stage.pass(1s);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+}
+
+TEST(LaneCourier, WhatIsStillOnTheWayCountsAsAProbe)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5});
+    stage.trouble({1});
+    stage.pass(1s);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.deliver({3});
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {4}, {5}, {1}}));
+}
+
+TEST(LaneCourier, PausesGrowUpToTheLimit)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4});
+    for (const auto pause : {1s, 2s, 4s, 8s, 8s, 8s}) {
+        stage.round(fails);
+        EXPECT_EQ(stage.pause(), pause);
+    }
+    EXPECT_EQ(stage.courier.troubles(), 6);
+    stage.round(works);
+    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    stage.round(fails);
+    EXPECT_EQ(stage.pause(), 1s);
+}
+
+TEST(LaneCourier, ChanceShortensAPause)
+{
+    Stage stage;
+    stage.chance = 0.5;
+    stage.add_apart({1});
+    stage.trouble({1});
+    EXPECT_EQ(stage.pause(), 750ms);
+}
+
+TEST(LaneCourier, ARetryAtOnceLeavesTheSinkAMoment)
+{
+    Stage stage({}, {10, 3, 1'000'000, 8'000'000, 0});
+    stage.add_apart({1});
+    stage.trouble({1});
+    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_GT(stage.pause(), 0ms);
+    EXPECT_LT(stage.pause(), 100ms);
+    for (int i = 0; i < 3; ++i)
+        stage.round(fails);
+    EXPECT_EQ(stage.pause(), 1s);
+}
+
+// backoff_max is the longest pause, also in an outage of many rounds.
+TEST(LaneCourier, NoPauseIsLongerThanTheLimit)
+{
+    Stage stage({}, {10, 0, 50'000, 100'000, 0});
+    stage.add_apart({1});
+    for (int i = 0; i < 100; ++i) {
+        stage.round(fails);
+        ASSERT_LE(stage.pause(), 100ms) << i;
+    }
+}
+
+TEST(LaneCourier, WhatWasSentBeforeTheTroubleCountsOnce)
+{
+    Stage stage({.capacity = 16});
+    stage.add_apart({1, 2, 3, 4, 5, 6, 7, 8});
+    stage.trouble({1, 2});
+    const TimePoint resume_at = stage.courier.resume_at();
+    stage.trouble({3});
+    stage.pass(500ms);
+    stage.trouble({4, 5});
+    stage.pass(1s);
+    stage.trouble({6, 7, 8});
+    EXPECT_EQ(stage.courier.troubles(), 1);
+    EXPECT_EQ(stage.courier.resume_at(), resume_at);
+    stage.trouble({1, 2});
+    EXPECT_EQ(stage.courier.troubles(), 2);
+}
+
+TEST(LaneCourier, RetryAfterIsHonoured)
+{
+    Stage stage;
+    stage.add_apart({1, 2});
+    stage.answer(1, Verdict::trouble, 30s);
+    stage.pass(1ms);
+    EXPECT_EQ(stage.pause(), 30s);
+    stage.pass(30s - 1ns);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    stage.pass(1ns);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {1}}));
+}
+
+TEST(LaneCourier, RetryAfterDoesNotShortenAPause)
+{
+    Stage stage;
+    stage.add_apart({1, 2});
+    stage.answer(1, Verdict::trouble, 5s);
+    stage.answer(2, Verdict::trouble, 0s);
+    stage.pass(1ms);
+    EXPECT_EQ(stage.pause(), 5s);
+    stage.pass(5s);
+    stage.now += 1ms;
+    stage.answer(1, Verdict::trouble, 0s);
+    stage.work();
+    EXPECT_EQ(stage.pause(), 2s);
+}
+
+TEST(LaneCourier, RetryAfterIsHonouredThoughOthersSucceed)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5});
+    stage.answer(1, Verdict::trouble, 30s);
+    stage.pass(1ms);
+    stage.deliver({2, 3});
+    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_TRUE(stage.courier.is_backing_off(stage.now));
+    stage.pass(29s);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
+    stage.pass(1s);
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {5}, {1}}));
+}
+
+// ---- blame
+
+TEST(LaneCourier, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
+{
+    Stage stage({.capacity = 2});
+    stage.add_apart({1});
+    for (std::int64_t next = 10; stage.courier.rejected() == 0 && next < 50; ++next) {
+        stage.add_apart({next});
+        stage.round([](std::int64_t id) { return id == 1 ? fails() : works(); });
+    }
+    EXPECT_EQ(stage.courier.rejected(), 1u);
+    EXPECT_NE(stage.settled().find("1-"), std::string::npos);
+    EXPECT_EQ(stage.receiver.times_sent(1), 3u);
+    stage.round(works);
+    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    stage.expect_empty();
+}
+
+TEST(LaneCourier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
+{
+    Stage stage;
+    stage.add(1, "bad", 1, 2);
+    stage.add_apart({2, 3, 4, 5, 6, 7});
+    stage.deliver({2});
+    stage.trouble({1});
+    ASSERT_EQ(stage.settled(), "2+ 1-");
+    EXPECT_EQ(stage.courier.settled()[1].reason, "said of 1");
+    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_EQ(stage.courier.last_trouble(), "");
+    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
+}
+
+TEST(LaneCourier, TroubleThatMeetsEverybodyRejectsNobody)
+{
+    Stage stage;
+    stage.add_apart({1, 2, 3, 4, 5, 6});
+    stage.deliver({1, 2});
+    for (int i = 0; i < 50; ++i)
+        stage.round(fails);
+    EXPECT_EQ(stage.courier.rejected(), 0u);
+    for (int i = 0; i < 3; ++i)
+        stage.round(works);
+    EXPECT_EQ(stage.courier.rejected(), 0u);
+    EXPECT_EQ(stage.courier.delivered(), 6u);
+    stage.expect_empty();
+}
+
+TEST(LaneCourier, OneThatFailedBeforeIsBlamedSooner)
+{
+    for (const int attempts : {1, 2, 7}) {
+        Stage stage({.capacity = 2});
+        stage.add(1, "bad", 1, attempts);
+        for (std::int64_t next = 10; stage.courier.rejected() == 0 && next < 50; ++next) {
+            stage.add_apart({next});
+            stage.round([](std::int64_t id) { return id == 1 ? fails() : works(); });
+        }
+        EXPECT_EQ(stage.courier.rejected(), 1u);
+        EXPECT_EQ(stage.receiver.times_sent(1), attempts > 1 ? 2u : 3u) << attempts;
+    }
+}
+
+TEST(LaneCourier, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
+{
+    Stage stage;
+    stage.add(1, "bad", 1, 2);
+    stage.add_apart({2, 3});
+    for (int i = 0; i < 20; ++i)
+        stage.round(fails);
+    EXPECT_EQ(stage.courier.rejected(), 0u);
+}
+
+TEST(LaneCourier, BetweenTwoProbesOfOneOthersHaveTheirTurn)
+{
+    Stage stage({.capacity = 1, .parcel_size = 2});
+    stage.add(1, "a");
+    stage.add(2, "a");
+    stage.work();
+    stage.add_apart({3, 4, 5});
+    stage.trouble({1});
+    std::set<std::int64_t> tried;
+    for (int i = 0; i < 4; ++i) {
+        stage.pass(stage.pause());
+        tried.insert(stage.on_the_way().at(0).at(0));
+        stage.trouble({stage.on_the_way().at(0).at(0)});
+    }
+    EXPECT_TRUE(tried.contains(1));
+    EXPECT_GT(tried.size(), 1u);
+}
+
+// After a first failure one more is brought whenever the courier wants more, as the relay does.
+void expect_bad_ones_to_be_rejected(Stage& stage, std::size_t bad)
+{
+    std::int64_t next = 1000;
+    stage.round(fails);
+    for (int i = 0; i < 100 && stage.courier.rejected() < bad; ++i) {
+        stage.now = std::max(stage.now, stage.courier.resume_at());
+        if (stage.courier.wants_more(stage.now))
+            stage.add_apart({next++});
+        stage.round([](std::int64_t id) { return id < 1000 ? fails() : works(); });
+    }
+    EXPECT_EQ(stage.courier.rejected(), bad);
+}
+
+TEST(LaneCourier, OneBadEventDoesNotKeepTheOthersAway)
+{
+    Stage stage;
+    stage.add_apart({1});
+    expect_bad_ones_to_be_rejected(stage, 1);
+}
+
+TEST(LaneCourier, TwoBadEventsDoNotKeepTheOthersAway)
+{
+    Stage stage;
+    stage.add_apart({1, 2});
+    expect_bad_ones_to_be_rejected(stage, 2);
+}
+
+// The answer to the parcel is that to its first event.
+TEST(LaneCourier, ABadParcelDoesNotKeepTheOthersAway)
+{
+    Stage stage({.parcel_size = 3});
+    stage.add_apart({1, 2001, 2002});
+    expect_bad_ones_to_be_rejected(stage, 1);
+}
+
+TEST(LaneCourier, TroubleThatIsNoEventsOwnRejectsNobody)
+{
+    for (const int attempts : {1, 2}) {
+        Stage stage({.capacity = 2, .parcel_size = 2, .may_be_its_own = false});
+        stage.add(1, "a", 1, attempts);
+        stage.add(2, "a", 1, attempts);
+        stage.add(3, "c", 1, attempts);
+        for (std::int64_t next = 10; next < 30; ++next) {
+            stage.add_apart({next});
+            stage.round([](std::int64_t id) { return id < 10 ? fails() : works(); });
+        }
+        EXPECT_EQ(stage.courier.rejected(), 0u);
+        EXPECT_GT(stage.courier.delivered(), 5u);
+        EXPECT_GT(stage.receiver.times_sent(1), 5u);
+        for (int i = 0; i < 20; ++i)
+            stage.round(works);
+        EXPECT_EQ(stage.courier.rejected(), 0u);
+        stage.expect_empty();
+    }
+}
+
+} // namespace
