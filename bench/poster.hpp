@@ -71,7 +71,7 @@ private:
         int left = 0;
         while (CURLMsg* message = curl_multi_info_read(multi_, &left)) {
             CURL* easy = message->easy_handle;
-            const std::string wrong = complaint(easy, message->data.result);
+            const std::string wrong = status_message(easy, message->data.result);
             if (!wrong.empty()) {
                 std::fprintf(stderr, "POST: %s\n", wrong.c_str());
                 std::exit(1);

@@ -74,7 +74,7 @@ inline void set_request(CURL* easy, const std::string& body, const Headers& head
 }
 
 // Nothing fails in a benchmark: what does is an error of the set-up. Returns what is wrong, or "".
-inline std::string complaint(CURL* easy, CURLcode result)
+inline std::string status_message(CURL* easy, CURLcode result)
 {
     long status = 0;
     curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);

@@ -25,7 +25,7 @@ public:
     void bring(const std::string&, const std::string& body) override
     {
         set_request(post_, body, headers_);
-        const std::string wrong = complaint(post_, curl_easy_perform(post_));
+        const std::string wrong = status_message(post_, curl_easy_perform(post_));
         if (!wrong.empty()) {
             std::fprintf(stderr, "POST: %s\n", wrong.c_str());
             std::exit(1);

@@ -39,7 +39,7 @@ void _PG_init()
     if (!outbox::pg::preloaded)
         return;
     outbox::pg::set_up_posts();
-    outbox::set_up_board();
+    outbox::set_up_sink_statuses();
     outbox::set_up_sink_tests();
     outbox::stats::set_up();
     outbox::pg::set_up_shared();

@@ -91,7 +91,7 @@ int64 next_id()
     return pg::draw(pg::objects().audit_sequence, 1);
 }
 
-int64 append_directly(const Place& place, Entry& entry)
+int64 append_directly(const InsertTarget& place, Entry& entry)
 {
     const int64 id = next_id();
     entry.set(col_xid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
@@ -131,11 +131,11 @@ int64 append_by_statement(const Entry& entry)
 
 int64 record(Entry& entry)
 {
-    static constinit DirectWay way{pg::Watcher::audit_log, columns};
-    const Place place = open_place(&pg::Objects::audit_log);
+    static constinit DirectInsertCheck way{pg::Watcher::audit_log, columns};
+    const InsertTarget place = open_insert_target(&pg::Objects::audit_log);
     const int64 id =
         way.is_open(place) ? append_directly(place, entry) : append_by_statement(entry);
-    close_place(place);
+    close_insert_target(place);
     return id;
 }
 

@@ -26,7 +26,7 @@ int Claim::run()
             return 0;
         }
         if (consumer_.partitions > 1 && !reads)
-            if (const ClaimOutcome outcome = pick_up_dealt(); outcome.handed_out > 0)
+            if (const ClaimOutcome outcome = take_unassigned_batch(); outcome.handed_out > 0)
                 return outcome.handed_out;
     }
     // The relay has other sinks to look after, and is woken when whoever has the lock is done.
@@ -34,11 +34,11 @@ int Claim::run()
         unlock_if_unmoved();
         return 0;
     }
-    pg::pause_at("lock");
+    pg::injection_point("lock");
 
     using Step = ClaimOutcome (Claim::*)();
-    constexpr Step steps[] = {&Claim::take_over_expired, &Claim::hand_out_retries,
-                              &Claim::read_ahead, &Claim::pick_up_dealt, &Claim::read_on};
+    constexpr Step steps[] = {&Claim::take_over_expired, &Claim::deliver_retries,
+                              &Claim::read_ahead, &Claim::take_unassigned_batch, &Claim::read_on};
     for (;;) {
         CHECK_FOR_INTERRUPTS();
         ClaimOutcome outcome;
@@ -123,18 +123,19 @@ void Claim::refresh_behind_lock()
 }
 
 // Only what is simple is kept: retries come and go without the lock.
-void Claim::keep(const Progress& progress, int64 spare_token, const UnwrittenBatch* unwritten) const
+void Claim::keep(const Progress& progress, int64 reserved_token,
+                 const DeferredBatch* unwritten) const
 {
     if (is_relay() && !has_retries_)
-        request_.relay->kept.keep({consumer_, progress, false, false}, spare_token, unwritten);
+        request_.relay->kept.keep({consumer_, progress, false, false}, reserved_token, unwritten);
 }
 
 // Whoever does something with messages on their way to the caller may have to fail one of them at
 // once, and that takes a batch.
-bool Claim::may_write_later() const
+bool Claim::may_defer_write() const
 {
     const bool goes_straight_out = out_ != &sink_;
-    return is_relay() && request_.relay->may_write_later && !has_retries_ && goes_straight_out;
+    return is_relay() && request_.relay->may_defer_write && !has_retries_ && goes_straight_out;
 }
 
 void Claim::believe(const ConsumerState& state)
@@ -153,15 +154,15 @@ void Claim::believe(const ConsumerState& state)
 }
 
 // What the relay has in hand, and what it has settled, need not be looked up.
-pg::Growing<Lease> Claim::leases_of_relay() const
+pg::PallocVector<Lease> Claim::leases_of_relay() const
 {
     const RelayBatches& known = *request_.relay;
-    pg::Growing<int64> unknown;
+    pg::PallocVector<int64> unknown;
     for (const int64 token : progress_.open_tokens)
         if (!std::ranges::binary_search(known.in_hand, token) &&
             !std::ranges::binary_search(known.settled, token))
             unknown.push(token);
-    pg::Growing<Lease> leases = open_leases(unknown.view());
+    pg::PallocVector<Lease> leases = open_leases(unknown.view());
     for (const int64 token : progress_.open_tokens)
         if (std::ranges::binary_search(known.in_hand, token))
             leases.push({token, token, 0, 0, DT_NOEND, false});
@@ -171,11 +172,11 @@ pg::Growing<Lease> Claim::leases_of_relay() const
 namespace {
 
 // Passes messages on, and takes note of them.
-class CountingSink final : public MessageSink {
+class CountingReceiver final : public MessageReceiver {
 public:
-    explicit CountingSink(MessageSink& sink) : sink_(sink) {}
+    explicit CountingReceiver(MessageReceiver& sink) : sink_(sink) {}
 
-    MessageSink& meet(const Consumer& consumer) override
+    MessageReceiver& meet(const Consumer& consumer) override
     {
         next_ = &sink_.meet(consumer);
         return *this;
@@ -193,17 +194,17 @@ public:
     int64 token() const { return token_; }
 
 private:
-    MessageSink& sink_;
-    MessageSink* next_ = nullptr;
+    MessageReceiver& sink_;
+    MessageReceiver* next_ = nullptr;
     stats::Collector collector_;
     int64 token_ = 0;
 };
 
 } // namespace
 
-Claimed claim(const ClaimRequest& request, MessageSink& sink)
+Claimed claim(const ClaimRequest& request, MessageReceiver& sink)
 {
-    CountingSink counting(sink);
+    CountingReceiver counting(sink);
     // The relay knows what becomes of each of its events.
     const bool counts = stats::is_on() && request.relay == nullptr;
     Claim claim(request, counts ? counting : sink);

@@ -13,11 +13,11 @@ struct RelayBatches {
     int32 consumer;
     std::span<const int64> in_hand;
     std::span<const int64> settled;
-    KeptState& kept;
+    ConsumerStateCache& kept;
 
     // What is claimed may be handed out before it is written down. The consumer's lock is then held
-    // until the caller has done so, or given up (pg::let_go_of_consumer()).
-    bool may_write_later;
+    // until the caller has done so, or given up (pg::release_session_lock()).
+    bool may_defer_write;
 };
 
 struct ClaimRequest {
@@ -43,6 +43,6 @@ struct Claimed {
 
 // Hands out at most one batch, as it was written, in the caller's transaction. Call inside
 // pg::as_owner().
-Claimed claim(const ClaimRequest& request, MessageSink& sink);
+Claimed claim(const ClaimRequest& request, MessageReceiver& sink);
 
 } // namespace outbox

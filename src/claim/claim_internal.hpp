@@ -14,11 +14,11 @@ struct ClaimOutcome {
     bool changed = false; // something was settled or moved: it is worth looking again
 };
 
-struct Aside; // what waits for a tenant's turn
+struct TenantQueueEntry; // what waits for a tenant's turn
 
 class Claim {
 public:
-    Claim(const ClaimRequest& request, MessageSink& sink) : request_(request), sink_(sink) {}
+    Claim(const ClaimRequest& request, MessageReceiver& sink) : request_(request), sink_(sink) {}
 
     int run();
 
@@ -32,9 +32,9 @@ private:
     void refresh();
     void believe(const ConsumerState& state);
     void refresh_behind_lock();
-    void keep(const Progress& progress, int64 spare_token,
-              const UnwrittenBatch* unwritten = nullptr) const;
-    bool may_write_later() const;
+    void keep(const Progress& progress, int64 reserved_token,
+              const DeferredBatch* unwritten = nullptr) const;
+    bool may_defer_write() const;
     bool lock(int patience);
     void unlock_if_unmoved();
 
@@ -43,16 +43,16 @@ private:
 
     // The work a claim can find, in the order in which it looks.
     ClaimOutcome take_over_expired();
-    ClaimOutcome hand_out_retries();
+    ClaimOutcome deliver_retries();
     ClaimOutcome read_ahead();
-    ClaimOutcome pick_up_dealt();
+    ClaimOutcome take_unassigned_batch();
     ClaimOutcome read_on();
 
     ClaimOutcome take_over(const Batch& batch, const Lease& lease);
-    ClaimOutcome hand_out_page();
-    ClaimOutcome deal_page();
-    ClaimOutcome deal_to_tenants();
-    void put_aside(pg::Growing<Aside>& asides);
+    ClaimOutcome deliver_page();
+    ClaimOutcome distribute_page();
+    ClaimOutcome distribute_to_tenants();
+    void queue_by_tenant(pg::PallocVector<TenantQueueEntry>& asides);
     ClaimOutcome serve_next_tenant();
 
     bool is_worth_remembering(const Page& page, Id known_before) const;
@@ -60,7 +60,7 @@ private:
     int pass_on(const Batch& batch);
 
     bool is_relay() const { return request_.relay != nullptr; }
-    pg::Growing<Lease> leases_of_relay() const;
+    pg::PallocVector<Lease> leases_of_relay() const;
     bool is_left_behind(const Lease& lease) const;
     bool enter(int32 partition);
     bool is_busy(int32 partition) const;
@@ -82,13 +82,13 @@ private:
     static inline Known known_ = {};
 
     const ClaimRequest& request_;
-    MessageSink& sink_;
-    MessageSink* out_ = nullptr; // where it has messages put
+    MessageReceiver& sink_;
+    MessageReceiver* out_ = nullptr; // where it has messages put
     Consumer consumer_ = {};
     Progress progress_ = {};
     bool has_retries_ = false;
     bool has_due_retries_ = false;
-    pg::Growing<Lease> leases_;
+    pg::PallocVector<Lease> leases_;
     TimestampTz now_ = 0;
     bool locked_ = false; // the consumer's lock is ours
     bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch

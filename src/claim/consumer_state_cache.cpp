@@ -31,7 +31,7 @@ std::span<const Datum> copy_of_texts(std::span<const Datum> texts)
 
 std::span<const WantedVersion> copy_of_versions(std::span<const WantedVersion> versions)
 {
-    pg::Growing<WantedVersion> copy;
+    pg::PallocVector<WantedVersion> copy;
     for (const auto& [type, version] : versions)
         copy.push({{pnstrdup(type.data(), type.size()), type.size()}, version});
     return copy.view();
@@ -62,9 +62,9 @@ ConsumerState copy_of(const ConsumerState& state)
     return copy;
 }
 
-UnwrittenBatch copy_of(const UnwrittenBatch& unwritten)
+DeferredBatch copy_of(const DeferredBatch& unwritten)
 {
-    UnwrittenBatch copy = unwritten;
+    DeferredBatch copy = unwritten;
     copy.progress = copy_of(unwritten.progress);
     copy.batch.ids = copy_of(unwritten.batch.ids);
     copy.holder.worker = datumCopy(unwritten.holder.worker, false, -1);
@@ -73,37 +73,38 @@ UnwrittenBatch copy_of(const UnwrittenBatch& unwritten)
 
 } // namespace
 
-KeptState::~KeptState()
+ConsumerStateCache::~ConsumerStateCache()
 {
     for (const Slot& slot : slots_)
         if (slot.memory != nullptr)
             MemoryContextDelete(slot.memory);
 }
 
-const ConsumerState* KeptState::find() const
+const ConsumerState* ConsumerStateCache::find() const
 {
     if (believed_ < 0 || pg::is_relay_called(pg::task_sinks))
         return nullptr;
     return &slots_[believed_].state;
 }
 
-int64 KeptState::spare_token() const
+int64 ConsumerStateCache::reserved_token() const
 {
-    return find() == nullptr ? 0 : slots_[believed_].spare_token;
+    return find() == nullptr ? 0 : slots_[believed_].reserved_token;
 }
 
-const UnwrittenBatch* KeptState::unwritten() const
+const DeferredBatch* ConsumerStateCache::unwritten() const
 {
     return believed_ < 0 || !slots_[believed_].unwritten ? nullptr : &*slots_[believed_].unwritten;
 }
 
-void KeptState::wrote_down(int64 spare_token)
+void ConsumerStateCache::mark_written(int64 reserved_token)
 {
     slots_[believed_].unwritten.reset();
-    slots_[believed_].spare_token = spare_token;
+    slots_[believed_].reserved_token = reserved_token;
 }
 
-void KeptState::keep(const ConsumerState& state, int64 spare_token, const UnwrittenBatch* unwritten)
+void ConsumerStateCache::keep(const ConsumerState& state, int64 reserved_token,
+                              const DeferredBatch* unwritten)
 {
     Slot& slot = slots_[believed_ == 0 ? 1 : 0];
     if (slot.memory == nullptr)
@@ -112,7 +113,7 @@ void KeptState::keep(const ConsumerState& state, int64 spare_token, const Unwrit
     MemoryContextReset(slot.memory);
     const MemoryContext before = MemoryContextSwitchTo(slot.memory);
     slot.state = copy_of(state);
-    slot.spare_token = spare_token;
+    slot.reserved_token = reserved_token;
     slot.unwritten.reset();
     if (unwritten != nullptr)
         slot.unwritten = copy_of(*unwritten);
@@ -120,14 +121,14 @@ void KeptState::keep(const ConsumerState& state, int64 spare_token, const Unwrit
     has_next_ = true;
 }
 
-void KeptState::committed()
+void ConsumerStateCache::committed()
 {
     if (has_next_)
         believed_ = believed_ == 0 ? 1 : 0;
     has_next_ = false;
 }
 
-void KeptState::forget()
+void ConsumerStateCache::forget()
 {
     believed_ = -1;
     has_next_ = false;

@@ -8,36 +8,36 @@
 namespace outbox {
 
 // A batch that has been handed out before it is in the tables, and where its consumer is with it.
-struct UnwrittenBatch {
+struct DeferredBatch {
     int32 consumer;
     Batch batch;
     Holder holder;
     Progress progress;
 };
 
-class KeptState {
+class ConsumerStateCache {
 public:
-    KeptState() = default;
-    KeptState(const KeptState&) = delete;
-    KeptState& operator=(const KeptState&) = delete;
-    ~KeptState();
+    ConsumerStateCache() = default;
+    ConsumerStateCache(const ConsumerStateCache&) = delete;
+    ConsumerStateCache& operator=(const ConsumerStateCache&) = delete;
+    ~ConsumerStateCache();
 
     // To be asked with the consumer's lock in hand. Nothing if it has to be read.
     const ConsumerState* find() const;
 
     // A token above those of all batches of the consumer, as long as there is something to be
     // found; 0 if there is none.
-    int64 spare_token() const;
+    int64 reserved_token() const;
 
     // What the last transaction has handed out and not written down, if it has.
-    const UnwrittenBatch* unwritten() const;
-    // Now it is written down. `spare_token` was drawn meanwhile.
-    void wrote_down(int64 spare_token);
+    const DeferredBatch* unwritten() const;
+    // Now it is written down. `reserved_token` was drawn meanwhile.
+    void mark_written(int64 reserved_token);
 
     // What the present transaction leaves behind, with the batch that it does not write, if there
     // is one.
-    void keep(const ConsumerState& state, int64 spare_token,
-              const UnwrittenBatch* unwritten = nullptr);
+    void keep(const ConsumerState& state, int64 reserved_token,
+              const DeferredBatch* unwritten = nullptr);
 
     // It was committed, or it was not: then nothing is known.
     void committed();
@@ -48,8 +48,8 @@ private:
     struct Slot {
         MemoryContext memory = nullptr;
         ConsumerState state = {};
-        int64 spare_token = 0;
-        std::optional<UnwrittenBatch> unwritten;
+        int64 reserved_token = 0;
+        std::optional<DeferredBatch> unwritten;
     };
 
     Slot slots_[2];

@@ -15,59 +15,59 @@ constexpr int64 rounds_ahead = 4;
 constexpr int64 max_waiting_batch = 1000;
 
 // What a partition gets.
-struct Hand {
-    pg::Growing<IdRange> ids;
+struct PartitionShare {
+    pg::PallocVector<IdRange> ids;
     int64 size;
     bool has_nothing_else;
 };
 
-Hand* open_hands(const Consumer& consumer, std::span<const Lease> leases)
+PartitionShare* open_partition_shares(const Consumer& consumer, std::span<const Lease> leases)
 {
-    auto* hands =
-        static_cast<Hand*>(palloc0(sizeof(Hand) * static_cast<std::size_t>(consumer.partitions)));
+    auto* partition_shares = static_cast<PartitionShare*>(
+        palloc0(sizeof(PartitionShare) * static_cast<std::size_t>(consumer.partitions)));
     for (int32 i = 0; i < consumer.partitions; ++i)
-        hands[i].has_nothing_else = true;
+        partition_shares[i].has_nothing_else = true;
     for (const Lease& lease : leases)
         if (lease.partition < consumer.partitions)
-            hands[lease.partition].has_nothing_else = false;
-    return hands;
+            partition_shares[lease.partition].has_nothing_else = false;
+    return partition_shares;
 }
 
 } // namespace
 
-Dealt read_and_deal(const Consumer& consumer, std::span<const Lease> leases, int batch_size,
-                    Cursor& cursor)
+DistributedPage read_and_distribute(const Consumer& consumer, std::span<const Lease> leases,
+                                    int batch_size, Cursor& cursor)
 {
-    Dealt dealt;
-    Hand* hands = open_hands(consumer, leases);
-    const auto lay_down = [&](int64 place) {
-        dealt.batches.push({static_cast<int32>(place), hands[place].ids.view()});
-        hands[place].ids = {};
-        hands[place].size = 0;
+    DistributedPage is_unassigned;
+    PartitionShare* partition_shares = open_partition_shares(consumer, leases);
+    const auto close_share = [&](int64 place) {
+        is_unassigned.batches.push({static_cast<int32>(place), partition_shares[place].ids.view()});
+        partition_shares[place].ids = {};
+        partition_shares[place].size = 0;
     };
     const int64 size = batch_size;
     const int64 largest = consumer.ordered ? Max(size, max_waiting_batch) : size;
     int64 taken = 0;
     int64 limit =
         consumer.ordered ? max_page : Min(size * consumer.partitions * rounds_ahead, max_page);
-    dealt.page =
+    is_unassigned.page =
         read_page(cursor, consumer.filter, limit, reading_budget, [&](const Message& message) {
             const int64 place = consumer.ordered ? consumer.partition_of(message)
                                                  : taken / size % consumer.partitions;
-            Hand& hand = hands[place];
+            PartitionShare& hand = partition_shares[place];
             append_to(hand.ids, message.id());
             ++hand.size;
             ++taken;
             if (consumer.ordered && hand.has_nothing_else && hand.size == size)
                 limit = taken;
             if (hand.size == largest)
-                lay_down(place);
+                close_share(place);
             return true;
         });
     for (int32 place = 0; place < consumer.partitions; ++place)
-        if (hands[place].size > 0)
-            lay_down(place);
-    return dealt;
+        if (partition_shares[place].size > 0)
+            close_share(place);
+    return is_unassigned;
 }
 
 } // namespace outbox

@@ -6,19 +6,19 @@
 
 namespace outbox {
 
-struct DealtBatch {
+struct DistributedBatch {
     int32 partition;
     IdRanges ids;
 };
 
-struct Dealt {
+struct DistributedPage {
     Page page;
-    pg::Growing<DealtBatch> batches; // those of one partition in their order
+    pg::PallocVector<DistributedBatch> batches; // those of one partition in their order
 };
 
 // Moves the cursor. Without order, the page is cut into pieces of the size that was asked for. With
 // order, it goes by aggregate, until the first partition that waits for nothing has that many.
-Dealt read_and_deal(const Consumer& consumer, std::span<const Lease> leases, int batch_size,
-                    Cursor& cursor);
+DistributedPage read_and_distribute(const Consumer& consumer, std::span<const Lease> leases,
+                                    int batch_size, Cursor& cursor);
 
 } // namespace outbox

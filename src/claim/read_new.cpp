@@ -32,18 +32,18 @@ bool Claim::can_read_on()
 // Without order, so few batches wait that the workers will soon be out of them?
 bool Claim::runs_low() const
 {
-    std::size_t dealt = 0;
+    std::size_t is_unassigned = 0;
     for (const Lease& lease : leases_)
-        dealt += lease.dealt;
+        is_unassigned += lease.is_unassigned;
     return !consumer_.ordered && consumer_.partitions > 1 &&
-           dealt <= static_cast<std::size_t>(consumer_.partitions);
+           is_unassigned <= static_cast<std::size_t>(consumer_.partitions);
 }
 
 // The others pick up what is left meanwhile.
 ClaimOutcome Claim::read_ahead()
 {
     if (consumer_.fair)
-        return deal_to_tenants();
+        return distribute_to_tenants();
     return runs_low() && pages_ == 0 ? read_on() : ClaimOutcome{};
 }
 
@@ -53,7 +53,7 @@ ClaimOutcome Claim::read_on()
     if (consumer_.fair || !can_read_on())
         return {};
     ++pages_;
-    return consumer_.partitions == 1 ? hand_out_page() : deal_page();
+    return consumer_.partitions == 1 ? deliver_page() : distribute_page();
 }
 
 // Is it worth a row to remember how far this one has read, although it hands out nothing?
@@ -64,17 +64,17 @@ bool Claim::is_worth_remembering(const Page& page, Id known_before) const
 }
 
 // Straight to the caller, in one pass.
-ClaimOutcome Claim::hand_out_page()
+ClaimOutcome Claim::deliver_page()
 {
     Batch batch = {};
     batch.attempts = batch.deliveries = 1;
-    pg::Growing<IdRange> ids;
+    pg::PallocVector<IdRange> ids;
     int handed_out = 0;
-    const bool some_wait = consumer_.ordered && has_retries_ && has_parked(consumer_.id, 0);
+    const bool some_wait = consumer_.ordered && has_retries_ && has_blocked(consumer_.id, 0);
     const Id known_before = progress_.cursor.known_upto();
     const Progress before = progress_;
-    const int64 spare_token = is_relay() ? request_.relay->kept.spare_token() : 0;
-    const bool writes_later = spare_token != 0 && may_write_later();
+    const int64 reserved_token = is_relay() ? request_.relay->kept.reserved_token() : 0;
+    const bool defers_write = reserved_token != 0 && may_defer_write();
     int64 limit = request_.batch_size;
     // The relay has other sinks to look after, and comes again.
     const int64 budget = is_relay() ? reading_budget / 10 : reading_budget;
@@ -84,7 +84,7 @@ ClaimOutcome Claim::hand_out_page()
                 return true;
             if (handed_out++ == 0)
                 batch.token = batch.root =
-                    writes_later ? spare_token : draw_tokens(is_relay() ? 2 : 1);
+                    defers_write ? reserved_token : draw_tokens(is_relay() ? 2 : 1);
             append_to(ids, message.id());
             out_->put(message, {batch.token, locked_until(), 1, false});
             if (out_->is_full())
@@ -94,7 +94,7 @@ ClaimOutcome Claim::hand_out_page()
     more_ = !page.at_end;
     const bool settles = out_->complete() && request_.settle;
     if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
-        keep(before, spare_token);
+        keep(before, reserved_token);
         return {};
     }
     batch.ids = ids.view();
@@ -102,14 +102,14 @@ ClaimOutcome Claim::hand_out_page()
         batch.token = batch.root = draw_tokens(1);
     const bool stays_open = handed_out > 0 && !settles;
     const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
-    const UnwrittenBatch unwritten = {consumer_.id, batch, holder(), after};
+    const DeferredBatch unwritten = {consumer_.id, batch, holder(), after};
     if (!stays_open) {
         add_cursor(consumer_.id, batch, after);
         keep(after, 0);
-    } else if (writes_later) {
+    } else if (defers_write) {
         keep(after, 0, &unwritten);
-        pg::hold_consumer(consumer_.id);
-        pg::pause_at("held");
+        pg::keep_lock_for_session(consumer_.id);
+        pg::injection_point("held");
     } else {
         add_newest_batch(consumer_.id, batch, &unwritten.holder, after);
         keep(after, batch.token + 1);
@@ -118,19 +118,19 @@ ClaimOutcome Claim::hand_out_page()
     return {handed_out, page.taken > 0};
 }
 
-ClaimOutcome Claim::deal_page()
+ClaimOutcome Claim::distribute_page()
 {
     const Id known_before = progress_.cursor.known_upto();
-    const Dealt dealt =
-        read_and_deal(consumer_, leases_.view(), request_.batch_size, progress_.cursor);
-    const std::size_t count = dealt.batches.size();
-    if (count == 0 && !is_worth_remembering(dealt.page, known_before))
+    const DistributedPage is_unassigned =
+        read_and_distribute(consumer_, leases_.view(), request_.batch_size, progress_.cursor);
+    const std::size_t count = is_unassigned.batches.size();
+    if (count == 0 && !is_worth_remembering(is_unassigned.page, known_before))
         return {};
 
     Batch batch = {};
     batch.token = batch.root = draw_tokens(Max(static_cast<int>(count), 1));
     batch.attempts = batch.deliveries = 1;
-    pg::Growing<int64> tokens;
+    pg::PallocVector<int64> tokens;
     for (std::size_t i = 0; i < count; ++i)
         tokens.push(batch.token + static_cast<int64>(i));
     const Progress progress = progress_with(tokens.view());
@@ -138,8 +138,8 @@ ClaimOutcome Claim::deal_page()
         add_cursor(consumer_.id, batch, progress);
     for (std::size_t i = 0; i < count; ++i) {
         batch.token = batch.root = tokens[i];
-        batch.partition = dealt.batches[i].partition;
-        batch.ids = dealt.batches[i].ids;
+        batch.partition = is_unassigned.batches[i].partition;
+        batch.ids = is_unassigned.batches[i].ids;
         if (i + 1 < count)
             add_batch(consumer_.id, batch, nullptr);
         else
@@ -153,7 +153,7 @@ ClaimOutcome Claim::deal_page()
 Progress Claim::progress_with(std::span<const int64> new_tokens,
                               std::span<const int64> without) const
 {
-    pg::Growing<int64> open;
+    pg::PallocVector<int64> open;
     for (const Lease& lease : leases_)
         if (!std::ranges::binary_search(without, lease.token))
             open.push(lease.token);

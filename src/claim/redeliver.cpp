@@ -34,7 +34,7 @@ bool Claim::enter(int32 partition)
 bool Claim::is_busy(int32 partition) const
 {
     for (const Lease& lease : leases_)
-        if (lease.partition == partition && !lease.dealt)
+        if (lease.partition == partition && !lease.is_unassigned)
             return true;
     return false;
 }
@@ -43,7 +43,7 @@ bool Claim::is_busy(int32 partition) const
 bool Claim::has_rest(int32 partition) const
 {
     for (const Lease& lease : leases_)
-        if (lease.partition == partition && lease.dealt && lease.token != lease.root)
+        if (lease.partition == partition && lease.is_unassigned && lease.token != lease.root)
             return true;
     return false;
 }
@@ -68,7 +68,7 @@ bool Claim::is_left_behind(const Lease& lease) const
 
 ClaimOutcome Claim::take_over_expired()
 {
-    const pg::Growing<Lease> candidates = leases_;
+    const pg::PallocVector<Lease> candidates = leases_;
     for (const Lease& lease : candidates) {
         if (!is_left_behind(lease))
             continue;
@@ -89,14 +89,14 @@ ClaimOutcome Claim::take_over_expired()
 // kills its workers is alone in the end. A crash of the relay is no message's fault.
 ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
 {
-    if (bury_if_spent(consumer_, batch, lease, now_))
+    if (dead_letter_if_exhausted(consumer_, batch, lease, now_))
         return {0, true};
 
     const bool counts = !consumer_.is_sink && has_used_an_attempt(lease);
     const Id portion = counts ? next_portion(batch, lease) : count_ids(batch.ids);
     const Id first_size = Min(portion, static_cast<Id>(request_.batch_size));
     Batch parts[2] = {batch, batch};
-    pg::Growing<IdRange> ids[2];
+    pg::PallocVector<IdRange> ids[2];
     ids[0].reserve(batch.ids.size());
     ids[0].set_size(take_first(batch.ids, first_size, ids[0].data()));
     ids[1].reserve(batch.ids.size() * 2);
@@ -111,7 +111,7 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
         parts[i].ids = ids[i].view();
         if (counts)
             parts[i].attempts = next_attempt(consumer_, parts[i]);
-        parts[i].deliveries += !lease.dealt;
+        parts[i].deliveries += !lease.is_unassigned;
         parts[i].tenant = lease.tenant;
     }
     if (!has_rest && counts)
@@ -131,7 +131,7 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
     return {pass_on(parts[0]), true};
 }
 
-ClaimOutcome Claim::hand_out_retries()
+ClaimOutcome Claim::deliver_retries()
 {
     if (!has_due_retries_)
         return {};
@@ -162,19 +162,19 @@ ClaimOutcome Claim::hand_out_retries()
     return {pass_on(batch), true};
 }
 
-ClaimOutcome Claim::pick_up_dealt()
+ClaimOutcome Claim::take_unassigned_batch()
 {
     if (consumer_.fair)
         return serve_next_tenant();
     // Without the lock, and where order does not matter, each worker begins elsewhere.
     const std::size_t offset =
         locked_ || consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);
-    const pg::Growing<Lease> candidates = leases_;
+    const pg::PallocVector<Lease> candidates = leases_;
     const std::size_t count = candidates.size();
     for (std::size_t i = 0; i < count; ++i) {
         const Lease& lease = candidates[(i + offset) % count];
         const bool too_large = lease.size > request_.batch_size;
-        if (!lease.dealt || (too_large && !locked_))
+        if (!lease.is_unassigned || (too_large && !locked_))
             continue;
         if (consumer_.ordered) {
             const auto is_next = [&] {
@@ -199,7 +199,7 @@ ClaimOutcome Claim::pick_up_dealt()
 
 int Claim::pass_on(const Batch& batch)
 {
-    const int count = hand_out(consumer_, batch, now_, locked_until(), *out_);
+    const int count = deliver_batch(consumer_, batch, now_, locked_until(), *out_);
     if (out_->complete() && count > 0 && request_.settle)
         settle_at_once(consumer_, batch, now_);
     return count;

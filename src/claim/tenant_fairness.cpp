@@ -25,10 +25,10 @@ extern "C" {
 namespace outbox {
 
 // What is to wait for its tenant's turn.
-struct Aside {
+struct TenantQueueEntry {
     Batch batch;
-    bool is_first;             // of this tenant, of what was read
-    pg::Growing<int64> merged; // tokens of what waited, and is now part of it
+    bool is_first;                  // of this tenant, of what was read
+    pg::PallocVector<int64> merged; // tokens of what waited, and is now part of it
 };
 
 namespace {
@@ -49,7 +49,7 @@ constexpr std::size_t least_room = 1000;
 
 struct Pile {
     int64 tenant; // the key
-    pg::Growing<IdRange> ids;
+    pg::PallocVector<IdRange> ids;
     bool is_rest; // something of this tenant was set aside before
 };
 
@@ -86,14 +86,15 @@ public:
     }
 
     // In the order of the log.
-    pg::Growing<Aside> take()
+    pg::PallocVector<TenantQueueEntry> take()
     {
         HASH_SEQ_STATUS all;
         hash_seq_init(&all, piles_);
         while (auto* pile = static_cast<Pile*>(hash_seq_search(&all)))
             if (!pile->ids.empty())
                 set_aside(*pile);
-        std::ranges::sort(asides_, {}, [](const Aside& a) { return a.batch.ids.front().from; });
+        std::ranges::sort(asides_, {},
+                          [](const TenantQueueEntry& a) { return a.batch.ids.front().from; });
         return asides_;
     }
 
@@ -112,7 +113,7 @@ private:
     }
 
     HTAB* piles_;
-    pg::Growing<Aside> asides_;
+    pg::PallocVector<TenantQueueEntry> asides_;
 };
 
 // Of a tenant that has something waiting.
@@ -126,11 +127,11 @@ int64 tenant_of(const Lease& lease)
     return lease.tenant.value_or(limits::default_tenant);
 }
 
-pg::Growing<int64> waiting_tenants(std::span<const Lease> leases)
+pg::PallocVector<int64> waiting_tenants(std::span<const Lease> leases)
 {
-    pg::Growing<int64> tenants;
+    pg::PallocVector<int64> tenants;
     for (const Lease& lease : leases)
-        if (lease.dealt)
+        if (lease.is_unassigned)
             tenants.push(tenant_of(lease));
     std::ranges::sort(tenants);
     tenants.set_size(
@@ -138,7 +139,7 @@ pg::Growing<int64> waiting_tenants(std::span<const Lease> leases)
     return tenants;
 }
 
-pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
+pg::PallocVector<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 {
     static constinit pg::Statement find{
         "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
@@ -147,8 +148,8 @@ pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
         " ORDER BY o.served DESC LIMIT 1) t ON true ORDER BY 2, 1",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_bigint_array(tenants)};
-    const uint64 count = find.execute_now(values);
-    pg::Growing<Turn> turns;
+    const uint64 count = find.execute_with_latest_snapshot(values);
+    pg::PallocVector<Turn> turns;
     for (uint64 i = 0; i < count; ++i)
         turns.push({DatumGetInt64(pg::Row(i).get(1)), DatumGetInt64(pg::Row(i).get(2))});
     return turns;
@@ -156,11 +157,11 @@ pg::Growing<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 
 // Has every tenant had a turn since something was put aside for it? What is cut from a batch
 // descends from when that was.
-bool is_round_over(std::span<const Lease> leases, pg::Growing<Turn> turns)
+bool is_round_over(std::span<const Lease> leases, pg::PallocVector<Turn> turns)
 {
     std::ranges::sort(turns, {}, &Turn::tenant);
     return std::ranges::none_of(leases, [&](const Lease& lease) {
-        return lease.dealt &&
+        return lease.is_unassigned &&
                std::ranges::lower_bound(turns, tenant_of(lease), {}, &Turn::tenant)->served <
                    lease.root;
     });
@@ -169,21 +170,21 @@ bool is_round_over(std::span<const Lease> leases, pg::Growing<Turn> turns)
 // Does it wait as it was put aside, of one tenant and at its first attempt?
 bool is_untouched(const Lease& lease)
 {
-    return lease.dealt && lease.tenant && lease.token == lease.root;
+    return lease.is_unassigned && lease.tenant && lease.token == lease.root;
 }
 
 // Merges what waits last for a tenant into what has come for it, unless it is much larger: so of
 // what is small there are as many batches as its number has digits, and each id is written anew as
 // often at most. None gets larger than what can be read at once.
-void merge_what_waits(Aside& aside, std::span<const Lease> leases, TimestampTz now,
+void merge_what_waits(TenantQueueEntry& aside, std::span<const Lease> leases, TimestampTz now,
                       MemoryContext one_batch)
 {
     const MemoryContext caller = CurrentMemoryContext;
-    pg::Growing<IdRange> ids;
+    pg::PallocVector<IdRange> ids;
     for (const IdRange& range : aside.batch.ids)
         ids.push(range);
     for (const Lease& lease : std::views::reverse(leases)) {
-        if (!lease.dealt || tenant_of(lease) != aside.batch.tenant)
+        if (!lease.is_unassigned || tenant_of(lease) != aside.batch.tenant)
             continue;
         const int64 size = count_ids(ids.view());
         if (!is_untouched(lease) || lease.size > 2 * size || lease.size + size > most_read)
@@ -211,16 +212,16 @@ void note_turn(int32 consumer, int64 tenant, int64 token)
         "INSERT INTO @schema@.outbox_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
         {INT4OID, INT8OID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(tenant), Int64GetDatum(token)};
-    note.execute_now(values);
+    note.execute_with_latest_snapshot(values);
 }
 
 } // namespace
 
-ClaimOutcome Claim::deal_to_tenants()
+ClaimOutcome Claim::distribute_to_tenants()
 {
     if (pages_++ > 0 || !may_read_on(consumer_, leases_.view()))
         return {};
-    const pg::Growing<int64> waiting = waiting_tenants(leases_.view());
+    const pg::PallocVector<int64> waiting = waiting_tenants(leases_.view());
     if (!waiting.empty() && !is_round_over(leases_.view(), turns_of(consumer_.id, waiting.view())))
         return {};
     const Id known_before = progress_.cursor.known_upto();
@@ -242,24 +243,24 @@ ClaimOutcome Claim::deal_to_tenants()
         all.at_end = page.at_end || page.examined == 0;
     }
     more_ = !all.at_end;
-    pg::Growing<Aside> asides = piles.take();
+    pg::PallocVector<TenantQueueEntry> asides = piles.take();
     if (asides.empty() && !is_worth_remembering(all, known_before))
         return {};
-    put_aside(asides);
+    queue_by_tenant(asides);
     moved_ = true;
     pg::wake_at_commit();
     return {0, !asides.empty()};
 }
 
-void Claim::put_aside(pg::Growing<Aside>& asides)
+void Claim::queue_by_tenant(pg::PallocVector<TenantQueueEntry>& asides)
 {
     const std::size_t count = asides.size();
     int64 token = draw_tokens(Max(static_cast<int>(count), 1));
-    pg::Growing<int64> tokens;
-    pg::Growing<int64> merged;
+    pg::PallocVector<int64> tokens;
+    pg::PallocVector<int64> merged;
     const MemoryContext one_batch =
         AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES);
-    for (Aside& aside : asides) {
+    for (TenantQueueEntry& aside : asides) {
         aside.batch.token = aside.batch.root = token;
         tokens.push(token++);
         if (aside.is_first)
@@ -285,13 +286,13 @@ void Claim::put_aside(pg::Growing<Aside>& asides)
 
 ClaimOutcome Claim::serve_next_tenant()
 {
-    const pg::Growing<int64> tenants = waiting_tenants(leases_.view());
+    const pg::PallocVector<int64> tenants = waiting_tenants(leases_.view());
     if (tenants.empty())
         return {};
-    const pg::Growing<Lease> candidates = leases_;
+    const pg::PallocVector<Lease> candidates = leases_;
     for (const Turn& turn : turns_of(consumer_.id, tenants.view()))
         for (const Lease& lease : candidates) {
-            if (!lease.dealt || tenant_of(lease) != turn.tenant)
+            if (!lease.is_unassigned || tenant_of(lease) != turn.tenant)
                 continue;
             ClaimOutcome outcome;
             if (lease.size > request_.batch_size) {

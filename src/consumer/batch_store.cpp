@@ -17,7 +17,7 @@ namespace {
 
 Datum to_running_array(std::span<const Running> running)
 {
-    pg::Growing<int64> numbers;
+    pg::PallocVector<int64> numbers;
     for (const Running& range : running) {
         numbers.push(static_cast<int64>(range.from));
         numbers.push(static_cast<int64>(range.upto));
@@ -190,7 +190,7 @@ std::optional<Batch> take_batch(uint64 count)
 
 // Batches that were dealt together have tokens that follow each other: then one look at the index
 // is enough, instead of one for each.
-pg::Growing<Lease> open_leases(std::span<const int64> tokens)
+pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find_each{
         "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
@@ -202,10 +202,10 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8OID, INT8OID}};
-    pg::Growing<Lease> leases;
+    pg::PallocVector<Lease> leases;
     if (tokens.empty())
         return leases;
-    pg::Growing<int64> sorted;
+    pg::PallocVector<int64> sorted;
     for (const int64 token : tokens)
         sorted.push(token);
     std::ranges::sort(sorted);
@@ -214,7 +214,8 @@ pg::Growing<Lease> open_leases(std::span<const int64> tokens)
     const bool is_dense = greatest - least < 2 * static_cast<int64>(tokens.size());
     const Datum range[] = {Int64GetDatum(least), Int64GetDatum(greatest)};
     const Datum each[] = {is_dense ? Datum{0} : pg::to_bigint_array(tokens)};
-    const uint64 count = is_dense ? find_range.execute_now(range) : find_each.execute_now(each);
+    const uint64 count = is_dense ? find_range.execute_with_latest_snapshot(range)
+                                  : find_each.execute_with_latest_snapshot(each);
     for (uint64 i = 0; i < count; ++i) {
         const pg::Row row(i);
         const int64 token = DatumGetInt64(row.get(1));
@@ -236,7 +237,7 @@ bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
         return false;
     if (!consumer.ordered || consumer.is_sink)
         return true;
-    pg::Growing<bool> taken;
+    pg::PallocVector<bool> taken;
     for (int32 i = 0; i < consumer.partitions; ++i)
         taken.push(false);
     for (const Lease& lease : leases)
@@ -302,7 +303,7 @@ UnsettledBatches::UnsettledBatches(int32 consumer)
 {
     static constinit pg::Statement find{"SELECT " BATCH_COLUMNS UNSETTLED, {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    const uint64 count = find.execute_now(values);
+    const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
         rows_.push(pg::Row(i));
 }
@@ -323,7 +324,7 @@ std::optional<Id> least_unsettled_id(int32 consumer)
     static constinit pg::Statement find{"SELECT min(lower(coalesce(l.remaining, b.ids)))" UNSETTLED,
                                         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    find.execute_now(values);
+    find.execute_with_latest_snapshot(values);
     const auto least = pg::Row(0).find(1);
     return least ? std::optional(DatumGetInt64(*least)) : std::nullopt;
 }
@@ -336,7 +337,7 @@ std::optional<Batch> look_at(int64 token)
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(token)};
-    return take_batch(find.execute_now(values));
+    return take_batch(find.execute_with_latest_snapshot(values));
 }
 
 std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
@@ -348,7 +349,7 @@ std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
         " AND (l.locked_until < $2 OR l.locked_until IS NULL) FOR UPDATE OF l SKIP LOCKED",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
-    return take_batch(lock.execute_now(values));
+    return take_batch(lock.execute_with_latest_snapshot(values));
 }
 
 void supersede(int64 token, int64 successor)
@@ -357,7 +358,7 @@ void supersede(int64 token, int64 successor)
         "UPDATE @schema@.outbox_leases SET superseded_by = $2 WHERE token = $1",
         {INT8OID, INT8OID}};
     const Datum values[] = {Int64GetDatum(token), Int64GetDatum(successor)};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
 std::optional<Batch> pick_up(int64 token, const Holder& holder)
@@ -373,7 +374,7 @@ std::optional<Batch> pick_up(int64 token, const Holder& holder)
     const Interval lease = pg::to_interval(holder.lease);
     const Datum values[] = {Int64GetDatum(token), holder.worker,
                             TimestampTzGetDatum(holder.claimed_at), IntervalPGetDatum(&lease)};
-    return take_batch(pick.execute_now(values));
+    return take_batch(pick.execute_with_latest_snapshot(values));
 }
 
 void settle_lease(int64 token, TimestampTz now)
@@ -384,7 +385,7 @@ void settle_lease(int64 token, TimestampTz now)
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
     const pg::ColumnChange changes[] = {{l_acked_at, values[1], false}, {l_remaining, 0, true}};
     if (!lease_table.update(pg::objects().leases, token, changes))
-        update.execute_now(values);
+        update.execute_with_latest_snapshot(values);
 }
 
 void take_out(int64 token, IdRanges remaining, IdRanges failed)
@@ -394,7 +395,7 @@ void take_out(int64 token, IdRanges remaining, IdRanges failed)
                                           {INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID}};
     const Datum values[] = {Int64GetDatum(token), pg::to_multirange(remaining),
                             pg::to_multirange(failed)};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
 } // namespace outbox

@@ -27,11 +27,11 @@ struct Lease {
     int32 partition;
     int32 size; // of its batch
     TimestampTz locked_until;
-    bool dealt; // waits for its first worker, and has no locked_until
+    bool is_unassigned; // waits for its first worker, and has no locked_until
     std::optional<int64> tenant = std::nullopt; // as in the batch
 
-    bool is_live(TimestampTz now) const { return !dealt && locked_until >= now; }
-    bool has_expired(TimestampTz now) const { return !dealt && locked_until < now; }
+    bool is_live(TimestampTz now) const { return !is_unassigned && locked_until >= now; }
+    bool has_expired(TimestampTz now) const { return !is_unassigned && locked_until < now; }
 };
 
 // Who holds a lease, and for how long.
@@ -42,7 +42,7 @@ struct Holder {
 };
 
 // Those of the tokens that are open, in the order in which their messages are to be handled.
-pg::Growing<Lease> open_leases(std::span<const int64> tokens);
+pg::PallocVector<Lease> open_leases(std::span<const int64> tokens);
 
 // Of one consumer: no more is read while there are as many.
 inline constexpr std::size_t max_open_leases = 5000;
@@ -78,7 +78,7 @@ public:
     std::optional<Batch> next();
 
 private:
-    pg::Growing<pg::Row> rows_;
+    pg::PallocVector<pg::Row> rows_;
     std::size_t taken_ = 0;
     MemoryContext one_batch_; // they may be thousands, with a thousand runs each
 };

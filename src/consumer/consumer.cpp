@@ -119,7 +119,7 @@ std::span<const WantedVersion> versions_of(const ConsumerRow& row)
     const auto versions = row.find(c_payload_versions);
     if (!versions)
         return {};
-    pg::Growing<WantedVersion> wanted;
+    pg::PallocVector<WantedVersion> wanted;
     JsonbIterator* at = JsonbIteratorInit(&DatumGetJsonbP(*versions)->root);
     JsonbValue value;
     std::string_view type;

@@ -10,8 +10,8 @@ View open_view(Id above)
         CHECK_FOR_INTERRUPTS();
         View view;
         view.log = open_log_for_reading(above);
-        pg::pause_at("log");
-        view.moment = pg::take_moment();
+        pg::injection_point("log");
+        view.moment = pg::take_log_snapshot();
         if (is_complete(view.log))
             return view;
         close_view(view);
@@ -24,11 +24,11 @@ void close_view(View& view)
     close_log(view.log);
 }
 
-void set_target(Cursor& cursor, const pg::Moment& moment)
+void set_target(Cursor& cursor, const pg::LogSnapshot& moment)
 {
     if (cursor.target)
         return;
-    pg::Growing<Running> running;
+    pg::PallocVector<Running> running;
     running.reserve(moment.running.size() + 2 * cursor.passed.running.size());
     running.set_size(note_running(moment.running, cursor.passed, running.data()));
     cursor.target = Position{moment.seq, running.view()};

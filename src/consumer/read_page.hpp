@@ -24,7 +24,7 @@ struct Page {
 // The log as of a moment.
 struct View {
     OpenLog log;
-    pg::Moment moment;
+    pg::LogSnapshot moment;
 };
 
 // With what the archive has above this id.
@@ -32,7 +32,7 @@ View open_view(Id above);
 void close_view(View& view);
 
 // Fixes the cursor's next target as of this moment, if it has none.
-void set_target(Cursor& cursor, const pg::Moment& moment);
+void set_target(Cursor& cursor, const pg::LogSnapshot& moment);
 
 // The target is drained.
 void pass_target(Cursor& cursor);

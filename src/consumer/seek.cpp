@@ -31,7 +31,7 @@ std::optional<Id> first_since(const View& view, TimestampTz time)
         " (SELECT min(id) FROM @schema@.outbox_messages_archive WHERE occurred_at >= $1))",
         {TIMESTAMPTZOID}};
     const Datum values[] = {TimestampTzGetDatum(time)};
-    find.execute_now(values);
+    find.execute_with_latest_snapshot(values);
     const auto id = pg::Row(0).find(1);
     return id ? std::optional<Id>(DatumGetInt64(*id)) : std::nullopt;
 }
@@ -64,7 +64,7 @@ int64 place(int32 consumer, const Cursor& cursor)
     batch.token = batch.root = draw_tokens(1);
     add_cursor(consumer, batch, {cursor, {}});
     pg::wake_at_commit();
-    pg::call_relay_at_commit(pg::task_sinks);
+    pg::wake_relay_at_commit(pg::task_sinks);
     return batch.token;
 }
 
@@ -75,7 +75,7 @@ void end_leases(std::span<const int64> tokens, int64 successor)
         " AND acked_at IS NULL AND superseded_by IS NULL",
         {INT8ARRAYOID, INT8OID}};
     const Datum values[] = {pg::to_bigint_array(tokens), Int64GetDatum(successor)};
-    end.execute_now(values);
+    end.execute_with_latest_snapshot(values);
 }
 
 bool has_retries(int32 consumer)
@@ -83,7 +83,7 @@ bool has_retries(int32 consumer)
     static constinit pg::Statement find{
         "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    return find.execute_now(values) > 0;
+    return find.execute_with_latest_snapshot(values) > 0;
 }
 
 void forget_retries(int32 consumer)
@@ -91,7 +91,7 @@ void forget_retries(int32 consumer)
     static constinit pg::Statement remove{
         "DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    remove.execute_now(values);
+    remove.execute_with_latest_snapshot(values);
 }
 
 // Locks the consumer for whoever changes it, and reads it again behind the lock.
@@ -123,7 +123,7 @@ bool has_dead_letters(int32 consumer)
     static constinit pg::Statement find{
         "SELECT FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    return find.execute_now(values) > 0;
+    return find.execute_with_latest_snapshot(values) > 0;
 }
 
 void drop(Datum name, bool with_dead_letters)
@@ -133,7 +133,7 @@ void drop(Datum name, bool with_dead_letters)
     const int32 consumer = lock_state(name).consumer.id;
     const Datum values[] = {Int32GetDatum(consumer)};
     // Whoever is settling something has to finish first; it may become a dead letter.
-    remove_leases.execute_now(values);
+    remove_leases.execute_with_latest_snapshot(values);
     if (!with_dead_letters && has_dead_letters(consumer))
         ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
                         errmsg("the consumer still has dead letters"),
@@ -147,9 +147,9 @@ void drop(Datum name, bool with_dead_letters)
         pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
     };
     for (pg::Statement& removal : removals)
-        removal.execute_now(values);
+        removal.execute_with_latest_snapshot(values);
     forget_retries(consumer);
-    pg::call_relay_at_commit(pg::task_sinks);
+    pg::wake_relay_at_commit(pg::task_sinks);
 }
 
 } // namespace
@@ -185,7 +185,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
                 "SELECT b FROM @schema@.outbox_batches b WHERE consumer_id = $1"
                 " ORDER BY token DESC LIMIT 1",
                 {INT4OID}};
-            if (find.execute_now(consumer) != 1)
+            if (find.execute_with_latest_snapshot(consumer) != 1)
                 ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
                                 errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
             const MemoryContext inner = MemoryContextSwitchTo(caller);

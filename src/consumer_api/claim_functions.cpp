@@ -105,7 +105,7 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
             batch_size_argument(pg::argument(fcinfo, 1)),
             lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease()),
             worker_argument(pg::argument(fcinfo, 3)), false};
-        MessageTable table(fcinfo);
+        ResultSetReceiver table(fcinfo);
         pg::as_owner([&] { claim_upcast(request, table); });
         return Datum{0};
     });
@@ -119,7 +119,7 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
         const ClaimRequest request = {checked_consumer_name(pg::argument(fcinfo, 0)),
                                       batch_size_argument(pg::argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
-        MessageTable table(fcinfo);
+        ResultSetReceiver table(fcinfo);
         pg::as_owner([&] { claim_upcast(request, table); });
         return Datum{0};
     });

@@ -16,13 +16,13 @@ constexpr int all_columns = message_columns + 3;
 
 } // namespace
 
-MessageTable::MessageTable(FunctionCallInfo fcinfo)
+ResultSetReceiver::ResultSetReceiver(FunctionCallInfo fcinfo)
     : result_(reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo))
 {
     InitMaterializedSRF(fcinfo, 0);
 }
 
-void MessageTable::put(const Message& message, const Delivery& delivery)
+void ResultSetReceiver::put(const Message& message, const Delivery& delivery)
 {
     Datum values[all_columns];
     bool nulls[all_columns] = {};

@@ -8,9 +8,9 @@ namespace outbox {
 // The columns are id, tracking_id, tenant_id, aggregate_type, aggregate_id, event_type,
 // event_version, payload, metadata, trace_id, occurred_at and attempts, followed by lock_token and
 // locked_until where the function has them.
-class MessageTable final : public MessageSink {
+class ResultSetReceiver final : public MessageReceiver {
 public:
-    explicit MessageTable(FunctionCallInfo fcinfo);
+    explicit ResultSetReceiver(FunctionCallInfo fcinfo);
 
     void put(const Message& message, const Delivery& delivery) override;
 

@@ -17,7 +17,7 @@ namespace {
 // Passes messages on until there are enough.
 class Limited {
 public:
-    Limited(MessageSink& sink, int limit) : sink_(sink), left_(limit) {}
+    Limited(MessageReceiver& sink, int limit) : sink_(sink), left_(limit) {}
 
     bool is_full() const { return left_ == 0; }
     int left() const { return left_; }
@@ -29,7 +29,7 @@ public:
     }
 
 private:
-    MessageSink& sink_;
+    MessageReceiver& sink_;
     int left_;
 };
 
@@ -53,22 +53,23 @@ void peek_at_batch(int32 consumer, const Lease& lease, Limited& out)
     const auto batch = look_at(lease.token);
     if (!batch)
         return;
-    const int attempts = batch->attempts + (lease.dealt ? 0 : 1);
+    const int attempts = batch->attempts + (lease.is_unassigned ? 0 : 1);
     if (batch->from_retries)
         peek_at_retries(consumer, batch->ids, attempts, out);
     else
         peek_at_log(batch->ids, attempts, out);
 }
 
-bool is_busy(const pg::Growing<Lease>& leases, int32 partition)
+bool is_busy(const pg::PallocVector<Lease>& leases, int32 partition)
 {
     for (const Lease& lease : leases)
-        if (lease.partition == partition && !lease.dealt)
+        if (lease.partition == partition && !lease.is_unassigned)
             return true;
     return false;
 }
 
-bool has_due_retries(const ConsumerState& state, const pg::Growing<Lease>& leases, TimestampTz now)
+bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& leases,
+                     TimestampTz now)
 {
     const Consumer& consumer = state.consumer;
     if (!state.has_due_retries)
@@ -82,12 +83,13 @@ bool has_due_retries(const ConsumerState& state, const pg::Growing<Lease>& lease
 }
 
 // One that a claim would get: not one that another is at, or whose partition another has.
-bool has_waiting_batch(const Consumer& consumer, const pg::Growing<Lease>& leases, TimestampTz now)
+bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& leases,
+                       TimestampTz now)
 {
     for (const Lease& lease : leases) {
         const bool is_due =
             lease.has_expired(now) ||
-            (lease.dealt && (!consumer.ordered || !is_busy(leases, lease.partition)));
+            (lease.is_unassigned && (!consumer.ordered || !is_busy(leases, lease.partition)));
         if (is_due && !is_being_changed(lease.token) &&
             (!consumer.ordered || !pg::is_partition_locked(consumer.id, lease.partition)))
             return true;
@@ -104,7 +106,7 @@ bool has_news(const ConsumerState& state)
 }
 
 // When the next lease expires or the next retry is due, but not later than a while from now.
-long next_look(int32 consumer, const pg::Growing<Lease>& leases, TimestampTz now)
+long next_look(int32 consumer, const pg::PallocVector<Lease>& leases, TimestampTz now)
 {
     // What is due already, and in the hands of another, is looked at again soon.
     constexpr long soon = 20;
@@ -163,14 +165,14 @@ Oldest find_oldest_unsettled(Datum name)
     return oldest;
 }
 
-void peek(Datum name, int max_rows, MessageSink& sink)
+void peek(Datum name, int max_rows, MessageReceiver& sink)
 {
-    Upcasting upcasting(sink);
+    UpcastingReceiver upcasting(sink);
     const ConsumerState state = read_consumer(name);
     Limited out(upcasting.meet(state.consumer), max_rows);
     const int32 consumer = state.consumer.id;
     const TimestampTz now = GetCurrentTimestamp();
-    const pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
+    const pg::PallocVector<Lease> leases = open_leases(state.progress.open_tokens);
     for (const Lease& lease : leases)
         if (lease.has_expired(now) && !out.is_full())
             peek_at_batch(consumer, lease, out);
@@ -178,7 +180,7 @@ void peek(Datum name, int max_rows, MessageSink& sink)
         peek_at_retries(consumer,
                         due_retries(consumer, state.progress.open_tokens, now, out.left()), 1, out);
     for (const Lease& lease : leases)
-        if (lease.dealt && !out.is_full())
+        if (lease.is_unassigned && !out.is_full())
             peek_at_batch(consumer, lease, out);
     if (!out.is_full()) {
         Cursor cursor = state.progress.cursor;
@@ -198,7 +200,7 @@ Readiness is_ready(Datum name)
     const ConsumerState state = read_consumer(name);
     const Consumer& consumer = state.consumer;
     const TimestampTz now = GetCurrentTimestamp();
-    const pg::Growing<Lease> leases = open_leases(state.progress.open_tokens);
+    const pg::PallocVector<Lease> leases = open_leases(state.progress.open_tokens);
     if (consumer.paused)
         return {false, next_look(consumer.id, leases, now)};
     if (pg::is_consumer_locked(consumer.id))
@@ -221,7 +223,7 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
             ereport(ERROR,
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("max_rows must not be NULL")));
         const int max_rows = batch_size_argument(PG_GETARG_DATUM(1), "max_rows");
-        MessageTable table(fcinfo);
+        ResultSetReceiver table(fcinfo);
         pg::as_owner([&] { peek(name, max_rows, table); });
         return Datum{0};
     });
@@ -232,7 +234,7 @@ OUTBOX_SQL_FUNCTION(outbox_wake)
 {
     return outbox::pg::entry([&] {
         outbox::pg::wake_at_commit();
-        outbox::pg::call_relay_at_commit(outbox::pg::task_sinks);
+        outbox::pg::wake_relay_at_commit(outbox::pg::task_sinks);
         PG_RETURN_VOID();
     });
 }

@@ -6,11 +6,11 @@
 namespace outbox {
 
 // The messages that would come next. Call inside pg::as_owner().
-void peek(Datum consumer, int max_rows, MessageSink& sink);
+void peek(Datum consumer, int max_rows, MessageReceiver& sink);
 
 struct Readiness {
     bool ready;
-    long look_again; // in milliseconds, at the latest, if nobody wakes us
+    long recheck_after_ms; // in milliseconds, at the latest, if nobody wakes us
 };
 
 // Would a claim find something? While another is claiming, it would not.

@@ -47,7 +47,7 @@ bool wait(const char* consumer, int64 milliseconds)
         if (readiness.ready || passed >= milliseconds)
             return readiness.ready;
         pg::wait_for_wake(static_cast<long>(
-            Min(static_cast<int64>(readiness.look_again), milliseconds - passed)));
+            Min(static_cast<int64>(readiness.recheck_after_ms), milliseconds - passed)));
     }
 }
 

@@ -9,10 +9,10 @@
 namespace outbox {
 
 template <std::size_t size>
-class Note {
+class FixedString {
 public:
-    Note() = default;
-    explicit Note(std::string_view text) // UTF-8, of which no character is cut in two
+    FixedString() = default;
+    explicit FixedString(std::string_view text) // UTF-8, of which no character is cut in two
     {
         std::size_t length = std::min(text.size(), size - 1);
         if (length < text.size())

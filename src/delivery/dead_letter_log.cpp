@@ -60,7 +60,7 @@ const char* beginning_of(Datum error)
 
 } // namespace
 
-void announce_dead(int32 consumer, IdRanges ids, Datum error)
+void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
 {
     static Limit limit;
     static constinit pg::Statement find{
@@ -70,7 +70,7 @@ void announce_dead(int32 consumer, IdRanges ids, Datum error)
     if (count == 0 || !limit.admits(GetCurrentTimestamp(), count))
         return;
     const Datum values[] = {Int32GetDatum(consumer)};
-    if (find.execute_now(values) == 0)
+    if (find.execute_with_latest_snapshot(values) == 0)
         return;
     const char* name = TextDatumGetCString(pg::Row(0).get(1));
     const int64 left_out = limit.left_out;

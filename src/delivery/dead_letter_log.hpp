@@ -7,6 +7,6 @@
 namespace outbox {
 
 // Call inside pg::as_owner(). If the transaction is rolled back, the line was premature.
-void announce_dead(int32 consumer, IdRanges ids, Datum error);
+void log_dead_letters(int32 consumer, IdRanges ids, Datum error);
 
 } // namespace outbox

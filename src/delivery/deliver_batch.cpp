@@ -10,8 +10,8 @@ namespace outbox {
 
 namespace {
 
-int hand_out_from_retries(int32 consumer, const Batch& batch, TimestampTz locked_until,
-                          MessageSink& sink)
+int deliver_from_retries(int32 consumer, const Batch& batch, TimestampTz locked_until,
+                         MessageReceiver& sink)
 {
     int count = 0;
     RetryScan scan(consumer, batch.ids);
@@ -22,12 +22,12 @@ int hand_out_from_retries(int32 consumer, const Batch& batch, TimestampTz locked
     return count;
 }
 
-int hand_out_from_log(const Consumer& consumer, const Batch& batch, TimestampTz locked_until,
-                      MessageSink& sink)
+int deliver_from_log(const Consumer& consumer, const Batch& batch, TimestampTz locked_until,
+                     MessageReceiver& sink)
 {
     int count = 0;
-    pg::Growing<IdRange> waiting;
-    const bool some_wait = consumer.ordered && has_parked(consumer.id, batch.partition);
+    pg::PallocVector<IdRange> waiting;
+    const bool some_wait = consumer.ordered && has_blocked(consumer.id, batch.partition);
     visit_messages(batch.ids, [&](const Message& message) {
         if (some_wait && must_wait(consumer, batch.partition, message, batch.attempts - 1)) {
             append_to(waiting, message.id());
@@ -38,7 +38,7 @@ int hand_out_from_log(const Consumer& consumer, const Batch& batch, TimestampTz 
         return true;
     });
     if (!waiting.empty()) {
-        pg::Growing<IdRange> rest;
+        pg::PallocVector<IdRange> rest;
         rest.reserve(batch.ids.size() + waiting.size());
         rest.set_size(subtract(batch.ids, waiting.view(), rest.data()));
         take_out(batch.token, rest.view(), waiting.view());
@@ -57,18 +57,18 @@ stats::Facts facts_of(const Message& message)
 
 bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures)
 {
-    if (!is_parked(consumer.id, message))
+    if (!is_blocked(consumer.id, message))
         return false;
-    park(consumer.id, partition, message, failures);
+    add_blocked(consumer.id, partition, message, failures);
     return true;
 }
 
-int hand_out(const Consumer& consumer, const Batch& batch, TimestampTz now,
-             TimestampTz locked_until, MessageSink& sink)
+int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
+                  TimestampTz locked_until, MessageReceiver& sink)
 {
     const int count = batch.from_retries
-                          ? hand_out_from_retries(consumer.id, batch, locked_until, sink)
-                          : hand_out_from_log(consumer, batch, locked_until, sink);
+                          ? deliver_from_retries(consumer.id, batch, locked_until, sink)
+                          : deliver_from_log(consumer, batch, locked_until, sink);
     // Nothing is left when all of it waits behind others, or has left the log.
     if (count == 0)
         settle_lease(batch.token, now);

@@ -14,11 +14,11 @@ struct Delivery {
 };
 
 // Where messages go.
-class MessageSink {
+class MessageReceiver {
 public:
     // Whose messages will come. Returns where to put them: here, or further on if there is nothing
     // to be done with them here.
-    virtual MessageSink& meet(const Consumer&) { return *this; }
+    virtual MessageReceiver& meet(const Consumer&) { return *this; }
 
     virtual void put(const Message& message, const Delivery& delivery) = 0;
 
@@ -30,7 +30,7 @@ public:
     virtual bool complete() { return true; }
 
 protected:
-    ~MessageSink() = default;
+    ~MessageReceiver() = default;
 };
 
 // What is counted of a message.
@@ -41,8 +41,8 @@ bool must_wait(const Consumer& consumer, int32 partition, const Message& message
 
 // Passes the messages of a batch on, except those that have to wait meanwhile, and settles the
 // lease if that leaves nothing. Returns how many were passed on.
-int hand_out(const Consumer& consumer, const Batch& batch, TimestampTz now,
-             TimestampTz locked_until, MessageSink& sink);
+int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
+                  TimestampTz locked_until, MessageReceiver& sink);
 
 // What is handed out is settled in the same transaction.
 void settle_at_once(const Consumer& consumer, const Batch& batch, TimestampTz now);

@@ -8,11 +8,11 @@ namespace outbox {
 
 bool has_used_an_attempt(const Lease& lease)
 {
-    return !lease.dealt && lease.locked_until != DT_NOBEGIN;
+    return !lease.is_unassigned && lease.locked_until != DT_NOBEGIN;
 }
 
-bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& lease,
-                   TimestampTz now)
+bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
+                              TimestampTz now)
 {
     if (!has_used_an_attempt(lease) || lease.size != 1 || consumer.is_sink)
         return false;
@@ -22,7 +22,7 @@ bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& le
     const auto bury_if = [&](const Message& message, int attempts) {
         if (attempts < consumer.policy.max_attempts)
             return;
-        bury(consumer.id, message, attempts, error, now);
+        move_to_dead_letters(consumer.id, message, attempts, error, now);
         if (stats::is_on())
             stats::count_failed(consumer.id, message.values[col_event_type], true, error);
         dead = true;
@@ -40,7 +40,7 @@ bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& le
         });
     }
     if (dead) {
-        announce_dead(consumer.id, batch.ids, error);
+        log_dead_letters(consumer.id, batch.ids, error);
         take_out(batch.token, {}, batch.ids);
         settle_lease(batch.token, now);
     }

@@ -11,8 +11,8 @@ namespace outbox {
 bool has_used_an_attempt(const Lease& lease);
 
 // If the message was alone in its batch, and that was its last attempt, it is a dead letter now.
-bool bury_if_spent(const Consumer& consumer, const Batch& batch, const Lease& lease,
-                   TimestampTz now);
+bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
+                              TimestampTz now);
 
 // How many messages of an expired batch are handed out next; the rest waits for another worker.
 Id next_portion(const Batch& batch, const Lease& lease);

@@ -47,13 +47,13 @@ void insert_retry(int32 consumer, int32 partition, const Message& message, int a
     parameters.values[15] = TimestampTzGetDatum(available_at);
     parameters.values[16] = error.value_or(Datum{0});
     parameters.nulls[16] = error ? ' ' : 'n';
-    insert.execute_now(parameters.values, parameters.nulls);
+    insert.execute_with_latest_snapshot(parameters.values, parameters.nulls);
 }
 
 // The ids in the first column of what a statement returned, in ascending order.
 IdRanges selected_ids(uint64 count)
 {
-    pg::Growing<IdRange> ids;
+    pg::PallocVector<IdRange> ids;
     for (uint64 i = 0; i < count; ++i)
         append_to(ids, DatumGetInt64(pg::Row(i).get(1)));
     return ids.view();
@@ -70,12 +70,12 @@ void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampT
         {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), aggregate_type, aggregate_id,
                             TimestampTzGetDatum(now)};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
 } // namespace
 
-bool is_parked(int32 consumer, const Message& message)
+bool is_blocked(int32 consumer, const Message& message)
 {
     static constinit pg::Statement find{
         "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 AND aggregate_type = $2"
@@ -83,19 +83,19 @@ bool is_parked(int32 consumer, const Message& message)
         {INT4OID, TEXTOID, TEXTOID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
                             message.values[col_aggregate_id], message.values[col_id]};
-    const bool found = find.execute_now(values) > 0;
+    const bool found = find.execute_with_latest_snapshot(values) > 0;
     SPI_freetuptable(SPI_tuptable); // asked for each message of a batch
     return found;
 }
 
-bool has_parked(int32 consumer, int32 partition)
+bool has_blocked(int32 consumer, int32 partition)
 {
     static constinit pg::Statement find{
         "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 AND partition = $2"
         " AND NOT redriven LIMIT 1",
         {INT4OID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition)};
-    return find.execute_now(values) > 0;
+    return find.execute_with_latest_snapshot(values) > 0;
 }
 
 void add_retry(int32 consumer, int32 partition, const Message& message, int attempts,
@@ -104,7 +104,7 @@ void add_retry(int32 consumer, int32 partition, const Message& message, int atte
     insert_retry(consumer, partition, message, attempts, available_at, error);
 }
 
-void park(int32 consumer, int32 partition, const Message& message, int attempts)
+void add_blocked(int32 consumer, int32 partition, const Message& message, int attempts)
 {
     insert_retry(consumer, partition, message, attempts, DT_NOEND, std::nullopt);
 }
@@ -117,17 +117,17 @@ void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Dat
         {INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(id), Int32GetDatum(attempts),
                             TimestampTzGetDatum(available_at), error};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
-void park_again(int32 consumer, IdRanges ids)
+void block_again(int32 consumer, IdRanges ids)
 {
     static constinit pg::Statement update{
         "UPDATE @schema@.outbox_retries SET available_at = 'infinity'"
         " WHERE consumer_id = $1 AND id = ANY ($2) AND available_at <> 'infinity'",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
 void count_attempts(int32 consumer, IdRanges ids, int attempts)
@@ -138,10 +138,10 @@ void count_attempts(int32 consumer, IdRanges ids, int attempts)
         {INT4OID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids), Int32GetDatum(attempts)};
     if (attempts > 0 && !ids.empty())
-        update.execute_now(values);
+        update.execute_with_latest_snapshot(values);
 }
 
-void park_later_ones(int32 consumer, const Message& message)
+void block_later_messages(int32 consumer, const Message& message)
 {
     static constinit pg::Statement update{
         "UPDATE @schema@.outbox_retries SET available_at = 'infinity' WHERE consumer_id = $1"
@@ -150,10 +150,11 @@ void park_later_ones(int32 consumer, const Message& message)
         {INT4OID, TEXTOID, TEXTOID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
                             message.values[col_aggregate_id], message.values[col_id]};
-    update.execute_now(values);
+    update.execute_with_latest_snapshot(values);
 }
 
-void bury(int32 consumer, const Message& message, int attempts, Datum error, TimestampTz now)
+void move_to_dead_letters(int32 consumer, const Message& message, int attempts, Datum error,
+                          TimestampTz now)
 {
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.outbox_messages_dlq (" MESSAGE_COLUMNS
@@ -167,7 +168,7 @@ void bury(int32 consumer, const Message& message, int attempts, Datum error, Tim
     parameters.values[13] = Int32GetDatum(attempts);
     parameters.values[14] = error;
     parameters.values[15] = TimestampTzGetDatum(now);
-    insert.execute_now(parameters.values, parameters.nulls);
+    insert.execute_with_latest_snapshot(parameters.values, parameters.nulls);
 }
 
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
@@ -178,7 +179,7 @@ void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
         " SELECT DISTINCT aggregate_type, aggregate_id FROM gone",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
-    const uint64 count = remove.execute_now(values);
+    const uint64 count = remove.execute_with_latest_snapshot(values);
     if (!ordered)
         return;
     const SPITupleTable* rows = SPI_tuptable;
@@ -196,7 +197,7 @@ std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
         " AND available_at > $2",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
-    find.execute_now(values);
+    find.execute_with_latest_snapshot(values);
     const auto first = pg::Row(0).find(1);
     return first ? std::optional<TimestampTz>(DatumGetTimestampTz(*first)) : std::nullopt;
 }
@@ -208,8 +209,8 @@ std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
         " AND available_at <= $2 GROUP BY partition ORDER BY min(available_at)",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
-    pg::Growing<int32> partitions;
-    const uint64 count = find.execute_now(values);
+    pg::PallocVector<int32> partitions;
+    const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
         partitions.push(DatumGetInt32(pg::Row(i).get(1)));
     return partitions.view();
@@ -233,7 +234,7 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
         {INT4OID, TIMESTAMPTZOID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now),
                             pg::to_bigint_array(open_tokens), Int32GetDatum(limit)};
-    return selected_ids(find.execute_now(values));
+    return selected_ids(find.execute_with_latest_snapshot(values));
 }
 
 IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open_tokens,
@@ -256,7 +257,7 @@ IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open
     const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition),
                             TimestampTzGetDatum(now), Int32GetDatum(limit),
                             pg::to_bigint_array(open_tokens)};
-    return selected_ids(find.execute_now(values));
+    return selected_ids(find.execute_with_latest_snapshot(values));
 }
 
 RetryScan::RetryScan(int32 consumer, IdRanges ids)
@@ -266,7 +267,7 @@ RetryScan::RetryScan(int32 consumer, IdRanges ids)
                                         " WHERE consumer_id = $1 AND id = ANY ($2) ORDER BY id",
                                         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
-    count_ = find.execute_now(values);
+    count_ = find.execute_with_latest_snapshot(values);
     rows_ = SPI_tuptable;
 }
 

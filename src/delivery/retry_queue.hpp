@@ -10,30 +10,31 @@
 namespace outbox {
 
 // Does an earlier message of the aggregate wait here, so that this one must wait behind it?
-bool is_parked(int32 consumer, const Message& message);
+bool is_blocked(int32 consumer, const Message& message);
 
 // Is there any aggregate of this partition that is parked?
-bool has_parked(int32 consumer, int32 partition);
+bool has_blocked(int32 consumer, int32 partition);
 
 // Keeps a message of the log that failed `attempts` times.
 void add_retry(int32 consumer, int32 partition, const Message& message, int attempts,
                TimestampTz available_at, Datum error);
 
 // Keeps a message of the log that waits behind another.
-void park(int32 consumer, int32 partition, const Message& message, int attempts);
+void add_blocked(int32 consumer, int32 partition, const Message& message, int attempts);
 
 // A message that was here already has failed once more, or waits behind one that has.
 void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error);
-void park_again(int32 consumer, IdRanges ids);
+void block_again(int32 consumer, IdRanges ids);
 
 // These were handed out so many times more, without anybody saying what became of them.
 void count_attempts(int32 consumer, IdRanges ids, int attempts);
 
 // This message is going to wait: later ones of its aggregate that are here wait behind it.
-void park_later_ones(int32 consumer, const Message& message);
+void block_later_messages(int32 consumer, const Message& message);
 
 // Keeps a message for good, as a dead letter.
-void bury(int32 consumer, const Message& message, int attempts, Datum error, TimestampTz now);
+void move_to_dead_letters(int32 consumer, const Message& message, int attempts, Datum error,
+                          TimestampTz now);
 
 // These are settled. In an ordered consumer the next of their aggregates have their turn.
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now);

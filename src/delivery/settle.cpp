@@ -23,7 +23,7 @@ namespace outbox {
 namespace {
 
 // A batch with its lease locked.
-struct Held {
+struct LockedBatch {
     Batch batch;  // its ids are those that are left to settle
     IdRanges all; // those that it had in the beginning
     IdRanges failed;
@@ -114,7 +114,7 @@ void refuse_others(Snapshot snapshot, int64 token)
         refuse_unknown(token);
 }
 
-Held hold_at(Snapshot snapshot, int64 token)
+LockedBatch hold_at(Snapshot snapshot, int64 token)
 {
     static constinit pg::IndexedTable batches{batch_columns, 2};
     if (settings::tenant_id())
@@ -133,7 +133,7 @@ Held hold_at(Snapshot snapshot, int64 token)
         refuse(pg::token_unknown, token, "is the relay's", "Nobody else settles what a sink has.");
     check_held(token, *lease);
 
-    Held held;
+    LockedBatch held;
     held.batch.token = token;
     held.batch.root = 0;
     held.batch.partition = DatumGetInt32(batch->get(b_partition));
@@ -152,15 +152,15 @@ Held hold_at(Snapshot snapshot, int64 token)
 }
 
 // Locks the lease, or refuses the token.
-Held hold(int64 token)
+LockedBatch hold(int64 token)
 {
     return pg::with_latest_snapshot([&](Snapshot snapshot) { return hold_at(snapshot, token); });
 }
 
 // The ids as a set, all of them in the batch and none of them out of the worker's hands.
-IdRanges checked(const Held& held, std::span<const int64> ids)
+IdRanges checked(const LockedBatch& held, std::span<const int64> ids)
 {
-    pg::Growing<IdRange> set;
+    pg::PallocVector<IdRange> set;
     set.reserve(ids.size());
     for (const int64 id : ids) {
         if (!contains(held.all, id))
@@ -184,7 +184,7 @@ IdRanges checked(const Held& held, std::span<const int64> ids)
 
 IdRanges without(IdRanges set, IdRanges taken)
 {
-    pg::Growing<IdRange> rest;
+    pg::PallocVector<IdRange> rest;
     rest.reserve(set.size() + taken.size());
     rest.set_size(subtract(set, taken, rest.data()));
     return rest.view();
@@ -192,26 +192,26 @@ IdRanges without(IdRanges set, IdRanges taken)
 
 IdRanges common(IdRanges set, IdRanges other)
 {
-    pg::Growing<IdRange> both;
+    pg::PallocVector<IdRange> both;
     both.reserve(set.size() + other.size());
     both.set_size(intersect(set, other, both.data()));
     return both.view();
 }
 
 // Goes through what is left of a batch and moves what failed, and what must wait behind it.
-class Failing {
+class FailureWriter {
 public:
     // One failure for all, or one for each, in the order of ids.
-    Failing(const Held& held, IdRanges failed, std::span<const Failure> failures)
+    FailureWriter(const LockedBatch& held, IdRanges failed, std::span<const Failure> failures)
         : batch_(held.batch), consumer_(read_consumer(held.consumer_name).consumer),
           failing_(failed), failures_(failures), now_(GetCurrentTimestamp())
     {}
 
     // A message that came back from the dead letters neither waits nor makes others wait.
-    void visit(const Message& message, int failures, bool keeps_order);
+    void visit(const Message& message, int failures, bool preserves_order);
     void finish();
     int dead() const { return dead_; }
-    IdRanges parked() const { return parked_.view(); }
+    IdRanges blocked() const { return parked_.view(); }
 
 private:
     const Failure& failure() const { return failures_[failures_.size() == 1 ? 0 : visited_]; }
@@ -226,38 +226,39 @@ private:
     TimestampTz now_;
     AggregateSet blocked_;
     std::size_t visited_ = 0; // of those that fail
-    pg::Growing<IdRange> out_;
-    pg::Growing<IdRange> parked_;
-    pg::Growing<IdRange> buried_;
-    Datum last_words_ = 0; // of the last one that was buried
+    pg::PallocVector<IdRange> out_;
+    pg::PallocVector<IdRange> parked_;
+    pg::PallocVector<IdRange> buried_;
+    Datum last_error_ = 0; // of the last one that was buried
     int dead_ = 0;
 };
 
-void Failing::block(const Message& message)
+void FailureWriter::block(const Message& message)
 {
     blocked_.add(message);
-    park_later_ones(consumer_.id, message);
+    block_later_messages(consumer_.id, message);
 }
 
-void Failing::take_out_of_batch(Id id)
+void FailureWriter::take_out_of_batch(Id id)
 {
     append_to(out_, id);
 }
 
-TimestampTz Failing::next_attempt(const Failure& failure, int attempts) const
+TimestampTz FailureWriter::next_attempt(const Failure& failure, int attempts) const
 {
     const double chance = pg_prng_double(&pg_global_prng_state);
     return now_ + failure.retry_in.value_or(consumer_.policy.pause(attempts, chance));
 }
 
-void Failing::visit(const Message& message, int failures, bool keeps_order)
+void FailureWriter::visit(const Message& message, int failures, bool preserves_order)
 {
     const Id id = message.id();
-    const bool must_wait = keeps_order && blocked_.contains(message);
+    const bool must_wait = preserves_order && blocked_.contains(message);
     if (!contains(failing_, id)) {
         if (must_wait) {
             if (!batch_.from_retries)
-                park(consumer_.id, batch_.partition, message, failures + batch_.attempts - 1);
+                add_blocked(consumer_.id, batch_.partition, message,
+                            failures + batch_.attempts - 1);
             append_to(parked_, id);
             take_out_of_batch(id);
         }
@@ -272,9 +273,9 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
     if (stats::is_on() && failure.counts)
         stats::count_failed(consumer_.id, message.values[col_event_type], dies, failure.error);
     if (dies) {
-        bury(consumer_.id, message, attempts, failure.error, now_);
+        move_to_dead_letters(consumer_.id, message, attempts, failure.error, now_);
         append_to(buried_, id);
-        last_words_ = failure.error;
+        last_error_ = failure.error;
         ++dead_;
         return;
     }
@@ -284,11 +285,11 @@ void Failing::visit(const Message& message, int failures, bool keeps_order)
         postpone(consumer_.id, id, attempts, available_at, failure.error);
     else
         add_retry(consumer_.id, batch_.partition, message, attempts, available_at, failure.error);
-    if (keeps_order && !must_wait)
+    if (preserves_order && !must_wait)
         block(message);
 }
 
-void Failing::finish()
+void FailureWriter::finish()
 {
     if (static_cast<Id>(visited_) != count_ids(failing_))
         ereport(ERROR,
@@ -297,10 +298,10 @@ void Failing::finish()
                  errhint("It cannot be tried again; ack it.")));
     if (batch_.from_retries) {
         count_attempts(consumer_.id, parked_.view(), batch_.attempts - 1);
-        park_again(consumer_.id, parked_.view());
+        block_again(consumer_.id, parked_.view());
         remove_retries(consumer_.id, consumer_.ordered, buried_.view(), now_);
     }
-    announce_dead(consumer_.id, buried_.view(), last_words_);
+    log_dead_letters(consumer_.id, buried_.view(), last_error_);
     const IdRanges rest = without(batch_.ids, out_.view());
     take_out(batch_.token, rest, out_.view());
     if (rest.empty())
@@ -309,7 +310,7 @@ void Failing::finish()
 }
 
 // A whole batch is remembered from when it was claimed. Otherwise its messages are looked at again.
-void count_delivered(const Held& held, IdRanges settled, TimestampTz now)
+void count_delivered(const LockedBatch& held, IdRanges settled, TimestampTz now)
 {
     if (count_ids(settled) == count_ids(held.all) &&
         stats::count_batch(held.consumer, held.batch.token, now))
@@ -330,7 +331,7 @@ void count_delivered(const Held& held, IdRanges settled, TimestampTz now)
 
 int ack(int64 token, const std::span<const int64>* ids, Counts counts)
 {
-    const Held held = hold(token);
+    const LockedBatch held = hold(token);
     const TimestampTz now = GetCurrentTimestamp();
     const Batch& batch = held.batch;
     const IdRanges settled = ids == nullptr ? batch.ids : common(batch.ids, checked(held, *ids));
@@ -364,13 +365,13 @@ void ack_whole(std::span<const int64> tokens)
 
 Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> failures)
 {
-    const Held held = hold(token);
+    const LockedBatch held = hold(token);
     const IdRanges failed = checked(held, ids);
     if (count_ids(common(held.batch.ids, failed)) != count_ids(failed))
         ereport(ERROR, (errcode(pg::id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
                                                              " cannot fail any more: it was acked",
                                                              token)));
-    Failing failing(held, failed, failures);
+    FailureWriter failing(held, failed, failures);
     if (held.batch.from_retries) {
         RetryScan scan(held.consumer, held.batch.ids);
         while (const Message* message = scan.next())
@@ -383,36 +384,36 @@ Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> fa
         });
     }
     failing.finish();
-    return {static_cast<int>(count_ids(failed)), failing.dead(), failing.parked()};
+    return {static_cast<int>(count_ids(failed)), failing.dead(), failing.blocked()};
 }
 
-IdRanges park_behind(int64 token, std::span<const int64> ids)
+IdRanges block_behind(int64 token, std::span<const int64> ids)
 {
-    const Held held = hold(token);
+    const LockedBatch held = hold(token);
     const Batch& batch = held.batch;
     const Consumer consumer = read_consumer(held.consumer_name).consumer;
-    pg::Growing<IdRange> parked;
+    pg::PallocVector<IdRange> blocked;
     const IdRanges behind = common(batch.ids, checked(held, ids));
     if (batch.from_retries) {
         // They wait there already, where the failed one has parked them.
         RetryScan scan(held.consumer, behind);
         while (const Message* message = scan.next())
-            if (!scan.redriven() && is_parked(held.consumer, *message))
-                append_to(parked, message->id());
+            if (!scan.redriven() && is_blocked(held.consumer, *message))
+                append_to(blocked, message->id());
     } else {
         visit_messages(behind, [&](const Message& message) {
             if (must_wait(consumer, batch.partition, message, batch.attempts - 1))
-                append_to(parked, message.id());
+                append_to(blocked, message.id());
             return true;
         });
     }
-    if (parked.empty())
+    if (blocked.empty())
         return {};
-    const IdRanges rest = without(batch.ids, parked.view());
-    take_out(token, rest, parked.view());
+    const IdRanges rest = without(batch.ids, blocked.view());
+    take_out(token, rest, blocked.view());
     if (rest.empty())
         settle_lease(token, GetCurrentTimestamp());
-    return parked.view();
+    return blocked.view();
 }
 
 TimestampTz heartbeat(int64 token, std::optional<int64> lease)
@@ -425,7 +426,7 @@ TimestampTz heartbeat(int64 token, std::optional<int64> lease)
     const Interval length = pg::to_interval(lease.value_or(0));
     const Datum values[] = {Int64GetDatum(token), IntervalPGetDatum(&length),
                             TimestampTzGetDatum(GetCurrentTimestamp())};
-    extend.execute_now(values, lease ? nullptr : " n ");
+    extend.execute_with_latest_snapshot(values, lease ? nullptr : " n ");
     return DatumGetTimestampTz(pg::Row(0).get(1));
 }
 
@@ -433,9 +434,9 @@ int release(int64 token)
 {
     static constinit pg::Statement give_back{
         "UPDATE @schema@.outbox_leases SET locked_until = '-infinity' WHERE token = $1", {INT8OID}};
-    const Held held = hold(token);
+    const LockedBatch held = hold(token);
     const Datum values[] = {Int64GetDatum(token)};
-    give_back.execute_now(values);
+    give_back.execute_with_latest_snapshot(values);
     pg::wake_at_commit();
     return static_cast<int>(count_ids(held.batch.ids));
 }

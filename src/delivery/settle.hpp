@@ -26,8 +26,8 @@ void ack_whole(std::span<const int64> tokens);
 
 struct Failed {
     int count;
-    int dead;        // of these; the others wait for another attempt
-    IdRanges parked; // what waits behind them from now on, and is no longer in the batch
+    int dead;         // of these; the others wait for another attempt
+    IdRanges blocked; // what waits behind them from now on, and is no longer in the batch
 };
 
 // One failure for all of them, or one for each, with the ids in ascending order.
@@ -35,7 +35,7 @@ Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> fa
 
 // For a worker that has several batches of an ordered consumer: some of these messages wait behind
 // one that has failed in another batch. They leave this one; returns which.
-IdRanges park_behind(int64 token, std::span<const int64> ids);
+IdRanges block_behind(int64 token, std::span<const int64> ids);
 
 // Returns until when the batch now belongs to the worker. `lease` is in microseconds; without it,
 // as long as the claim said.

@@ -163,7 +163,7 @@ void postpone(Datum tracking_id, TimestampTz now, const char* reason)
         const Datum values[] = {tracking_id, TimestampTzGetDatum(now), CStringGetTextDatum(reason)};
         update.execute(values);
     });
-    pg::call_relay_at_commit(pg::task_refused);
+    pg::wake_relay_at_commit(pg::task_refused);
 }
 
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
@@ -209,7 +209,7 @@ Released move_apart(TimestampTz now, std::span<Datum> ids)
 Released judge(TimestampTz now, std::span<Datum> ids)
 {
     if (!ids.empty())
-        ensure_place_in_log();
+        ensure_log_partition();
     return move_apart(now, ids);
 }
 
@@ -253,7 +253,7 @@ int release_by_hand(int limit)
 
 int64 milliseconds_to_first(pg::Statement& find)
 {
-    find.execute_now(nullptr);
+    find.execute_with_latest_snapshot(nullptr);
     const auto first = pg::Row(0).find(1);
     if (!first)
         return PG_INT64_MAX;
@@ -296,7 +296,7 @@ void schedule(const Event& event)
         parameters.nulls[9] = ' ';
         insert.execute(parameters.values, parameters.nulls);
     });
-    pg::call_relay_at_commit(pg::task_schedule);
+    pg::wake_relay_at_commit(pg::task_schedule);
 }
 
 Released release_due(int limit)

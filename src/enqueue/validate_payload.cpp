@@ -19,9 +19,9 @@ int severity()
 // schema::Misfit without destructors.
 struct Misfit {
     bool is_one = false;
-    Note<512> pointer;
-    Note<32> rule;
-    Note<512> reason;
+    FixedString<512> pointer;
+    FixedString<32> rule;
+    FixedString<512> reason;
 };
 
 Misfit find_misfit(const EventType& type, const json::Value& payload)
@@ -29,9 +29,9 @@ Misfit find_misfit(const EventType& type, const json::Value& payload)
     Misfit result;
     if (const auto misfit = type.schema->validate(payload)) {
         result.is_one = true;
-        result.pointer = Note<512>(misfit->pointer);
-        result.rule = Note<32>(misfit->rule);
-        result.reason = Note<512>(misfit->reason);
+        result.pointer = FixedString<512>(misfit->pointer);
+        result.rule = FixedString<32>(misfit->rule);
+        result.reason = FixedString<512>(misfit->reason);
     }
     return result;
 }

@@ -17,7 +17,7 @@ namespace outbox {
 
 namespace {
 
-using Answer = Note<1024>;
+using Answer = FixedString<1024>;
 
 // What the plain C++ says, if anything.
 Answer answer(const std::optional<std::string>& text)
@@ -83,7 +83,7 @@ OUTBOX_SQL_FUNCTION(outbox_doubt_about_name)
     return outbox::pg::entry([&] {
         using namespace outbox;
         const std::string_view name = pg::to_utf8(pg::to_view(PG_GETARG_DATUM(0)));
-        return return_answer(fcinfo, answer(doubt_about_name(name)));
+        return return_answer(fcinfo, answer(lint_event_name(name)));
     });
 }
 

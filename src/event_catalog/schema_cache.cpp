@@ -63,7 +63,7 @@ Row read_row(Datum event_type, int event_version)
     table = pg::objects().event_types;
     pg::as_owner([&] {
         const Datum values[] = {event_type, Int32GetDatum(event_version)};
-        row.is_there = select_type.execute_now(values) > 0;
+        row.is_there = select_type.execute_with_latest_snapshot(values) > 0;
         if (!row.is_there)
             return;
         const pg::Row found(0);

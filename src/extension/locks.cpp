@@ -147,14 +147,14 @@ bool is_consumer_locked(int32 consumer)
     return false;
 }
 
-void hold_consumer(int32 consumer)
+void keep_lock_for_session(int32 consumer)
 {
     const LOCKTAG tag = tag_of_consumer(consumer);
     (void)LockAcquire(&tag, ExclusiveLock, true, false);
     held_consumer = consumer;
 }
 
-void let_go_of_consumer()
+void release_session_lock()
 {
     if (!held_consumer)
         return;

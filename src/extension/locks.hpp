@@ -35,8 +35,8 @@ bool is_partition_locked(int32 consumer, int32 partition);
 void unlock_consumer(int32 consumer);
 
 // Keeps a consumer's lock that this transaction has beyond its end. One at a time.
-void hold_consumer(int32 consumer);
+void keep_lock_for_session(int32 consumer);
 // Gives back the one that is held, if one is.
-void let_go_of_consumer();
+void release_session_lock();
 
 } // namespace outbox::pg

@@ -63,7 +63,7 @@ uint64 Statement::execute(const Datum* values, const char* nulls)
     return processed(SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0));
 }
 
-uint64 Statement::execute_now(const Datum* values, const char* nulls)
+uint64 Statement::execute_with_latest_snapshot(const Datum* values, const char* nulls)
 {
     prepare();
     // What this transaction has done so far is to be seen, too.

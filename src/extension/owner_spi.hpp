@@ -29,7 +29,7 @@ public:
     uint64 execute(const Datum* values, const char* nulls = nullptr);
 
     // The same with a snapshot taken now, also where the transaction has one for good.
-    uint64 execute_now(const Datum* values, const char* nulls = nullptr);
+    uint64 execute_with_latest_snapshot(const Datum* values, const char* nulls = nullptr);
 
 private:
     void prepare();

@@ -357,7 +357,7 @@ void finish(const KeyName& name, int64 token, const Answer& answer)
     else if (!finish_key(name, token, answer, own))
         refuse_token(name, token);
     else
-        pg::bring_at_commit({}); // for those who wait for it
+        pg::wake_for_types_at_commit({}); // for those who wait for it
     if (own != nullptr)
         settle_attempt(own);
 }
@@ -370,7 +370,7 @@ void abandon(const KeyName& name, int64 token)
     if (own == nullptr || own->is_written) {
         if (!remove_key(name, token))
             refuse_token(name, token);
-        pg::bring_at_commit({});
+        pg::wake_for_types_at_commit({});
     }
     if (own != nullptr)
         settle_attempt(own);

@@ -157,7 +157,7 @@ void execute(pg::Statement& statement, const Row& row, uint64* changed)
     char marks[column_count + 1] = {};
     for (int i = 0; i < column_count; ++i)
         marks[i] = row.nulls[i] ? 'n' : ' ';
-    *changed = statement.execute_now(row.values, marks);
+    *changed = statement.execute_with_latest_snapshot(row.values, marks);
 }
 
 // Whoever is removing the row is not waited for.
@@ -265,7 +265,7 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer, const At
                               ' ',
                               own != nullptr ? ' ' : 'n',
                               '\0'};
-        changed = update.execute_now(values, marks);
+        changed = update.execute_with_latest_snapshot(values, marks);
     });
     return changed > 0;
 }
@@ -282,7 +282,7 @@ bool remove_key(const KeyName& name, int64 token)
             {INT8OID, TEXTOID, TEXTOID, INT8OID}};
         const Datum values[] = {Int64GetDatum(name.tenant_id), name.scope, name.key,
                                 Int64GetDatum(token)};
-        changed = remove.execute_now(values);
+        changed = remove.execute_with_latest_snapshot(values);
     });
     return changed > 0;
 }
@@ -293,7 +293,7 @@ bool is_key_required(Datum scope)
     pg::as_owner([&] {
         static constinit pg::Statement find{
             "SELECT required FROM @schema@.idempotency_scopes WHERE scope = $1", {TEXTOID}};
-        if (find.execute_now(&scope) > 0)
+        if (find.execute_with_latest_snapshot(&scope) > 0)
             required = DatumGetBool(pg::Row(0).get(1));
     });
     return required.value_or(settings::idempotency_required);

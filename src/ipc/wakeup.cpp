@@ -54,22 +54,22 @@ void at_end(XactEvent event, void*)
     if (!ends)
         return;
     if (event == XACT_EVENT_COMMIT)
-        pause_at("commit");
+        injection_point("commit");
     if (event == XACT_EVENT_COMMIT && shared != nullptr && pending.for_waiters) {
         ConditionVariableBroadcast(our_place());
-        call_relay(pending.types, pending.tasks);
+        wake_relay(pending.types, pending.tasks);
     }
     if (event == XACT_EVENT_COMMIT && pending.for_launcher)
-        call_launcher(MyDatabaseId);
+        notify_launcher(MyDatabaseId);
     if (event == XACT_EVENT_COMMIT && pending.for_maintenance)
-        call_maintenance();
-    release_holds();
+        request_maintenance();
+    unblock_workers();
     pending = {};
 }
 
 } // namespace
 
-void bring_at_commit(const TypeSet& types)
+void wake_for_types_at_commit(const TypeSet& types)
 {
     pending.for_waiters = true;
     pending.types.add(types);
@@ -77,21 +77,21 @@ void bring_at_commit(const TypeSet& types)
 
 void wake_at_commit()
 {
-    bring_at_commit(TypeSet::all());
+    wake_for_types_at_commit(TypeSet::all());
 }
 
-void call_relay_at_commit(Task task)
+void wake_relay_at_commit(Task task)
 {
     pending.for_waiters = true;
     pending.tasks |= task;
 }
 
-void call_launcher_at_commit()
+void notify_launcher_at_commit()
 {
     pending.for_launcher = true;
 }
 
-void call_maintenance_at_commit()
+void request_maintenance_at_commit()
 {
     pending.for_maintenance = true;
 }
@@ -101,7 +101,7 @@ void wake_now()
     if (shared == nullptr)
         return;
     ConditionVariableBroadcast(our_place());
-    call_relay(TypeSet::all(), task_sinks | task_schedule | task_refused);
+    wake_relay(TypeSet::all(), task_sinks | task_schedule | task_refused);
 }
 
 void prepare_to_wait()

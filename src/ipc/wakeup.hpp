@@ -9,19 +9,19 @@
 namespace outbox::pg {
 
 // This transaction brings events of these types.
-void bring_at_commit(const TypeSet& types);
+void wake_for_types_at_commit(const TypeSet& types);
 
 // This transaction changes what those who wait in this database may find.
 void wake_at_commit();
 
 // This transaction has something else for the relay.
-void call_relay_at_commit(Task task);
+void wake_relay_at_commit(Task task);
 
 // The launcher should look at this database, or at one that this transaction has made.
-void call_launcher_at_commit();
+void notify_launcher_at_commit();
 
 // A worker should do maintenance.
-void call_maintenance_at_commit();
+void request_maintenance_at_commit();
 
 // Somebody else's transaction, which was prepared, has just been committed by this session.
 void wake_now();

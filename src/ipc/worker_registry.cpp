@@ -40,7 +40,7 @@ struct Shared {
     pg_atomic_uint32 news; // a database
     pg_atomic_uint32 more_news;
     pg_atomic_uint32 holds[max_holds]; // databases
-    Post posts[max_posts];
+    Post posts[max_worker_slots];
 };
 
 Shared* shared = nullptr;
@@ -81,7 +81,7 @@ uint64 my_latch()
 
 int find_post(Oid database)
 {
-    for (int i = 0; shared != nullptr && i < max_posts; ++i)
+    for (int i = 0; shared != nullptr && i < max_worker_slots; ++i)
         if (pg_atomic_read_u32(&shared->posts[i].database) == database)
             return i;
     return -1;
@@ -103,7 +103,7 @@ bool holds_any = false;
 
 void release_holds_at_exit(int, Datum)
 {
-    release_holds();
+    unblock_workers();
 }
 
 void launcher_leaves(int, Datum)
@@ -114,7 +114,7 @@ void launcher_leaves(int, Datum)
 
 void worker_leaves(int, Datum post)
 {
-    leave_post(DatumGetInt32(post));
+    detach_worker(DatumGetInt32(post));
 }
 
 void maintenance_ends(int, Datum post)
@@ -158,30 +158,30 @@ void take_hold(Oid database)
 
 } // namespace
 
-int assign_post(Oid database)
+int assign_slot(Oid database)
 {
     if (const int known = find_post(database); known >= 0)
         return known;
     const int post = find_post(InvalidOid);
     if (post >= 0) {
-        set_vacancy(post, Vacancy::none);
+        set_absence(post, WorkerAbsence::none);
         set_lacks_maintenance(post, false);
         pg_atomic_exchange_u32(&shared->posts[post].database, database);
     }
     return post;
 }
 
-void free_post(int post)
+void free_slot(int post)
 {
     pg_atomic_exchange_u32(&shared->posts[post].database, InvalidOid);
 }
 
-Vacancy vacancy_of(int post)
+WorkerAbsence absence_of(int post)
 {
-    return static_cast<Vacancy>(pg_atomic_read_u32(&shared->posts[post].vacancy));
+    return static_cast<WorkerAbsence>(pg_atomic_read_u32(&shared->posts[post].vacancy));
 }
 
-void set_vacancy(int post, Vacancy vacancy)
+void set_absence(int post, WorkerAbsence vacancy)
 {
     pg_atomic_write_u32(&shared->posts[post].vacancy, static_cast<uint32>(vacancy));
 }
@@ -208,7 +208,7 @@ bool is_launcher_there()
     return shared != nullptr && pg_atomic_read_u32(&shared->launcher_pid) != 0;
 }
 
-News take_news()
+DatabaseChanges take_database_changes()
 {
     const Oid database = pg_atomic_exchange_u32(&shared->news, InvalidOid);
     const bool several = pg_atomic_exchange_u32(&shared->more_news, 0) != 0;
@@ -245,27 +245,27 @@ bool take_maintenance(int post)
     return true;
 }
 
-void call_maintenance() noexcept
+void request_maintenance() noexcept
 {
     if (Post* post = own_post()) {
         pg_atomic_exchange_u32(&post->maintenance_wanted, 1);
-        call_launcher(MyDatabaseId);
+        notify_launcher(MyDatabaseId);
     }
 }
 
-Oid database_of_post(int post)
+Oid database_of_slot(int post)
 {
     return pg_atomic_read_u32(&shared->posts[post].database);
 }
 
-bool take_post(int post)
+bool attach_worker(int post)
 {
     uint32 nobody = 0;
     Post& mine = shared->posts[post];
     if (!pg_atomic_compare_exchange_u32(&mine.pid, &nobody, static_cast<uint32>(MyProcPid)))
         return false;
     on_shmem_exit(worker_leaves, Int32GetDatum(post));
-    pg_atomic_write_u32(&mine.vacancy, static_cast<uint32>(Vacancy::none));
+    pg_atomic_write_u32(&mine.vacancy, static_cast<uint32>(WorkerAbsence::none));
     pg_atomic_exchange_u64(&mine.latch, my_latch());
     return true;
 }
@@ -276,7 +276,7 @@ void begin_service(int post)
         set_latch(&shared->launcher_latch); // maintenance may begin
 }
 
-void leave_post(int post)
+void detach_worker(int post)
 {
     Post& mine = shared->posts[post];
     if (pg_atomic_read_u32(&mine.pid) != static_cast<uint32>(MyProcPid))
@@ -289,16 +289,16 @@ void leave_post(int post)
     set_latch(&shared->launcher_latch);
 }
 
-void set_interest(int post, const TypeSet& types)
+void set_wanted_event_types(int post, const TypeSet& types)
 {
     for (std::size_t i = 0; i < TypeSet::word_count; ++i)
         pg_atomic_exchange_u64(&shared->posts[post].interest[i], types.words[i]);
 }
 
-Calls take_calls(int post)
+WakeupRequests take_wakeup_requests(int post)
 {
     Post& mine = shared->posts[post];
-    Calls calls = {};
+    WakeupRequests calls = {};
     calls.tasks = pg_atomic_exchange_u32(&mine.tasks, 0);
     for (std::size_t i = 0; i < TypeSet::word_count; ++i)
         if (pg_atomic_read_u64(&mine.types[i]) != 0)
@@ -318,7 +318,7 @@ bool is_relay_called(uint32 tasks)
     return post == nullptr || (pg_atomic_read_u32(&post->tasks) & tasks) != 0;
 }
 
-bool is_held(Oid database)
+bool are_workers_blocked(Oid database)
 {
     for (const pg_atomic_uint32& hold : shared->holds)
         if (pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&hold)) == database)
@@ -326,7 +326,7 @@ bool is_held(Oid database)
     return false;
 }
 
-void call_relay(const TypeSet& types, uint32 tasks) noexcept
+void wake_relay(const TypeSet& types, uint32 tasks) noexcept
 {
     Post* post = own_post();
     // A relay knows of its own doings.
@@ -351,10 +351,10 @@ int relay_pid(Oid database)
     return post < 0 ? 0 : static_cast<int>(pg_atomic_read_u32(&shared->posts[post].pid));
 }
 
-Vacancy vacancy_of_database(Oid database)
+WorkerAbsence vacancy_of_database(Oid database)
 {
     const int post = find_post(database);
-    return post < 0 ? Vacancy::none : vacancy_of(post);
+    return post < 0 ? WorkerAbsence::none : absence_of(post);
 }
 
 bool database_lacks_maintenance(Oid database)
@@ -363,7 +363,7 @@ bool database_lacks_maintenance(Oid database)
     return post >= 0 && lacks_maintenance(post);
 }
 
-void hold_workers(Oid database)
+void block_workers(Oid database)
 {
     constexpr int patience = 500; // of ten milliseconds each
     if (shared == nullptr)
@@ -377,7 +377,7 @@ void hold_workers(Oid database)
     }
 }
 
-void release_holds() noexcept
+void unblock_workers() noexcept
 {
     if (!holds_any)
         return;
@@ -385,12 +385,12 @@ void release_holds() noexcept
         if (hold_is_mine[i]) {
             hold_is_mine[i] = false;
             const Oid database = pg_atomic_exchange_u32(&shared->holds[i], InvalidOid);
-            call_launcher(database);
+            notify_launcher(database);
         }
     holds_any = false;
 }
 
-void call_launcher(Oid database) noexcept
+void notify_launcher(Oid database) noexcept
 {
     if (shared == nullptr)
         return;

@@ -21,23 +21,23 @@ enum Task : uint32 {
 };
 
 // Why a post is without a worker.
-enum class Vacancy : uint32 {
+enum class WorkerAbsence : uint32 {
     none, // or an error ended the worker
     no_extension,
     no_worker_slot,
     stepped_aside, // for a command
-    asked_to_leave,
+    on_sigterm,
 };
 
-inline constexpr int max_posts = 128;
+inline constexpr int max_worker_slots = 128;
 
 // ---- the launcher
 
 // The post of a database, assigned if need be; -1 if there are no more posts.
-int assign_post(Oid database);
-void free_post(int post);
-Vacancy vacancy_of(int post);
-void set_vacancy(int post, Vacancy vacancy);
+int assign_slot(Oid database);
+void free_slot(int post);
+WorkerAbsence absence_of(int post);
+void set_absence(int post, WorkerAbsence vacancy);
 bool is_taken(int post);
 bool is_served(int post); // and its database has the extension
 
@@ -46,11 +46,11 @@ bool is_launcher_there();
 
 // Databases that somebody has news of since the last call: one, several (then InvalidOid and
 // `several`), or none.
-struct News {
+struct DatabaseChanges {
     Oid database;
     bool several;
 };
-News take_news();
+DatabaseChanges take_database_changes();
 
 // Has somebody asked for maintenance since the last call?
 bool take_maintenance_call(int post);
@@ -62,20 +62,20 @@ void set_lacks_maintenance(int post, bool lacks);
 
 // ---- the worker
 
-Oid database_of_post(int post);
-bool take_post(int post);     // false if another has it
+Oid database_of_slot(int post);
+bool attach_worker(int post); // false if another has it
 void begin_service(int post); // the database has the extension
-void leave_post(int post);
+void detach_worker(int post);
 
 // What is wanted: only transactions that bring some of it wake the worker.
-void set_interest(int post, const TypeSet& types);
+void set_wanted_event_types(int post, const TypeSet& types);
 
 // What has come since the last call.
-struct Calls {
+struct WakeupRequests {
     TypeSet types;
     uint32 tasks;
 };
-Calls take_calls(int post);
+WakeupRequests take_wakeup_requests(int post);
 
 // Is this process the relay of its database?
 bool is_relay();
@@ -84,7 +84,7 @@ bool is_relay();
 bool is_relay_called(uint32 tasks);
 
 // Does somebody want the worker of this database away?
-bool is_held(Oid database);
+bool are_workers_blocked(Oid database);
 
 // This process does maintenance for the post's database, until it ends. False if another does.
 bool take_maintenance(int post);
@@ -92,23 +92,23 @@ bool take_maintenance(int post);
 // ---- everybody else
 
 // Wakes this database's worker. Cannot fail.
-void call_relay(const TypeSet& types, uint32 tasks) noexcept;
+void wake_relay(const TypeSet& types, uint32 tasks) noexcept;
 
 // The process that relays this database; 0 if there is none.
 int relay_pid(Oid database);
-Vacancy vacancy_of_database(Oid database);
+WorkerAbsence vacancy_of_database(Oid database);
 bool database_lacks_maintenance(Oid database);
 
 // From now until the end of the transaction no worker connects to this database, and those that are
 // connected leave. Waits until they have, for a few seconds.
-void hold_workers(Oid database);
-void release_holds() noexcept;
+void block_workers(Oid database);
+void unblock_workers() noexcept;
 
 // This database wants maintenance, now. Cannot fail.
-void call_maintenance() noexcept;
+void request_maintenance() noexcept;
 
 // The launcher should look at this database.
-void call_launcher(Oid database) noexcept;
+void notify_launcher(Oid database) noexcept;
 
 void set_up_posts();
 

@@ -139,20 +139,20 @@ bool is_running(const Database& database)
 // Its relay has ended. When is it to be started again?
 void note_end(Database& database, TimestampTz now)
 {
-    const pg::Vacancy vacancy = pg::vacancy_of(database.post);
+    const pg::WorkerAbsence vacancy = pg::absence_of(database.post);
     database.active = false;
     if (database.handle != nullptr)
         pfree(database.handle);
     database.handle = nullptr;
     database.not_before = now;
-    if (vacancy == pg::Vacancy::no_extension) {
+    if (vacancy == pg::WorkerAbsence::no_extension) {
         // Unless it has come while the relay was leaving.
         database.lacks_extension = !database.has_news;
-        pg::free_post(database.post);
+        pg::free_slot(database.post);
         database.post = -1;
-    } else if (vacancy == pg::Vacancy::asked_to_leave) {
+    } else if (vacancy == pg::WorkerAbsence::on_sigterm) {
         database.not_before = now + first_pause;
-    } else if (vacancy != pg::Vacancy::stepped_aside) {
+    } else if (vacancy != pg::WorkerAbsence::stepped_aside) {
         if (now - database.started_at > long_life)
             database.failures = 0;
         constexpr int most_doublings = 10;
@@ -188,24 +188,24 @@ bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
 
 void start(Database& database, TimestampTz now)
 {
-    database.post = pg::assign_post(database.oid);
+    database.post = pg::assign_slot(database.oid);
     if (database.post < 0) {
-        ereport(WARNING,
-                (errmsg("outbox: there are no relays for more than %d databases", pg::max_posts)));
+        ereport(WARNING, (errmsg("outbox: there are no relays for more than %d databases",
+                                 pg::max_worker_slots)));
         database.not_before = now + idle_pause;
         return;
     }
     BackgroundWorker worker = worker_for(database, "outbox_relay_main", "outbox relay");
     if (!register_worker(worker, &database.handle)) {
-        if (pg::vacancy_of(database.post) != pg::Vacancy::no_worker_slot)
+        if (pg::absence_of(database.post) != pg::WorkerAbsence::no_worker_slot)
             ereport(WARNING, (errmsg("outbox: no relay for database \"%s\": no worker slot is free",
                                      database.name),
                               errhint("Raise max_worker_processes.")));
-        pg::set_vacancy(database.post, pg::Vacancy::no_worker_slot);
+        pg::set_absence(database.post, pg::WorkerAbsence::no_worker_slot);
         database.not_before = now + pause_without_slot;
         return;
     }
-    pg::set_vacancy(database.post, pg::Vacancy::none);
+    pg::set_absence(database.post, pg::WorkerAbsence::none);
     database.active = true;
     database.has_news = false;
     database.started_at = now;
@@ -228,7 +228,7 @@ TimestampTz see_to_maintenance(Database& database, TimestampTz now)
         pfree(database.maintenance);
         database.maintenance = nullptr;
     }
-    if (!pg::is_served(database.post) || pg::is_held(database.oid))
+    if (!pg::is_served(database.post) || pg::are_workers_blocked(database.oid))
         return DT_NOEND;
     // Left behind by another launcher.
     if (pg::is_maintained(database.post))
@@ -267,7 +267,7 @@ TimestampTz step(Database& database, TimestampTz now)
     if (database.active)
         note_end(database, now);
     // Whoever holds it calls when it is done.
-    if (!database.listed || database.lacks_extension || pg::is_held(database.oid))
+    if (!database.listed || database.lacks_extension || pg::are_workers_blocked(database.oid))
         return DT_NOEND;
     if (now < database.not_before)
         return database.not_before;
@@ -282,14 +282,14 @@ void forget_dropped()
         if (database.listed || is_running(database))
             continue;
         if (database.post >= 0)
-            pg::free_post(database.post);
+            pg::free_slot(database.post);
         database = databases.all[--databases.count];
     }
 }
 
 void hear_news()
 {
-    const pg::News news = pg::take_news();
+    const pg::DatabaseChanges news = pg::take_database_changes();
     for (int i = 0; i < databases.count; ++i)
         if (news.several || databases.all[i].oid == news.database) {
             databases.all[i].lacks_extension = false;

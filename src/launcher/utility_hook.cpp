@@ -60,17 +60,17 @@ const char* wanted_database(Node* command)
 }
 
 // Before the command: whoever may not do it anyway keeps nobody away.
-void make_way(Node* command)
+void stop_workers_for_command(Node* command)
 {
     if (const char* name = wanted_database(command)) {
         const Oid database = get_database_oid(name, true);
         if (OidIsValid(database) && pg::owns_database(database))
-            pg::hold_workers(database);
+            pg::block_workers(database);
     } else if (IsA(command, DropStmt)) {
         auto* drop = reinterpret_cast<DropStmt*>(command);
         if (drop->removeType == OBJECT_EXTENSION && is_our_extension(drop->objects) &&
             pg::owns_database(MyDatabaseId))
-            pg::hold_workers(MyDatabaseId);
+            pg::block_workers(MyDatabaseId);
     }
 }
 
@@ -100,7 +100,7 @@ void process(PlannedStmt* statement, const char* text, bool read_only_tree,
              DestReceiver* destination, QueryCompletion* completion)
 {
     const News news = news_of(statement->utilityStmt);
-    make_way(statement->utilityStmt);
+    stop_workers_for_command(statement->utilityStmt);
     // Before its locks are gone the relay must know, and afterwards it must look.
     if (news == News::commits_prepared)
         pg::wake_now();
@@ -108,7 +108,7 @@ void process(PlannedStmt* statement, const char* text, bool read_only_tree,
     next(statement, text, read_only_tree, context, parameters, environment, destination,
          completion);
     if (news == News::for_launcher)
-        pg::call_launcher_at_commit();
+        pg::notify_launcher_at_commit();
     else if (news == News::commits_prepared)
         pg::wake_now();
 }

@@ -48,7 +48,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     // every transaction that can own an id up to there.
     Assert(count <= append_chunk);
     const FullTransactionId xid = GetTopFullTransactionId();
-    pg::pause_at("append");
+    pg::injection_point("append");
     const int64 first_id = pg::draw(pg::objects().log_sequence, count);
 
     pg::TableWriter writer = pg::open_writer(partition, count);
@@ -92,15 +92,15 @@ void count_by_type(const Event* events, int count)
 
 } // namespace
 
-void ensure_place_in_log()
+void ensure_log_partition()
 {
-    close_place(open_place(&pg::Objects::log));
+    close_insert_target(open_insert_target(&pg::Objects::log));
 }
 
 void append_to_log(const Event* events, int count)
 {
-    static constinit DirectWay way{pg::Watcher::log, log_columns};
-    const Place place = open_place(&pg::Objects::log);
+    static constinit DirectInsertCheck way{pg::Watcher::log, log_columns};
+    const InsertTarget place = open_insert_target(&pg::Objects::log);
     if (way.is_open(place))
         append_directly(place.partition, events, count, place.now);
     else
@@ -108,8 +108,8 @@ void append_to_log(const Event* events, int count)
             for (int i = 0; i < count; ++i)
                 append_by_statement(events[i]);
         });
-    close_place(place);
-    pg::bring_at_commit(types_of(events, count));
+    close_insert_target(place);
+    pg::wake_for_types_at_commit(types_of(events, count));
     if (stats::is_on())
         count_by_type(events, count);
 }

@@ -46,7 +46,7 @@ inline constexpr pg::ColumnShape log_columns[log_column_count] = {
 };
 
 // Makes partitions if there is none for now. If that fails, it is no event's fault.
-void ensure_place_in_log();
+void ensure_log_partition();
 
 // Appends the events, in their order, in the caller's transaction.
 void append_to_log(const Event* events, int count);

@@ -12,7 +12,7 @@ Id read_greatest_id()
 {
     static constinit pg::Statement find{
         "SELECT max(last_id) FROM @schema@.outbox_archived_partitions"};
-    find.execute_now(nullptr);
+    find.execute_with_latest_snapshot(nullptr);
     const auto id = pg::Row(0).find(1);
     return id ? DatumGetInt64(*id) : 0;
 }
@@ -35,15 +35,15 @@ bool is_archived_above(Id id)
     return id < known;
 }
 
-pg::Growing<Oid> archived_above(Id id)
+pg::PallocVector<Oid> archived_above(Id id)
 {
     static constinit pg::Statement find{
         "SELECT partition FROM @schema@.outbox_archived_partitions WHERE last_id > $1"
         " ORDER BY first_id",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(id)};
-    const uint64 count = find.execute_now(values);
-    pg::Growing<Oid> partitions;
+    const uint64 count = find.execute_with_latest_snapshot(values);
+    pg::PallocVector<Oid> partitions;
     for (uint64 i = 0; i < count; ++i) {
         const char* name = NameStr(*DatumGetName(pg::Row(i).get(1)));
         const Oid partition = get_relname_relid(name, pg::objects().schema);

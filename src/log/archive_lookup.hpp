@@ -11,6 +11,6 @@ namespace outbox {
 bool is_archived_above(Id id);
 
 // The partitions that it is in. The caller holds a lock on the archive, too.
-pg::Growing<Oid> archived_above(Id id);
+pg::PallocVector<Oid> archived_above(Id id);
 
 } // namespace outbox

@@ -134,7 +134,7 @@ void probe(Scanner& scanner)
 
 // Looks at the next wanted ids that lie close together, and not beyond: a scan without an end takes
 // in the rest of its page.
-void look_closely(Scanner& scanner)
+void invalidate_cache(Scanner& scanner)
 {
     constexpr Id near = 4;
     std::size_t last = 0;
@@ -172,7 +172,7 @@ void fetch_wanted(Scanner& scanner)
             return;
         // Where there was one, there is the next; where there was none, there may be none at all.
         if (scanner.found)
-            look_closely(scanner);
+            invalidate_cache(scanner);
         else
             probe(scanner);
     }
@@ -205,10 +205,10 @@ Xid first_xid_from(IndexScanDesc scan, Xid from)
 
 // Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
 // of xids, of subtransactions above all, so the index is asked for the next one that exists.
-pg::Growing<Running> find_present(const LogPartition& partition, Relation index, Snapshot snapshot,
-                                  std::span<const Running> ended)
+pg::PallocVector<Running> find_present(const LogPartition& partition, Relation index,
+                                       Snapshot snapshot, std::span<const Running> ended)
 {
-    pg::Growing<Running> present;
+    pg::PallocVector<Running> present;
     const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
     scan->xs_want_itup = true;
     Xid known = 0; // there is no entry below it that has not been looked at
@@ -285,9 +285,9 @@ void MergedScan::close()
     current_ = nullptr;
 }
 
-StragglerScan::StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+LateCommitScan::LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
 {
-    pg::Growing<Running> ended;
+    pg::PallocVector<Running> ended;
     ended.reserve(cursor.passed.running.size() + cursor.target->running.size());
     ended.set_size(find_ended(cursor.passed, *cursor.target, ended.data()));
     if (ended.empty())

@@ -17,7 +17,7 @@ struct Message {
 };
 
 // Adds an id that is greater than all in the set.
-inline void append_to(pg::Growing<IdRange>& set, Id id)
+inline void append_to(pg::PallocVector<IdRange>& set, Id id)
 {
     set.reserve(set.size() + 1);
     set.set_size(append_id(set.data(), set.size(), id));
@@ -61,7 +61,7 @@ protected:
     void add(const Scanner& scanner) { scanners_.push(scanner); }
 
 private:
-    pg::Growing<Scanner> scanners_;
+    pg::PallocVector<Scanner> scanners_;
     Scanner* current_ = nullptr;
     bool started_ = false;
     Message message_;
@@ -77,9 +77,9 @@ protected:
 
 // What was running when `cursor.passed` was taken, has ended at `cursor.target`, and lies between
 // cursor.last_id and cursor.passed.seq.
-class StragglerScan : public TransactionScan {
+class LateCommitScan : public TransactionScan {
 public:
-    StragglerScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
+    LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 };
 
 // The rows up to the position that were its exceptions.
@@ -100,8 +100,8 @@ public:
     IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
 };
 
-// Calls `visit` for each row of the log with these ids that is there now, in their order, until it
-// says false.
+// WakeupRequests `visit` for each row of the log with these ids that is there now, in their order,
+// until it says false.
 template <typename Visit>
 void visit_messages(IdRanges ids, Visit&& visit)
 {
@@ -130,7 +130,7 @@ public:
 
 private:
     Cursor cursor_;
-    StragglerScan stragglers_;
+    LateCommitScan stragglers_;
     RangeScan rest_;
     bool stragglers_ended_ = false;
 };

@@ -46,20 +46,20 @@ std::span<XidRange> running_at(Snapshot snapshot, FullTransactionId next)
 // the snapshot does not show and whose id is not beyond the sequence belongs to a transaction that
 // had its xid before it drew the id, hence before the sequence was read, hence below the next xid:
 // it is either ended, and known as such to the snapshot, or among the running.
-Moment take_moment()
+LogSnapshot take_log_snapshot()
 {
     CommandCounterIncrement(); // events of this transaction are visible, and counted as running
-    Moment moment;
+    LogSnapshot moment;
     moment.snapshot = RegisterSnapshot(GetLatestSnapshot());
-    pause_at("snapshot");
+    injection_point("snapshot");
     moment.seq = last_value(objects().log_sequence);
-    pause_at("sequence");
+    injection_point("sequence");
     moment.running = running_at(moment.snapshot, ReadNextFullTransactionId());
-    pause_at("xids");
+    injection_point("xids");
     return moment;
 }
 
-void release(Moment& moment)
+void release(LogSnapshot& moment)
 {
     UnregisterSnapshot(moment.snapshot);
     moment.snapshot = nullptr;

@@ -7,15 +7,15 @@
 
 namespace outbox::pg {
 
-struct Moment {
+struct LogSnapshot {
     Snapshot snapshot;           // registered: give it back with release()
     Id seq;                      // no id beyond it is visible
     std::span<XidRange> running; // in any order
 };
 
 // Call as the owner of the log, with everything locked that is going to be read.
-Moment take_moment();
+LogSnapshot take_log_snapshot();
 
-void release(Moment& moment);
+void release(LogSnapshot& moment);
 
 } // namespace outbox::pg

@@ -16,7 +16,7 @@ struct LogPartition {
 struct OpenLog {
     Relation log;
     Relation archive; // nullptr: not needed
-    pg::Growing<LogPartition> partitions;
+    pg::PallocVector<LogPartition> partitions;
     std::size_t hot; // how many of them are the log's; the rest is the archive's
     Id above;        // what the archive has above this id is wanted, too
 };

@@ -109,7 +109,7 @@ bool is_partman_ours()
     // It knows the schema by the name that it had in the beginning.
     const ErrorData* error = pg::in_subtransaction([&] {
         static constinit pg::Statement find{"SELECT @schema@.outbox_partman_intruders()"};
-        find.execute_now(nullptr);
+        find.execute_with_latest_snapshot(nullptr);
         intruders = pg::Row(0).find(1);
     });
     if (error != nullptr || intruders)
@@ -146,7 +146,7 @@ void forget_partitions()
 
 } // namespace
 
-Place open_place(PartitionedTable table)
+InsertTarget open_insert_target(PartitionedTable table)
 {
     bool made = false;
     for (;;) {
@@ -177,13 +177,13 @@ Place open_place(PartitionedTable table)
     }
 }
 
-void close_place(const Place& place)
+void close_insert_target(const InsertTarget& place)
 {
     table_close(place.partition, NoLock);
     table_close(place.table, NoLock);
 }
 
-bool DirectWay::is_open(const Place& place)
+bool DirectInsertCheck::is_open(const InsertTarget& place)
 {
     const Oid oid = RelationGetRelid(place.partition);
     if (known_partition_ == oid && known_generation_ == pg::catalog_generation())

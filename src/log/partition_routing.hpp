@@ -12,28 +12,28 @@ namespace outbox {
 using PartitionedTable = Oid pg::Objects::*;
 
 // Where rows go now: both are open and locked.
-struct Place {
+struct InsertTarget {
     Relation table;
     Relation partition;
     TimestampTz now;
 };
 
 // Makes partitions if there is none for now.
-Place open_place(PartitionedTable table);
+InsertTarget open_insert_target(PartitionedTable table);
 
 // The locks stay.
-void close_place(const Place& place);
+void close_insert_target(const InsertTarget& place);
 
 // May rows go straight into a partition, past the executor? Only if the table and it are as the
 // extension made them. The answer is kept until either changes.
-class DirectWay {
+class DirectInsertCheck {
 public:
     template <int count>
-    constexpr DirectWay(pg::Watcher watcher, const pg::ColumnShape (&columns)[count])
+    constexpr DirectInsertCheck(pg::Watcher watcher, const pg::ColumnShape (&columns)[count])
         : watcher_(watcher), columns_(columns), count_(count)
     {}
 
-    bool is_open(const Place& place);
+    bool is_open(const InsertTarget& place);
 
 private:
     pg::Watcher watcher_;

@@ -88,7 +88,7 @@ const char* file_name_for(Oid partition)
         " WHERE c.oid = $1",
         {OIDOID}};
     const Datum values[] = {ObjectIdGetDatum(partition)};
-    if (name.execute_now(values) == 0)
+    if (name.execute_with_latest_snapshot(values) == 0)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("table %u is no partition of the archive", partition)));
     return psprintf("%s.%s", file_prefix(), TextDatumGetCString(pg::Row(0).get(1)));
@@ -137,7 +137,7 @@ const char* export_partition(Oid partition)
     const Datum values[] = {ObjectIdGetDatum(partition), CStringGetTextDatum(file),
                             Int64GetDatum(count), Int64GetDatum(bytes),
                             BoolGetDatum(*settings::archive_command == '\0')};
-    note.execute_now(values);
+    note.execute_with_latest_snapshot(values);
     return file;
 }
 

@@ -295,7 +295,7 @@ OUTBOX_SQL_FUNCTION(outbox_setting)
 OUTBOX_SQL_FUNCTION(outbox_call_maintenance)
 {
     return outbox::pg::entry([&] {
-        outbox::pg::call_maintenance_at_commit();
+        outbox::pg::request_maintenance_at_commit();
         PG_RETURN_VOID();
     });
 }

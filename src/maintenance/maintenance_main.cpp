@@ -15,7 +15,7 @@ namespace outbox {
 namespace {
 
 // A statement that is under way is canceled, and no other follows.
-void asked_to_leave(SIGNAL_ARGS)
+void on_sigterm(SIGNAL_ARGS)
 {
     const int saved_errno = errno;
     ShutdownRequestPending = true;
@@ -25,7 +25,7 @@ void asked_to_leave(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
-void choose_settings()
+void set_worker_gucs()
 {
     const auto choose = [](const char* name, const char* value) {
         SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
@@ -57,15 +57,15 @@ void outbox_maintenance_main(Datum post)
     using namespace outbox;
     const int number = DatumGetInt32(post);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, asked_to_leave);
+    pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
-    const Oid database = pg::database_of_post(number);
+    const Oid database = pg::database_of_slot(number);
     if (!OidIsValid(database))
         proc_exit(0);
     BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-    if (!pg::take_maintenance(number) || pg::is_held(database))
+    if (!pg::take_maintenance(number) || pg::are_workers_blocked(database))
         proc_exit(0);
-    choose_settings();
+    set_worker_gucs();
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox maintenance", ALLOCSET_DEFAULT_SIZES));
     pg::entry([] {

@@ -33,7 +33,7 @@ const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
     const ConsumerState state = read_consumer(consumer);
     if (has_unread(partition, snapshot, state.progress.cursor))
         return state.consumer.paused ? "paused, and has yet to read it" : "has yet to read it";
-    pg::pause_at("unread");
+    pg::injection_point("unread");
     if (has_unsettled(partition, snapshot, state.consumer.id))
         return "has not settled all of it";
     return nullptr;
@@ -42,8 +42,8 @@ const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
 void find_holders(Oid partition, const ReturnSetInfo& result)
 {
     static constinit pg::Statement list{"SELECT name FROM @schema@.outbox_consumers ORDER BY 1"};
-    const uint64 count = list.execute_now(nullptr);
-    pg::Growing<pg::Row> consumers;
+    const uint64 count = list.execute_with_latest_snapshot(nullptr);
+    pg::PallocVector<pg::Row> consumers;
     for (uint64 i = 0; i < count; ++i)
         consumers.push(pg::Row(i));
 
@@ -78,7 +78,7 @@ bool catch_up(Datum name)
     Batch batch = {};
     batch.token = batch.root = draw_tokens(1);
     add_cursor(consumer, batch, {cursor, state.progress.open_tokens});
-    pg::call_relay_at_commit(pg::task_sinks);
+    pg::wake_relay_at_commit(pg::task_sinks);
     return true;
 }
 

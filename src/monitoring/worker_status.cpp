@@ -7,16 +7,16 @@ namespace outbox {
 
 namespace {
 
-const char* reason_of(pg::Vacancy vacancy)
+const char* reason_of(pg::WorkerAbsence vacancy)
 {
     switch (vacancy) {
-    case pg::Vacancy::no_worker_slot:
+    case pg::WorkerAbsence::no_worker_slot:
         return "no worker slot is free";
-    case pg::Vacancy::stepped_aside:
+    case pg::WorkerAbsence::stepped_aside:
         return "a command keeps it away";
-    case pg::Vacancy::asked_to_leave:
-    case pg::Vacancy::no_extension:
-    case pg::Vacancy::none:
+    case pg::WorkerAbsence::on_sigterm:
+    case pg::WorkerAbsence::no_extension:
+    case pg::WorkerAbsence::none:
         break;
     }
     return nullptr;

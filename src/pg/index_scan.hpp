@@ -8,8 +8,8 @@
 
 namespace outbox::pg {
 
-// Calls `look` with a snapshot that shows what is committed now, and what this transaction has done
-// so far.
+// WakeupRequests `look` with a snapshot that shows what is committed now, and what this transaction
+// has done so far.
 template <typename Look>
 auto with_latest_snapshot(Look&& look)
 {

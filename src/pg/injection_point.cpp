@@ -20,7 +20,7 @@ bool is_among(const char* step, const char* steps)
 
 } // namespace
 
-void pause_at(const char* step)
+void injection_point(const char* step)
 {
     constexpr long longest = 5000;
     if (std::strcmp(pauses, "all") == 0 || is_among(step, pauses))

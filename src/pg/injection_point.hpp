@@ -7,10 +7,10 @@
 namespace outbox::pg {
 
 #ifdef OUTBOX_TEST_PAUSES
-void pause_at(const char* step);
+void injection_point(const char* step);
 void define_pauses();
 #else
-inline void pause_at(const char*) {}
+inline void injection_point(const char*) {}
 inline void define_pauses() {}
 #endif
 

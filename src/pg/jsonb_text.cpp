@@ -148,7 +148,7 @@ std::string_view to_json_text(const Jsonb* json)
     StringInfoData out;
     initStringInfo(&out);
     enlargeStringInfo(&out, static_cast<int>(VARSIZE(json)));
-    Growing<Level> levels;
+    PallocVector<Level> levels;
     const auto enter = [&](const JsonbContainer* container) {
         levels.push(open(container));
         const Level& level = levels[levels.size() - 1];

@@ -9,7 +9,7 @@
 namespace outbox::pg {
 
 template <typename T>
-class Growing {
+class PallocVector {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
 
 public:

@@ -29,8 +29,8 @@ long notify_listeners()
 {
     static constinit pg::Statement find{
         "SELECT name FROM @schema@.outbox_consumers WHERE kind = 'worker' AND NOT paused"};
-    const uint64 count = find.execute_now(nullptr);
-    pg::Growing<Datum> names;
+    const uint64 count = find.execute_with_latest_snapshot(nullptr);
+    pg::PallocVector<Datum> names;
     for (uint64 i = 0; i < count; ++i)
         names.push(pg::Row(i).get(1));
     long next = LONG_MAX;
@@ -42,7 +42,7 @@ long notify_listeners()
         if (readiness.ready)
             Async_Notify(channel, "");
         else
-            next = Min(next, readiness.look_again);
+            next = Min(next, readiness.recheck_after_ms);
     }
     return next;
 }

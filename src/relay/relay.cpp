@@ -32,7 +32,7 @@ using sink::TimePoint;
 using std::chrono::milliseconds;
 
 // How long requests on the way may take to arrive when the worker is asked to leave.
-constexpr milliseconds farewell{100};
+constexpr milliseconds drain_timeout{100};
 
 // NOTIFY comes no more often than this.
 constexpr milliseconds between_notifies{20};
@@ -64,7 +64,7 @@ public:
 
 private:
     bool is_to_leave() const;
-    void hear_calls();
+    void take_requests();
 
     void reload();
     void adjust_routes(std::vector<SinkDefinition>& wanted);
@@ -73,7 +73,7 @@ private:
     void pause(const SinkDefinition& definition, const std::string& reason);
     void pause_ended();
     std::unique_ptr<sink::Sink> make_sink(const SinkDefinition& definition) const;
-    sink::Surroundings surroundings() const;
+    sink::SinkContext sink_context() const;
     std::size_t share() const;
 
     void release_scheduled();
@@ -87,18 +87,18 @@ private:
     void forget_wait_set();
     void read_configuration();
 
-    std::vector<std::unique_ptr<Route>> take_broken();
-    void leave_broken_behind();
-    static void fall_silent(std::span<const std::unique_ptr<Route>> routes);
+    std::vector<std::unique_ptr<SinkTask>> take_aborted_tasks();
+    void abandon_aborted_tasks();
+    static void drain_in_flight(std::span<const std::unique_ptr<SinkTask>> routes);
     void leave();
 
     int post_;
     MemoryContext memory_ = CurrentMemoryContext; // of the loop, between its transactions
     std::string database_;
-    std::vector<std::unique_ptr<Route>> routes_;
+    std::vector<std::unique_ptr<SinkTask>> routes_;
     bool sinks_changed_ = true;
     TimePoint next_reload_{};
-    Releaser releaser_;
+    ScheduledRelease releaser_;
     TimePoint next_notify_ = TimePoint::max();
     TimePoint last_notify_{};
     bool extension_is_gone_ = false;
@@ -110,9 +110,9 @@ private:
 
 void Relay::run()
 {
-    clear_board();
+    clear_sink_statuses();
     while (!is_to_leave()) {
-        hear_calls();
+        take_requests();
         if (sinks_changed_)
             reload();
         if (extension_is_gone_)
@@ -125,20 +125,21 @@ void Relay::run()
         pause_ended();
         wait();
     }
-    if (sink::has_mishap())
-        leave_broken_behind();
+    if (sink::library_aborted())
+        abandon_aborted_tasks();
     leave();
 }
 
 bool Relay::is_to_leave() const
 {
-    return ShutdownRequestPending || sink::has_mishap() || extension_is_gone_ ||
-           pg::is_held(MyDatabaseId) || !is_served(database_.empty() ? nullptr : database_.c_str());
+    return ShutdownRequestPending || sink::library_aborted() || extension_is_gone_ ||
+           pg::are_workers_blocked(MyDatabaseId) ||
+           !is_served(database_.empty() ? nullptr : database_.c_str());
 }
 
-void Relay::hear_calls()
+void Relay::take_requests()
 {
-    const pg::Calls calls = pg::take_calls(post_);
+    const pg::WakeupRequests calls = pg::take_wakeup_requests(post_);
     for (const auto& route : routes_)
         if (route->definition().types.meets(calls.types))
             route->look();
@@ -150,7 +151,7 @@ void Relay::hear_calls()
     is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
     if ((calls.tasks & pg::task_sinks) != 0)
         for (const auto& route : routes_)
-            route->look_closely();
+            route->invalidate_cache();
     if ((calls.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
         sinks_changed_ = true;
 }
@@ -158,9 +159,9 @@ void Relay::hear_calls()
 // ---- sinks
 
 // What the sinks of the database have in common, as the settings say now.
-sink::Surroundings Relay::surroundings() const
+sink::SinkContext Relay::sink_context() const
 {
-    sink::Surroundings around;
+    sink::SinkContext around;
     around.source = *settings::source != '\0' ? settings::source : "/" + database_;
     around.allowed_hosts = sink::AllowedHosts(settings::http_allowed_hosts);
     around.deny_private = settings::http_deny_private;
@@ -169,7 +170,7 @@ sink::Surroundings Relay::surroundings() const
 
 std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) const
 {
-    return sink::make_sink(definition.kind, definition.config, load_secrets, surroundings());
+    return sink::make_sink(definition.kind, definition.config, load_secrets, sink_context());
 }
 
 void Relay::reload()
@@ -202,14 +203,14 @@ void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
     TypeSet types = settings::notify ? TypeSet::all() : TypeSet{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
-    pg::set_interest(post_, types);
+    pg::set_wanted_event_types(post_, types);
 
     for (std::size_t i = routes_.size(); i-- > 0;) {
         const auto same = std::ranges::find_if(wanted, [&](const SinkDefinition& definition) {
             return definition.makes_same_route(routes_[i]->definition());
         });
         if (same == wanted.end()) {
-            fall_silent({&routes_[i], 1});
+            drain_in_flight({&routes_[i], 1});
             close_route(i);
         } else {
             routes_[i]->set_types(same->types);
@@ -219,14 +220,14 @@ void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
     for (const SinkDefinition& definition : wanted)
         open_route(definition);
     for (const auto& route : routes_)
-        route->look_closely();
+        route->invalidate_cache();
 }
 
 void Relay::open_route(const SinkDefinition& definition)
 {
     std::string problem, shortage;
     try {
-        routes_.push_back(std::make_unique<Route>(definition, make_sink(definition)));
+        routes_.push_back(std::make_unique<SinkTask>(definition, make_sink(definition)));
     } catch (const Error& error) {
         problem = text_of(error);
     } catch (const std::exception& error) {
@@ -401,9 +402,9 @@ void Relay::read_configuration()
     ConfigReloadPending = false;
     pg::call([] {
         ProcessConfigFile(PGC_SIGHUP);
-        choose_settings();
+        set_worker_gucs();
     });
-    fall_silent(routes_);
+    drain_in_flight(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);
     sinks_changed_ = true;
@@ -413,9 +414,9 @@ void Relay::read_configuration()
 // ---- the end
 
 // Lets what is on the way arrive, if that does not take long.
-void Relay::fall_silent(std::span<const std::unique_ptr<Route>> routes)
+void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> routes)
 {
-    const TimePoint end = Clock::now() + farewell;
+    const TimePoint end = Clock::now() + drain_timeout;
     for (const auto& route : routes)
         route->finish();
     const auto is_quiet = [](const auto& route) { return route->is_quiet(); };
@@ -428,7 +429,7 @@ void Relay::fall_silent(std::span<const std::unique_ptr<Route>> routes)
 
 // Routes whose library has failed. If nobody knows in which of its threads, these are all that use
 // it.
-std::vector<std::unique_ptr<Route>> Relay::take_broken()
+std::vector<std::unique_ptr<SinkTask>> Relay::take_aborted_tasks()
 {
     const auto is_broken = [](const auto& route) { return route->is_broken(); };
     const auto uses_library = [](const auto& route) { return route->definition().kind == "kafka"; };
@@ -436,32 +437,32 @@ std::vector<std::unique_ptr<Route>> Relay::take_broken()
     const auto broken = is_known
                             ? std::ranges::stable_partition(routes_, std::not_fn(is_broken))
                             : std::ranges::stable_partition(routes_, std::not_fn(uses_library));
-    std::vector<std::unique_ptr<Route>> taken(std::make_move_iterator(broken.begin()),
-                                              std::make_move_iterator(broken.end()));
+    std::vector<std::unique_ptr<SinkTask>> taken(std::make_move_iterator(broken.begin()),
+                                                 std::make_move_iterator(broken.end()));
     routes_.erase(broken.begin(), broken.end());
     return taken;
 }
 
 // A thread of a library has failed, and others may wait for it for ever: what uses it is not called
 // any more, nor closed. The next relay takes over what it has on the way.
-void Relay::leave_broken_behind()
+void Relay::abandon_aborted_tasks()
 {
     const std::string reason = "librdkafka has failed, perhaps over what a broker said: its last "
                                "words are in the server's log";
-    std::vector<std::unique_ptr<Route>> broken = take_broken();
+    std::vector<std::unique_ptr<SinkTask>> broken = take_aborted_tasks();
     if (test_)
         SinkTest::answer(test_->what(), false,
-                         test_->is_broken() || sink::has_mishap_of_nobody()
+                         test_->is_broken() || sink::library_aborted_unattributed()
                              ? reason
                              : "the relay starts again: the library of another sink has failed");
-    const auto is_to_blame = [&](const auto& route) {
-        return route->is_broken() || (sink::has_mishap_of_nobody() && broken.size() == 1);
+    const auto is_poison = [&](const auto& route) {
+        return route->is_broken() || (sink::library_aborted_unattributed() && broken.size() == 1);
     };
     for (const auto& route : broken)
-        if (is_to_blame(route))
+        if (is_poison(route))
             pause(route->definition(), reason);
     // If nobody can be blamed, the relay starts again, and the launcher waits longer each time.
-    if (std::ranges::none_of(broken, is_to_blame))
+    if (std::ranges::none_of(broken, is_poison))
         pg::log_line(WARNING, reason);
     for (auto& route : broken)
         (void)route.release();
@@ -470,18 +471,18 @@ void Relay::leave_broken_behind()
 
 void Relay::leave()
 {
-    fall_silent(routes_);
+    drain_in_flight(routes_);
     while (!routes_.empty())
         close_route(routes_.size() - 1);
-    clear_board();
-    if (sink::has_mishap())
+    clear_sink_statuses();
+    if (sink::library_aborted())
         return; // a failure, to the launcher
     if (extension_is_gone_)
-        pg::set_vacancy(post_, pg::Vacancy::no_extension);
-    else if (pg::is_held(MyDatabaseId))
-        pg::set_vacancy(post_, pg::Vacancy::stepped_aside);
+        pg::set_absence(post_, pg::WorkerAbsence::no_extension);
+    else if (pg::are_workers_blocked(MyDatabaseId))
+        pg::set_absence(post_, pg::WorkerAbsence::stepped_aside);
     else
-        pg::set_vacancy(post_, pg::Vacancy::asked_to_leave);
+        pg::set_absence(post_, pg::WorkerAbsence::on_sigterm);
 }
 
 } // namespace

@@ -9,7 +9,7 @@ namespace outbox {
 void relay(int post);
 
 // What the relay's transactions count on, whatever the configuration says.
-void choose_settings();
+void set_worker_gucs();
 
 // Is this database one that the settings want served?
 bool is_served(const char* database);

@@ -27,12 +27,12 @@ namespace {
 
 // The loop sees to it, unless the process waits for a standby that does not answer. After a mishap
 // it has something to write first, but not for ever.
-void asked_to_leave(SIGNAL_ARGS)
+void on_sigterm(SIGNAL_ARGS)
 {
     const int saved_errno = errno;
     const bool is_asked_again = ShutdownRequestPending;
     ShutdownRequestPending = true;
-    if (sink::has_mishap() ? is_asked_again : pg::is_committing) {
+    if (sink::library_aborted() ? is_asked_again : pg::is_committing) {
         ProcDiePending = true;
         InterruptPending = true;
     }
@@ -53,7 +53,7 @@ void call_main_thread()
 
 // Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs
 // as well.
-void exit_beside_threads(int code, Datum)
+void exit_without_atexit(int code, Datum)
 {
     if (sink::has_kafka_threads() || sink::has_sink_threads())
         _exit(code);
@@ -62,7 +62,7 @@ void exit_beside_threads(int code, Datum)
 } // namespace
 
 // What the relay's transactions count on, whatever the database's defaults are.
-void choose_settings()
+void set_worker_gucs()
 {
     const auto choose = [](const char* name, const char* value) {
         SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
@@ -117,20 +117,20 @@ void outbox_relay_main(Datum post)
     using namespace outbox;
     const int number = DatumGetInt32(post);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, asked_to_leave);
+    pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
-    on_proc_exit(exit_beside_threads, 0);
-    BackgroundWorkerInitializeConnectionByOid(pg::database_of_post(number), InvalidOid, 0);
-    if (!pg::take_post(number))
+    on_proc_exit(exit_without_atexit, 0);
+    BackgroundWorkerInitializeConnectionByOid(pg::database_of_slot(number), InvalidOid, 0);
+    if (!pg::attach_worker(number))
         proc_exit(0);
-    choose_settings();
+    set_worker_gucs();
     // Large events go back to the system at once, not into a heap that only grows. What is small
     // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
     // between.
     (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
     (void)mallopt(M_MXFAST, 0);
-    sink::before_threads_abort(call_main_thread);
+    sink::on_library_abort(call_main_thread);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));

@@ -21,7 +21,7 @@ constexpr int64 pause_after_none = 100;
 
 } // namespace
 
-void Releaser::hear(uint32 tasks)
+void ScheduledRelease::hear(uint32 tasks)
 {
     if ((tasks & pg::task_schedule) != 0)
         next_due_ = {};
@@ -30,7 +30,7 @@ void Releaser::hear(uint32 tasks)
 }
 
 // What the log refuses neither stops nor delays the others.
-bool Releaser::turn()
+bool ScheduledRelease::turn()
 {
     Released released;
     if (Clock::now() >= next_due_) {
@@ -43,8 +43,8 @@ bool Releaser::turn()
     return released.moved > 0;
 }
 
-Released Releaser::release(Step step, MillisecondsToNext milliseconds_to_next,
-                           sink::TimePoint& timer)
+Released ScheduledRelease::release(Step step, MillisecondsToNext milliseconds_to_next,
+                                   sink::TimePoint& timer)
 {
     const sink::TimePoint now = Clock::now();
     const int64 interval = settings::relay_interval;

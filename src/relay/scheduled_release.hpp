@@ -8,9 +8,9 @@
 
 namespace outbox {
 
-class Releaser {
+class ScheduledRelease {
 public:
-    // What others call for: pg::Calls::tasks.
+    // What others call for: pg::WakeupRequests::tasks.
     void hear(uint32 tasks);
     void look() { next_due_ = next_refused_ = {}; }
 

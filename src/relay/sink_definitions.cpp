@@ -32,7 +32,7 @@ void pause_strangers()
         " WHERE s.consumer_id = c.consumer_id AND s.home <> $1 AND NOT c.paused",
         {TEXTOID}};
     const Datum values[] = {identity()};
-    pause.execute_now(values);
+    pause.execute_with_latest_snapshot(values);
 }
 
 TypeSet types_of(const Filter& filter)
@@ -85,8 +85,8 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
         " ORDER BY c.consumer_id",
         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
-    const uint64 count = find.execute_now(values);
-    pg::Growing<pg::Row> found;
+    const uint64 count = find.execute_with_latest_snapshot(values);
+    pg::PallocVector<pg::Row> found;
     for (uint64 i = 0; i < count; ++i)
         found.push(pg::Row(i));
     for (const pg::Row& one : found) {
@@ -103,7 +103,7 @@ void pause_sink(int32 consumer, std::string_view reason)
         " WHERE consumer_id = $1 AND NOT paused",
         {INT4OID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::text_from_utf8(reason)};
-    pause.execute_now(values);
+    pause.execute_with_latest_snapshot(values);
 }
 
 bool is_list_of_hosts(const char* list)

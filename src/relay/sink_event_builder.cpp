@@ -98,7 +98,7 @@ struct Fields {
     std::string_view trace_id;
     std::string_view span_id;
     std::string_view traceparent;
-    pg::Growing<std::optional<std::string_view>> attributes; // as many as keys were asked for
+    pg::PallocVector<std::optional<std::string_view>> attributes; // as many as keys were asked for
 };
 
 Fields fields_of(const Message& message, const std::vector<std::string>& keys)
@@ -124,7 +124,7 @@ Fields fields_of(const Message& message, const std::vector<std::string>& keys)
     return fields;
 }
 
-sink::Tally tally_of(const Message& message)
+sink::EventStats event_stats_of(const Message& message)
 {
     const stats::Facts facts = facts_of(message);
     return {facts.type, facts.bytes, facts.occurred_at};
@@ -132,7 +132,8 @@ sink::Tally tally_of(const Message& message)
 
 // Into one that is empty.
 void copy(sink::Event& event, const Fields& fields, const Message& message,
-          const Delivery& delivery, const std::vector<std::string>& keys, const sink::Tally& tally)
+          const Delivery& delivery, const std::vector<std::string>& keys,
+          const sink::EventStats& tally)
 {
     event.id = message.id();
     event.token = delivery.token;
@@ -158,7 +159,7 @@ void copy(sink::Event& event, const Fields& fields, const Message& message,
 
 } // namespace
 
-void Outgoing::start()
+void SinkEventBuilder::start()
 {
     events_.clear();
     bytes_ = 0;
@@ -166,11 +167,11 @@ void Outgoing::start()
         AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
 }
 
-void Outgoing::put(const Message& message, const Delivery& delivery)
+void SinkEventBuilder::put(const Message& message, const Delivery& delivery)
 {
     const MemoryContext before = MemoryContextSwitchTo(scratch_);
     const Fields fields = fields_of(message, metadata_);
-    const sink::Tally tally = stats::is_on() ? tally_of(message) : sink::Tally{};
+    const sink::EventStats tally = stats::is_on() ? event_stats_of(message) : sink::EventStats{};
     MemoryContextSwitchTo(before);
     if (const Xid xid = message.xid(); xid != last_xid_) {
         last_xid_ = xid;

@@ -7,13 +7,13 @@
 
 namespace outbox {
 
-class Outgoing final : public MessageSink {
+class SinkEventBuilder final : public MessageReceiver {
 public:
     // No more than so many bytes, but always one message. `metadata` names the keys that travel as
     // attributes. There is room for `expected` of them from the beginning, and they are made from
     // spare ones.
-    Outgoing(std::size_t max_bytes, const std::vector<std::string>& metadata, std::size_t expected,
-             sink::SpareEvents& spare)
+    SinkEventBuilder(std::size_t max_bytes, const std::vector<std::string>& metadata,
+                     std::size_t expected, sink::EventPool& spare)
         : max_bytes_(max_bytes), metadata_(metadata), spare_(spare)
     {
         events_.reserve(expected);
@@ -37,7 +37,7 @@ private:
     std::size_t max_bytes_;
     const std::vector<std::string>& metadata_;
     std::size_t bytes_ = 0;
-    sink::SpareEvents& spare_;
+    sink::EventPool& spare_;
     std::vector<std::unique_ptr<sink::Event>> events_;
     bool from_retries_ = false;
     XLogRecPtr flush_needed_ = InvalidXLogRecPtr;

@@ -26,9 +26,9 @@ TimestampTz to_timestamp(TimePoint time, TimePoint now)
 
 } // namespace
 
-void Bulletin::pass_on_remarks(sink::Courier& courier, TimePoint now)
+void SinkStatusReporter::pass_on_remarks(sink::Dispatcher& dispatcher, TimePoint now)
 {
-    const std::vector<std::string> remarks = courier.take_remarks();
+    const std::vector<std::string> remarks = dispatcher.take_log_lines();
     if (remarks.empty())
         return;
     if (now >= more_remarks_) {
@@ -46,33 +46,34 @@ void Bulletin::pass_on_remarks(sink::Courier& courier, TimePoint now)
             ++remarks_dropped_;
 }
 
-void Bulletin::log_change(bool in_trouble, const std::string& complaint)
+void SinkStatusReporter::log_change(bool in_trouble, const std::string& status_message)
 {
     if (in_trouble)
-        pg::log_line(WARNING, "sink \"" + name_ + "\" is in trouble: " + complaint,
+        pg::log_line(WARNING, "sink \"" + name_ + "\" is in trouble: " + status_message,
                      "Its events wait; it is tried again with growing pauses.");
     else
         pg::log_line(LOG, "sink \"" + name_ + "\" is back");
 }
 
-void Bulletin::publish(sink::Courier& courier, const std::string& problem, TimePoint now)
+void SinkStatusReporter::publish(sink::Dispatcher& dispatcher, const std::string& problem,
+                                 TimePoint now)
 {
-    pass_on_remarks(courier, now);
+    pass_on_remarks(dispatcher, now);
     // A receiver may be away although nothing has failed.
-    const std::string complaint =
-        courier.troubles() > 0 ? courier.last_trouble() : courier.complaint();
-    const int troubles = std::max(courier.troubles(), complaint.empty() ? 0 : 1);
+    const std::string status_message =
+        dispatcher.troubles() > 0 ? dispatcher.last_trouble() : dispatcher.status_message();
+    const int troubles = std::max(dispatcher.troubles(), status_message.empty() ? 0 : 1);
     const bool in_trouble = troubles > 0;
     if (in_trouble != in_trouble_)
-        log_change(in_trouble, complaint);
+        log_change(in_trouble, status_message);
     SinkState state = {};
     state.consumer = consumer_;
     state.tenant = tenant_;
-    state.in_hand = static_cast<int32>(courier.in_hand());
-    state.on_the_way = static_cast<int32>(courier.on_the_way());
+    state.in_hand = static_cast<int32>(dispatcher.in_hand());
+    state.on_the_way = static_cast<int32>(dispatcher.on_the_way());
     state.troubles = troubles + !problem.empty();
-    state.delivered = static_cast<int64>(courier.delivered());
-    state.rejected = static_cast<int64>(courier.rejected());
+    state.delivered = static_cast<int64>(dispatcher.delivered());
+    state.rejected = static_cast<int64>(dispatcher.rejected());
     const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
                          state.troubles == shown_.troubles && state.delivered == shown_.delivered &&
                          state.rejected == shown_.rejected;
@@ -86,17 +87,18 @@ void Bulletin::publish(sink::Courier& courier, const std::string& problem, TimeP
         show_at_ = now + between_shows;
     if (!is_urgent && now < show_at_)
         return;
-    state.resume_at = courier.is_backing_off(now) ? to_timestamp(courier.resume_at(), now) : 0;
+    state.resume_at =
+        dispatcher.is_backing_off(now) ? to_timestamp(dispatcher.resume_at(), now) : 0;
     state.last_error_at = shown_.last_error_at;
     if (state.troubles > shown_.troubles)
         state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = !problem.empty()    ? problem
-                               : complaint.empty() ? courier.last_trouble()
-                                                   : complaint;
+    const std::string& error = !problem.empty()         ? problem
+                               : status_message.empty() ? dispatcher.last_trouble()
+                                                        : status_message;
     error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
                                      PG_UTF8, error.data(), static_cast<int>(error.size()),
                                      SinkState::max_error - 1)));
-    show_on_board(state);
+    publish_sink_status(state);
     shown_ = state;
     show_at_ = never;
 }

@@ -6,21 +6,21 @@
 
 namespace outbox {
 
-class Bulletin {
+class SinkStatusReporter {
 public:
-    Bulletin(int32 consumer, std::optional<int64> tenant, std::string name)
+    SinkStatusReporter(int32 consumer, std::optional<int64> tenant, std::string name)
         : consumer_(consumer), tenant_(tenant), name_(std::move(name))
     {}
 
     // Tells what is new, and not too often. `problem` is one of ours, not of the receiver's.
-    void publish(sink::Courier& courier, const std::string& problem, sink::TimePoint now);
+    void publish(sink::Dispatcher& dispatcher, const std::string& problem, sink::TimePoint now);
 
     // When publish() is to be called even if nothing happens.
     sink::TimePoint next() const { return show_at_; }
 
 private:
-    void pass_on_remarks(sink::Courier& courier, sink::TimePoint now);
-    void log_change(bool in_trouble, const std::string& complaint);
+    void pass_on_remarks(sink::Dispatcher& dispatcher, sink::TimePoint now);
+    void log_change(bool in_trouble, const std::string& status_message);
 
     int32 consumer_;
     std::optional<int64> tenant_;

@@ -34,7 +34,7 @@ SinkState* find(Oid database, int32 consumer)
 
 } // namespace
 
-void show_on_board(const SinkState& state)
+void publish_sink_status(const SinkState& state)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
     SinkState* place = find(MyDatabaseId, state.consumer);
@@ -47,7 +47,7 @@ void show_on_board(const SinkState& state)
     LWLockRelease(pg::shared_lock());
 }
 
-void take_off_board(int32 consumer)
+void remove_sink_status(int32 consumer)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
     if (SinkState* place = find(MyDatabaseId, consumer))
@@ -55,7 +55,7 @@ void take_off_board(int32 consumer)
     LWLockRelease(pg::shared_lock());
 }
 
-void clear_board()
+void clear_sink_statuses()
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
     for (SinkState& state : board->states)
@@ -64,7 +64,7 @@ void clear_board()
     LWLockRelease(pg::shared_lock());
 }
 
-void set_up_board()
+void set_up_sink_statuses()
 {
     pg::want_shared("outbox board", sizeof(Board), reinterpret_cast<void**>(&board), initialize);
 }

@@ -27,12 +27,12 @@ struct SinkState {
 inline constexpr int max_sinks_shown = 256;
 
 // Shows the state of a sink of this database, in place of what was shown of it before.
-void show_on_board(const SinkState& state);
+void publish_sink_status(const SinkState& state);
 
 // Shows nothing of this sink any more, or of any sink of this database.
-void take_off_board(int32 consumer);
-void clear_board();
+void remove_sink_status(int32 consumer);
+void clear_sink_statuses();
 
-void set_up_board();
+void set_up_sink_statuses();
 
 } // namespace outbox

@@ -58,36 +58,36 @@ milliseconds lease_length()
     return milliseconds(settings::lease);
 }
 
-void note_parked(std::vector<sink::Handle>& parked, int64 token, IdRanges ids)
+void note_blocked(std::vector<sink::Handle>& blocked, int64 token, IdRanges ids)
 {
     for (const IdRange& range : ids)
         for (Id id = range.from; id < range.upto; ++id)
-            parked.push_back({token, id});
+            blocked.push_back({token, id});
 }
 
 } // namespace
 
-Route::Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
+SinkTask::SinkTask(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
     : definition_(std::move(definition)), activity_("relay to sink " + definition_.name),
-      courier_(sink::make_courier(std::move(sink), definition_.ordered, definition_.policy,
-                                  [] { return pg_prng_double(&pg_global_prng_state); })),
-      metadata_(courier_->metadata()),
-      bulletin_(definition_.consumer, definition_.tenant, definition_.name)
+      dispatcher_(sink::make_dispatcher(std::move(sink), definition_.ordered, definition_.policy,
+                                        [] { return pg_prng_double(&pg_global_prng_state); })),
+      metadata_(dispatcher_->metadata()),
+      status_reporter_(definition_.consumer, definition_.tenant, definition_.name)
 {}
 
-void Route::look_closely()
+void SinkTask::invalidate_cache()
 {
     may_find_something_ = looks_for_retries_ = true;
     kept_.forget();
 }
 
-void Route::turn(std::size_t memory)
+void SinkTask::turn(std::size_t memory)
 {
     const TimePoint now = sink::Clock::now();
-    courier_->work(now);
+    dispatcher_->work(now);
     if (now >= next_look_) {
         next_look_ = now + milliseconds(settings::relay_interval);
-        look_closely();
+        invalidate_cache();
     }
     if (is_to_hand_back(now))
         hand_back();
@@ -96,61 +96,61 @@ void Route::turn(std::size_t memory)
     const bool settles = is_to_settle(now);
     if (now >= retry_at_ && (claims || settles || is_to_renew(now))) {
         transact(now, settles, claims, memory);
-        courier_->work(sink::Clock::now());
-        write_down_claim(now);
+        dispatcher_->work(sink::Clock::now());
+        write_deferred_batch(now);
     }
     if (now >= flush_by_) {
         flush_by_ = never;
         pg::call([] { pg::flush_upto(pg::last_commit()); });
     }
-    if (!courier_->settled().empty() && settle_by_ == never)
+    if (!dispatcher_->settled().empty() && settle_by_ == never)
         settle_by_ = now + longest_unsettled;
-    bulletin_.publish(*courier_, problem_, now);
+    status_reporter_.publish(*dispatcher_, problem_, now);
 }
 
 // ---- what is to be done
 
-bool Route::is_to_settle(TimePoint now) const
+bool SinkTask::is_to_settle(TimePoint now) const
 {
-    const auto& settled = courier_->settled();
-    const auto was_rejected = [](const sink::Settlement& one) { return !one.delivered; };
-    const std::size_t enough = std::max(enough_to_settle, courier_->wanted() / 4);
+    const auto& settled = dispatcher_->settled();
+    const auto was_rejected = [](const sink::SettledEvent& one) { return !one.delivered; };
+    const std::size_t enough = std::max(enough_to_settle, dispatcher_->wanted() / 4);
     return !settled.empty() && (settled.size() >= enough || now >= settle_by_ ||
                                 std::ranges::any_of(settled, was_rejected));
 }
 
 // Half of the memory, because a request on its way has a copy of its event.
-bool Route::is_to_claim(TimePoint now, std::size_t memory) const
+bool SinkTask::is_to_claim(TimePoint now, std::size_t memory) const
 {
-    return may_find_something_ && now >= claim_at_ && courier_->wants_more(now) &&
-           courier_->bytes() < memory / 2;
+    return may_find_something_ && now >= claim_at_ && dispatcher_->can_take_more(now) &&
+           dispatcher_->bytes() < memory / 2;
 }
 
-bool Route::is_to_renew(TimePoint now) const
+bool SinkTask::is_to_renew(TimePoint now) const
 {
     return std::ranges::any_of(batches_,
                                [&](const auto& one) { return one.second.renew_at <= now; });
 }
 
 // During a long pause others could use the memory, and nobody should have to keep leases alive.
-bool Route::is_to_hand_back(TimePoint now) const
+bool SinkTask::is_to_hand_back(TimePoint now) const
 {
-    return courier_->is_backing_off(now) && courier_->on_the_way() == 0 && !batches_.empty() &&
-           courier_->resume_at() - now > lease_length() / 3;
+    return dispatcher_->is_backing_off(now) && dispatcher_->on_the_way() == 0 &&
+           !batches_.empty() && dispatcher_->resume_at() - now > lease_length() / 3;
 }
 
 // Of a batch that is delivered whole, nobody needs the ids.
-void Route::plan_settlements(Plan& plan) const
+void SinkTask::plan_settlements(Plan& plan) const
 {
-    const std::vector<sink::Settlement>& settled = courier_->settled();
+    const std::vector<sink::SettledEvent>& settled = dispatcher_->settled();
     plan.settled = settled.size();
-    for (const sink::Settlement& one : settled)
+    for (const sink::SettledEvent& one : settled)
         if (one.delivered && batches_.contains(one.handle.token))
             ++plan.delivered[one.handle.token].count;
     for (auto& [token, delivered] : plan.delivered)
         if (delivered.count < batches_.at(token).left)
             delivered.ids.reserve(delivered.count);
-    for (const sink::Settlement& one : settled) {
+    for (const sink::SettledEvent& one : settled) {
         if (!batches_.contains(one.handle.token))
             continue;
         if (one.delivered) {
@@ -162,13 +162,13 @@ void Route::plan_settlements(Plan& plan) const
         Rejection rejection;
         rejection.settlement = one;
         if (definition_.ordered)
-            for (const Handle& handle : courier_->behind(one))
+            for (const Handle& handle : dispatcher_->behind(one))
                 rejection.behind[handle.token].push_back(handle.id);
         plan.rejections.push_back(std::move(rejection));
     }
 }
 
-Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
+SinkTask::Plan SinkTask::make_plan(TimePoint now, bool settles, bool claims) const
 {
     Plan plan;
     plan.settled_before = settled_;
@@ -186,24 +186,24 @@ Route::Plan Route::make_plan(TimePoint now, bool settles, bool claims) const
             plan.renewals.push_back(token);
     }
     std::ranges::sort(plan.settled_before);
-    plan.wanted = claims ? courier_->wanted() : 0;
+    plan.wanted = claims ? dispatcher_->wanted() : 0;
     plan.looks_for_retries = claims && (looks_for_retries_ || !plan.rejections.empty());
     return plan;
 }
 
 // ---- the transaction
 
-void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memory)
+void SinkTask::transact(TimePoint now, bool settles, bool claims, std::size_t memory)
 {
     Plan plan = make_plan(now, settles, claims);
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
     // Nor need it be written before its events leave, if there is nothing else to write.
-    const bool may_write_later =
+    const bool may_defer_write =
         commit == pg::Commit::soon && plan.settled == 0 && plan.renewals.empty();
-    Outgoing outgoing(memory / 2 - std::min(memory / 2, courier_->bytes()), metadata_, plan.wanted,
-                      courier_->spare_events());
+    SinkEventBuilder sink_events(memory / 2 - std::min(memory / 2, dispatcher_->bytes()), metadata_,
+                                 plan.wanted, dispatcher_->event_pool());
     if (!plan.rejections.empty())
         kept_.forget();
     Claimed claimed;
@@ -212,7 +212,7 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         [&] {
             settle(plan);
             if (plan.wanted > 0)
-                claimed = claim_next(plan, may_write_later, outgoing);
+                claimed = claim_next(plan, may_defer_write, sink_events);
             if (plan.looks_for_retries)
                 plan.next_retry =
                     next_due(definition_.consumer, GetCurrentTimestamp()).value_or(DT_NOEND);
@@ -220,18 +220,18 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
         commit);
     if (rollback) {
         kept_.forget();
-        pg::call([] { pg::let_go_of_consumer(); });
+        pg::call([] { pg::release_session_lock(); });
         recover(*rollback, now);
         return;
     }
     kept_.committed();
     problem_.clear();
     flush_by_ = now + longest_unflushed;
-    pg::call([&] { pg::flush_upto(outgoing.flush_needed()); });
+    pg::call([&] { pg::flush_upto(sink_events.flush_needed()); });
     if (claimed.count > 0)
         settled_.clear(); // the newest batch does not name them
     believe(plan, now);
-    take(outgoing, now);
+    take(sink_events, now);
     if (claims)
         may_find_something_ = claimed.more || claimed.busy;
     if (claimed.busy)
@@ -246,12 +246,12 @@ void Route::transact(TimePoint now, bool settles, bool claims, std::size_t memor
     }
     // There are retries now, of which it knows nothing.
     if (claimed.failed > 0)
-        look_closely();
+        invalidate_cache();
     if (const std::chrono::microseconds spent(claimed.upcasting_time); spent >= much_upcasting)
         claim_at_ = sink::Clock::now() + pause_after_upcasting * spent;
 }
 
-void Route::settle(Plan& plan) const
+void SinkTask::settle(Plan& plan) const
 {
     if (!plan.ended.empty())
         ack_whole(plan.ended);
@@ -270,34 +270,35 @@ void Route::settle(Plan& plan) const
         heartbeat(token, std::nullopt);
 }
 
-void Route::count_delivered(const Plan& plan) const
+void SinkTask::count_delivered(const Plan& plan) const
 {
     const TimestampTz now = GetCurrentTimestamp();
-    const std::vector<sink::Settlement>& settled = courier_->settled();
+    const std::vector<sink::SettledEvent>& settled = dispatcher_->settled();
     for (std::size_t i = 0; i < plan.settled; ++i)
-        if (const sink::Settlement& one = settled[i];
+        if (const sink::SettledEvent& one = settled[i];
             one.delivered && batches_.contains(one.handle.token))
             stats::count_delivered(definition_.consumer,
                                    {one.tally.type, one.tally.bytes, one.tally.occurred_at}, now);
 }
 
-void Route::reject(Rejection& rejection)
+void SinkTask::reject(Rejection& rejection)
 {
     const Handle handle = rejection.settlement.handle;
     const Failure failure = {pg::text_from_utf8(rejection.settlement.reason), std::nullopt, false};
     const Failed failed = fail(handle.token, {&handle.id, 1}, {&failure, 1});
-    note_parked(rejection.parked, handle.token, failed.parked);
+    note_blocked(rejection.blocked, handle.token, failed.blocked);
     for (const auto& [token, ids] : rejection.behind)
         if (token != handle.token)
-            note_parked(rejection.parked, token, park_behind(token, ids));
+            note_blocked(rejection.blocked, token, block_behind(token, ids));
 }
 
-Claimed Route::claim_next(const Plan& plan, bool may_write_later, Outgoing& outgoing) const
+Claimed SinkTask::claim_next(const Plan& plan, bool may_defer_write,
+                             SinkEventBuilder& sink_events) const
 {
     constexpr int64 microseconds = 1000;
-    outgoing.start();
+    sink_events.start();
     const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before, kept_,
-                                may_write_later};
+                                may_defer_write};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
@@ -305,43 +306,43 @@ Claimed Route::claim_next(const Plan& plan, bool may_write_later, Outgoing& outg
         PointerGetDatum(cstring_to_text(psprintf("outbox relay (pid %d)", MyProcPid))),
         false,
         &known};
-    return claim_upcast(request, outgoing);
+    return claim_upcast(request, sink_events);
 }
 
 // Behind what it is about, whose events are on the way. If it cannot be written they are claimed
 // again, as after a crash.
-void Route::write_down_claim(TimePoint now)
+void SinkTask::write_deferred_batch(TimePoint now)
 {
-    const UnwrittenBatch* unwritten = kept_.unwritten();
+    const DeferredBatch* unwritten = kept_.unwritten();
     if (unwritten == nullptr)
         return;
     const int64 token = unwritten->batch.token;
-    int64 spare_token = 0;
+    int64 reserved_token = 0;
     const auto rollback = pg::in_transaction(
         activity_.c_str(),
         [&] {
-            pg::pause_at("unwritten");
+            pg::injection_point("unwritten");
             add_newest_batch(unwritten->consumer, unwritten->batch, &unwritten->holder,
                              unwritten->progress);
-            spare_token = draw_tokens(1);
+            reserved_token = draw_tokens(1);
         },
         pg::Commit::soon);
-    pg::call([] { pg::let_go_of_consumer(); });
+    pg::call([] { pg::release_session_lock(); });
     if (!rollback) {
-        kept_.wrote_down(spare_token);
+        kept_.mark_written(reserved_token);
         return;
     }
-    courier_->drop_batch(token);
+    dispatcher_->drop_batch(token);
     batches_.erase(token);
-    if (courier_->settled().empty())
+    if (dispatcher_->settled().empty())
         settle_by_ = never;
-    look_closely();
+    invalidate_cache();
     recover(*rollback, now);
 }
 
 // ---- and afterwards
 
-void Route::count_down(int64 token, std::size_t count)
+void SinkTask::count_down(int64 token, std::size_t count)
 {
     const auto found = batches_.find(token);
     if (found == batches_.end())
@@ -353,56 +354,56 @@ void Route::count_down(int64 token, std::size_t count)
     }
 }
 
-void Route::believe(const Plan& plan, TimePoint now)
+void SinkTask::believe(const Plan& plan, TimePoint now)
 {
     // One whose batch is gone is nobody's to write down, and holds up nobody.
     for (std::size_t i = 0; i < plan.settled; ++i)
-        if (const sink::Settlement& one = courier_->settled()[i];
+        if (const sink::SettledEvent& one = dispatcher_->settled()[i];
             !one.delivered && !batches_.contains(one.handle.token))
-            courier_->go_on_behind(one, {});
-    courier_->forget_settled(plan.settled);
-    if (courier_->settled().empty())
+            dispatcher_->resume_behind(one, {});
+    dispatcher_->forget_settled(plan.settled);
+    if (dispatcher_->settled().empty())
         settle_by_ = never;
     for (const auto& [token, delivered] : plan.delivered) {
         // What waited behind a retry may have its turn now.
         if (const auto found = batches_.find(token);
             found != batches_.end() && !found->second.from_log)
-            look_closely();
+            invalidate_cache();
         count_down(token, delivered.count);
     }
     for (const Rejection& rejection : plan.rejections) {
         count_down(rejection.settlement.handle.token, 1);
         std::vector<int64> ids;
-        for (const Handle& handle : rejection.parked) {
+        for (const Handle& handle : rejection.blocked) {
             count_down(handle.token, 1);
             ids.push_back(handle.id);
         }
-        courier_->go_on_behind(rejection.settlement, ids);
+        dispatcher_->resume_behind(rejection.settlement, ids);
     }
     if (!plan.rejections.empty())
-        look_closely();
+        invalidate_cache();
     for (const int64 token : plan.renewals)
         if (const auto found = batches_.find(token); found != batches_.end())
             found->second.renew_at = now + lease_length() / 3;
 }
 
-void Route::take(Outgoing& outgoing, TimePoint now)
+void SinkTask::take(SinkEventBuilder& sink_events, TimePoint now)
 {
-    if (outgoing.events().empty())
+    if (sink_events.events().empty())
         return;
-    const Batch fresh = {outgoing.events().size(), now + lease_length() / 3,
-                         !outgoing.is_from_retries()};
-    batches_.emplace(outgoing.events().front()->token, fresh);
+    const Batch fresh = {sink_events.events().size(), now + lease_length() / 3,
+                         !sink_events.is_from_retries()};
+    batches_.emplace(sink_events.events().front()->token, fresh);
     std::size_t count = 0;
-    for (std::unique_ptr<sink::Event>& event : outgoing.events()) {
-        courier_->add(std::move(event));
+    for (std::unique_ptr<sink::Event>& event : sink_events.events()) {
+        dispatcher_->add(std::move(event));
         if (++count % some_at_once == 0)
-            courier_->send_early(now);
+            dispatcher_->send_early(now);
     }
-    outgoing.events().clear();
+    sink_events.events().clear();
 }
 
-void Route::recover(const pg::Rollback& rollback, TimePoint now)
+void SinkTask::recover(const pg::Rollback& rollback, TimePoint now)
 {
     const int sqlstate = rollback.sqlstate;
     if (sqlstate == pg::lease_lost || sqlstate == pg::token_unknown ||
@@ -416,7 +417,7 @@ void Route::recover(const pg::Rollback& rollback, TimePoint now)
 }
 
 // Somebody has moved or dropped the consumer under our hands.
-void Route::drop_lost_batches()
+void SinkTask::drop_lost_batches()
 {
     std::vector<int64> tokens;
     for (const auto& [token, batch] : batches_)
@@ -434,18 +435,18 @@ void Route::drop_lost_batches()
         open.clear();
     for (const int64 token : tokens)
         if (std::ranges::find(open, token) == open.end()) {
-            courier_->drop_batch(token);
+            dispatcher_->drop_batch(token);
             batches_.erase(token);
         }
-    if (courier_->settled().empty())
+    if (dispatcher_->settled().empty())
         settle_by_ = never;
     retry_at_ = sink::Clock::now() + pause_after_loss;
-    look_closely();
+    invalidate_cache();
     pg::log_line(LOG,
                  "sink \"" + definition_.name + "\" was moved: what it had in hand is dropped");
 }
 
-void Route::hand_back()
+void SinkTask::hand_back()
 {
     Plan plan = make_plan(sink::Clock::now(), true, false);
     plan.renewals.clear();
@@ -458,26 +459,26 @@ void Route::hand_back()
     if (rollback)
         pg::log_line(LOG,
                      "sink \"" + definition_.name + "\" hands nothing back: " + rollback->message);
-    courier_->abandon();
+    dispatcher_->abandon();
     batches_.clear();
     settle_by_ = never;
-    look_closely();
+    invalidate_cache();
 }
 
-void Route::close()
+void SinkTask::close()
 {
     if (!batches_.empty())
         hand_back();
-    take_off_board(definition_.consumer);
+    remove_sink_status(definition_.consumer);
 }
 
 // ---- when
 
-TimePoint Route::next_turn() const
+TimePoint SinkTask::next_turn() const
 {
     const TimePoint now = sink::Clock::now();
-    TimePoint next = bulletin_.next();
-    if (const auto work = courier_->next_work())
+    TimePoint next = status_reporter_.next();
+    if (const auto work = dispatcher_->next_work())
         next = std::min(next, *work);
     if (now < retry_at_)
         return std::min(next, retry_at_);
@@ -486,8 +487,8 @@ TimePoint Route::next_turn() const
     next = std::min({next, next_look_, settle_by_, flush_by_});
     if (may_find_something_ && now < claim_at_)
         next = std::min(next, claim_at_);
-    if (courier_->is_backing_off(now))
-        next = std::min(next, courier_->resume_at());
+    if (dispatcher_->is_backing_off(now))
+        next = std::min(next, dispatcher_->resume_at());
     for (const auto& [token, batch] : batches_)
         next = std::min(next, batch.renew_at);
     return next;

@@ -13,19 +13,19 @@
 
 namespace outbox {
 
-class Route {
+class SinkTask {
 public:
-    Route(SinkDefinition definition, std::unique_ptr<sink::Sink> sink);
+    SinkTask(SinkDefinition definition, std::unique_ptr<sink::Sink> sink);
 
     const SinkDefinition& definition() const { return definition_; }
     void set_types(const TypeSet& types) { definition_.types = types; }
     const char* name() const { return definition_.name.c_str(); }
-    int descriptor() const { return courier_->descriptor(); }
+    int descriptor() const { return dispatcher_->descriptor(); }
 
     // There may be something new in the log, or something that was due.
     void look() { may_find_something_ = true; }
     // The same, and nothing that is remembered is to be relied on.
-    void look_closely();
+    void invalidate_cache();
 
     // One round: hears what has come of requests, writes it down, claims what comes next, sends it.
     // `memory` is how many bytes of events it may have in hand.
@@ -38,15 +38,15 @@ public:
     void close();
 
     // Why the sink is to be paused, if it is.
-    const std::optional<std::string>& end() const { return courier_->gone(); }
+    const std::optional<std::string>& end() const { return dispatcher_->gone(); }
 
     // The sink must not be touched any more, and so this must not be closed.
-    bool is_broken() const { return courier_->is_broken(); }
+    bool is_broken() const { return dispatcher_->is_broken(); }
 
     // No more requests: what is on the way may still arrive.
-    void finish() { courier_->finish(); }
-    bool is_quiet() const { return courier_->on_the_way() == 0; }
-    void listen() { courier_->work(sink::Clock::now()); }
+    void finish() { dispatcher_->finish(); }
+    bool is_quiet() const { return dispatcher_->on_the_way() == 0; }
+    void listen() { dispatcher_->work(sink::Clock::now()); }
 
 private:
     // A batch in hand.
@@ -60,9 +60,9 @@ private:
     using Handle = sink::Handle;
 
     struct Rejection {
-        sink::Settlement settlement;
+        sink::SettledEvent settlement;
         std::map<int64, std::vector<int64>> behind; // by batch
-        std::vector<Handle> parked;                 // of these
+        std::vector<Handle> blocked;                // of these
     };
 
     // Of a batch.
@@ -74,7 +74,7 @@ private:
     // What a transaction is to do, and has done. Made before it begins and believed when it is
     // committed: while it runs, nothing with a destructor is made.
     struct Plan {
-        std::size_t settled = 0;  // how many of courier_->settled() it is about
+        std::size_t settled = 0;  // how many of dispatcher_->settled() it is about
         std::vector<int64> ended; // batches from the log of which everything is delivered
         std::map<int64, Delivered> delivered;
         std::vector<Rejection> rejections;
@@ -97,10 +97,10 @@ private:
     void settle(Plan& plan) const;
     void count_delivered(const Plan& plan) const;
     static void reject(Rejection& rejection);
-    Claimed claim_next(const Plan& plan, bool may_write_later, Outgoing& outgoing) const;
-    void write_down_claim(sink::TimePoint now);
+    Claimed claim_next(const Plan& plan, bool may_defer_write, SinkEventBuilder& sink_events) const;
+    void write_deferred_batch(sink::TimePoint now);
     void believe(const Plan& plan, sink::TimePoint now);
-    void take(Outgoing& outgoing, sink::TimePoint now);
+    void take(SinkEventBuilder& sink_events, sink::TimePoint now);
     void count_down(int64 token, std::size_t count);
     void recover(const pg::Rollback& rollback, sink::TimePoint now);
     void drop_lost_batches();
@@ -108,11 +108,11 @@ private:
 
     SinkDefinition definition_;
     std::string activity_;
-    std::unique_ptr<sink::Courier> courier_;
+    std::unique_ptr<sink::Dispatcher> dispatcher_;
     std::vector<std::string> metadata_;
     std::map<int64, Batch> batches_;
     std::vector<int64> settled_; // batches that ended since the last claim
-    mutable KeptState kept_;
+    mutable ConsumerStateCache kept_;
     std::size_t memory_ = 0;
     bool may_find_something_ = true;
     bool looks_for_retries_ = true;
@@ -122,7 +122,7 @@ private:
     sink::TimePoint flush_by_ = never;  // the last commit
     sink::TimePoint retry_at_{};        // after a failed transaction
     std::string problem_;               // of the last transaction, if it failed
-    Bulletin bulletin_;
+    SinkStatusReporter status_reporter_;
 
     static constexpr sink::TimePoint never = sink::TimePoint::max();
 };

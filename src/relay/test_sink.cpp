@@ -38,7 +38,7 @@ struct Question {
 
 struct Questions {
     uint64 asked; // so many have been
-    Question all[pg::max_posts];
+    Question all[pg::max_worker_slots];
 };
 
 Questions* questions = nullptr;
@@ -121,7 +121,7 @@ void wait_for_answer(Question& answer)
             strlcpy(answer.detail, "no answer within 65 seconds", Question::max_detail);
             return;
         }
-        pg::call_relay({}, pg::task_test);
+        pg::wake_relay({}, pg::task_test);
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
                         test_wait.number());
         ResetLatch(MyLatch);
@@ -198,7 +198,7 @@ bool SinkTest::work()
     if (outcomes_.empty())
         return false;
     const sink::Outcome& outcome = outcomes_.front();
-    const bool ok = outcome.verdict == sink::Verdict::delivered;
+    const bool ok = outcome.verdict == sink::DeliveryStatus::delivered;
     answer(what_, ok, outcome.reason);
     return true;
 }

@@ -32,21 +32,21 @@ void check_http(const Config& config, const AllowedHosts& allowed_hosts)
 }
 
 std::unique_ptr<Sink> make_http(const Config& config, Secrets secrets,
-                                const Surroundings& surroundings)
+                                const SinkContext& sink_context)
 {
     HttpConfig parsed = resolve(parse_http_config(config), secrets);
-    check_host(endpoint_of(parsed.url), surroundings.allowed_hosts);
+    check_host(endpoint_of(parsed.url), sink_context.allowed_hosts);
     if (!parsed.proxy.empty())
-        check_host(endpoint_of_proxy(parsed.proxy), surroundings.allowed_hosts);
-    return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), surroundings);
+        check_host(endpoint_of_proxy(parsed.proxy), sink_context.allowed_hosts);
+    return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), sink_context);
 }
 
 std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
-                                 const Surroundings& surroundings)
+                                 const SinkContext& sink_context)
 {
     KafkaConfig parsed = resolve(parse_kafka_config(config), secrets);
     return std::make_unique<ThreadedSink>(
-        std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), surroundings));
+        std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), sink_context));
 }
 
 // A path that was resolved is in the message about its file.
@@ -72,14 +72,14 @@ void check_sink(std::string_view kind, std::string_view config, const AllowedHos
 
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
                                 const std::function<Secrets()>& load_secrets,
-                                const Surroundings& surroundings)
+                                const SinkContext& sink_context)
 {
     const Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
     try {
         if (kind == "http")
-            return make_http(Config::parse(config), secrets, surroundings);
+            return make_http(Config::parse(config), secrets, sink_context);
         if (kind == "kafka")
-            return make_kafka(Config::parse(config), secrets, surroundings);
+            return make_kafka(Config::parse(config), secrets, sink_context);
     } catch (const Error& error) {
         throw redacted(error, secrets);
     }

@@ -16,6 +16,6 @@ void check_sink(std::string_view kind, std::string_view config, const AllowedHos
 // The secrets are asked for only if the config refers to some.
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
                                 const std::function<Secrets()>& load_secrets,
-                                const Surroundings& surroundings);
+                                const SinkContext& sink_context);
 
 } // namespace outbox::sink

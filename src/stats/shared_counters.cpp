@@ -91,8 +91,8 @@ void add(Counter& counter, uint64 count)
 
 // Where a key is, or could be: 0 if it has no place and none is left. The first is for all of
 // those.
-template <typename Place>
-int look_for(Place* places, int count, uint64 key)
+template <typename InsertTarget>
+int look_for(InsertTarget* places, int count, uint64 key)
 {
     int free = 0;
     int at = static_cast<int>(key % static_cast<uint64>(count - 1));
@@ -110,8 +110,8 @@ int look_for(Place* places, int count, uint64 key)
 
 // Finds the place of a key, or gives it one. `fill` writes what belongs to a new one before others
 // can find it.
-template <typename Place, typename Fill>
-int find_or_take(Place* places, int count, uint64 key, Fill&& fill)
+template <typename InsertTarget, typename Fill>
+int find_or_take(InsertTarget* places, int count, uint64 key, Fill&& fill)
 {
     int at = look_for(places, count, key);
     if (at != 0 && pg_atomic_read_u64(&places[at].key) != key) {

@@ -10,8 +10,8 @@ namespace {
 struct Level {
     Level* outer;
     int nesting;
-    pg::Growing<TypeDelta> types;
-    pg::Growing<ConsumerDelta> consumers;
+    pg::PallocVector<TypeDelta> types;
+    pg::PallocVector<ConsumerDelta> consumers;
 };
 
 Level* innermost = nullptr;

@@ -50,7 +50,7 @@ void register_upcaster(Datum event_type, int from, Oid function, Oid registrar)
                             CStringGetTextDatum(get_namespace_name(get_func_namespace(function))),
                             CStringGetTextDatum(get_func_name(function)),
                             CStringGetTextDatum(GetUserNameFromId(registrar, false))};
-    if (insert.execute_now(values) == 0)
+    if (insert.execute_with_latest_snapshot(values) == 0)
         ereport(ERROR,
                 (errcode(ERRCODE_DUPLICATE_OBJECT),
                  errmsg("event type \"%s\" already has an upcaster from version %d",

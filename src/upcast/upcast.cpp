@@ -71,7 +71,7 @@ private:
     }
 
     pg::Evaluation evaluation_;
-    pg::Growing<Prepared> prepared_;
+    pg::PallocVector<Prepared> prepared_;
 };
 
 Upcaster* find_upcaster(std::string_view event_type, int version)
@@ -82,12 +82,12 @@ Upcaster* find_upcaster(std::string_view event_type, int version)
 
 } // namespace
 
-std::string_view Upcasting::Item::event_type() const
+std::string_view UpcastingReceiver::Item::event_type() const
 {
     return pg::to_view(message.values[col_event_type]);
 }
 
-MessageSink& Upcasting::meet(const Consumer& consumer)
+MessageReceiver& UpcastingReceiver::meet(const Consumer& consumer)
 {
     if (is_running)
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -98,7 +98,7 @@ MessageSink& Upcasting::meet(const Consumer& consumer)
     return has_nothing_to_do ? sink_.meet(consumer) : *this;
 }
 
-void Upcasting::put(const Message& message, const Delivery& delivery)
+void UpcastingReceiver::put(const Message& message, const Delivery& delivery)
 {
     token_ = delivery.token;
     const int target = target_of(message);
@@ -120,7 +120,7 @@ void Upcasting::put(const Message& message, const Delivery& delivery)
 }
 
 // The version in which it is to leave. One that cannot be reached is found out on the way.
-int Upcasting::target_of(const Message& message) const
+int UpcastingReceiver::target_of(const Message& message) const
 {
     const int version = DatumGetInt16(message.values[col_event_version]);
     const std::string_view type = pg::to_view(message.values[col_event_type]);
@@ -131,7 +131,8 @@ int Upcasting::target_of(const Message& message) const
     return chain == nullptr ? version : chain->reach(version, limits::max_event_version);
 }
 
-Upcasting::Item Upcasting::copy_of(const Message& message, const Delivery& delivery, int target)
+UpcastingReceiver::Item UpcastingReceiver::copy_of(const Message& message, const Delivery& delivery,
+                                                   int target)
 {
     Item item = {message, delivery, target, nullptr};
     for (const int column : {col_tracking_id, col_aggregate_type, col_aggregate_id, col_event_type,
@@ -142,7 +143,7 @@ Upcasting::Item Upcasting::copy_of(const Message& message, const Delivery& deliv
     return item;
 }
 
-void Upcasting::pass_on(const Message& message, const Delivery& delivery)
+void UpcastingReceiver::pass_on(const Message& message, const Delivery& delivery)
 {
     if (blocked_.contains(message)) {
         const MemoryContext before = MemoryContextSwitchTo(lasting_);
@@ -154,7 +155,7 @@ void Upcasting::pass_on(const Message& message, const Delivery& delivery)
     ++passed_on_;
 }
 
-void Upcasting::fail_item(const Item& item, const char* error, bool counts)
+void UpcastingReceiver::fail_item(const Item& item, const char* error, bool counts)
 {
     const MemoryContext before = MemoryContextSwitchTo(lasting_);
     failed_.push(item.message.id());
@@ -167,7 +168,7 @@ void Upcasting::fail_item(const Item& item, const char* error, bool counts)
 
 // In their order: what is done is passed on, up to the first that is not. From there on functions
 // are called, until one fails or has to be called as somebody else.
-void Upcasting::flush()
+void UpcastingReceiver::flush()
 {
     for (std::size_t i = 0; i < items_.size(); ++i) {
         for (;;) {
@@ -201,7 +202,7 @@ void Upcasting::flush()
 }
 
 // As far as it goes, in one subtransaction.
-void Upcasting::upcast_from(std::size_t first, Oid role)
+void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
 {
     Item* current = nullptr;
     Upcaster* called = nullptr;
@@ -259,7 +260,7 @@ void Upcasting::upcast_from(std::size_t first, Oid role)
 }
 
 // Why a message has failed.
-void Upcasting::explain(Item& item, const ErrorData* error, const Upcaster* upcaster)
+void UpcastingReceiver::explain(Item& item, const ErrorData* error, const Upcaster* upcaster)
 {
     const char* type = TextDatumGetCString(item.message.values[col_event_type]);
     const MemoryContext before = MemoryContextSwitchTo(memory_);
@@ -282,23 +283,23 @@ void Upcasting::explain(Item& item, const ErrorData* error, const Upcaster* upca
     MemoryContextSwitchTo(before);
 }
 
-bool Upcasting::complete()
+bool UpcastingReceiver::complete()
 {
     flush();
     return failed_.empty();
 }
 
-void Upcasting::settle_failures()
+void UpcastingReceiver::settle_failures()
 {
     const Failed outcome = fail(token_, failed_.view(), failures_.view());
     for (const Item& item : held_)
-        if (!contains(outcome.parked, item.message.id())) {
+        if (!contains(outcome.blocked, item.message.id())) {
             sink_.put(item.message, item.delivery);
             ++passed_on_;
         }
 }
 
-Claimed claim_upcast(const ClaimRequest& request, MessageSink& sink)
+Claimed claim_upcast(const ClaimRequest& request, MessageReceiver& sink)
 {
     constexpr int64 microseconds = 1000;
     const bool is_relay = request.relay != nullptr;
@@ -306,7 +307,7 @@ Claimed claim_upcast(const ClaimRequest& request, MessageSink& sink)
     const auto limit =
         is_relay ? std::optional<int64>(settings::upcaster_timeout * microseconds) : std::nullopt;
     for (int round = 1;; ++round) {
-        Upcasting upcasting(sink, limit);
+        UpcastingReceiver upcasting(sink, limit);
         Claimed claimed = claim(request, upcasting);
         claimed.upcasting_time = upcasting.time();
         if (upcasting.failed() == 0)

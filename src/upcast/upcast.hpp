@@ -1,5 +1,5 @@
-// Upcasting: messages leave in the version that their consumer asks for. The log, what waits for
-// another attempt and the dead letters keep what was written.
+// UpcastingReceiver: messages leave in the version that their consumer asks for. The log, what
+// waits for another attempt and the dead letters keep what was written.
 #pragma once
 
 #include "claim/claim.hpp"
@@ -12,14 +12,14 @@ struct Upcaster;
 
 // Brings messages to the version that is asked for, and passes them on. Many are collected first,
 // because other people's functions run in subtransactions, which cost more than most of them.
-class Upcasting final : public MessageSink {
+class UpcastingReceiver final : public MessageReceiver {
 public:
     // With a limit, so many microseconds of this are enough.
-    explicit Upcasting(MessageSink& sink, std::optional<int64> limit = std::nullopt)
+    explicit UpcastingReceiver(MessageReceiver& sink, std::optional<int64> limit = std::nullopt)
         : sink_(sink), limit_(limit), lasting_(CurrentMemoryContext)
     {}
 
-    MessageSink& meet(const Consumer& consumer) override;
+    MessageReceiver& meet(const Consumer& consumer) override;
     void put(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return is_exhausted_ || sink_.is_full(); }
 
@@ -56,18 +56,18 @@ private:
     void upcast_from(std::size_t first, Oid role);
     void explain(Item& item, const ErrorData* error, const Upcaster* upcaster);
 
-    MessageSink& sink_;
+    MessageReceiver& sink_;
     std::optional<int64> limit_;
     MemoryContext lasting_;
     MemoryContext memory_ = nullptr; // of what is collected
     Consumer consumer_ = {};
 
-    pg::Growing<Item> items_;
+    pg::PallocVector<Item> items_;
     std::size_t bytes_ = 0;
-    pg::Growing<Item> held_; // whether these have to wait is not known yet
+    pg::PallocVector<Item> held_; // whether these have to wait is not known yet
     AggregateSet blocked_;
-    pg::Growing<int64> failed_;
-    pg::Growing<Failure> failures_;
+    pg::PallocVector<int64> failed_;
+    pg::PallocVector<Failure> failures_;
     int64 token_ = 0;
     int passed_on_ = 0;
     bool is_exhausted_ = false; // no more of this in the present claim
@@ -76,6 +76,6 @@ private:
 
 // claim(), with each message in the version that the consumer asks for. One that cannot be had in
 // it has failed, in the same transaction.
-Claimed claim_upcast(const ClaimRequest& request, MessageSink& sink);
+Claimed claim_upcast(const ClaimRequest& request, MessageReceiver& sink);
 
 } // namespace outbox

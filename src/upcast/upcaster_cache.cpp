@@ -115,13 +115,13 @@ std::span<UpcasterChain> read_chains(MemoryContext memory)
     static constinit pg::Statement find{
         "SELECT event_type, from_version, function_schema, function_name, registered_by"
         " FROM @schema@.outbox_upcasters ORDER BY event_type COLLATE \"C\", from_version"};
-    const uint64 count = find.execute_now(nullptr);
-    pg::Growing<pg::Row> rows;
+    const uint64 count = find.execute_with_latest_snapshot(nullptr);
+    pg::PallocVector<pg::Row> rows;
     for (uint64 i = 0; i < count; ++i)
         rows.push(pg::Row(i));
     const MemoryContext before = MemoryContextSwitchTo(memory);
     auto* upcasters = static_cast<Upcaster*>(palloc(sizeof(Upcaster) * (count + 1)));
-    pg::Growing<UpcasterChain> chains;
+    pg::PallocVector<UpcasterChain> chains;
     for (uint64 i = 0; i < count; ++i) {
         new (&upcasters[i]) Upcaster(upcaster_of(rows[i]));
         const std::string_view type = pg::to_view(rows[i].get(1));

@@ -41,14 +41,14 @@ std::string capitalize(std::vector<std::string> words)
 
 void try_one(std::string_view input)
 {
-    const auto doubt = doubt_about_name(input);
+    const auto doubt = lint_event_name(input);
     must(!doubt || !doubt->empty(), "a doubt has words");
     const std::vector<std::string> words = words_of(input);
     if (words.empty())
         return;
     for (const std::string& spelling : {capitalize(words), join(words, "_"), join(words, " - "),
                                         std::string(input) + ".v2", capitalize(words) + "V12"})
-        must(doubt_about_name(spelling) == doubt, "a name is judged by its words alone");
+        must(lint_event_name(spelling) == doubt, "a name is judged by its words alone");
 }
 
 } // namespace outbox::fuzz

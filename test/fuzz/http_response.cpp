@@ -135,7 +135,7 @@ void try_one(std::string_view input)
     const auto cut_at = static_cast<std::size_t>(parse_bigint(cut).value_or(0) & 0xFFFF);
     const sink::Outcome outcome = Exchange(listener).play(answer, cut_at);
 
-    if (outcome.verdict == sink::Verdict::delivered)
+    if (outcome.verdict == sink::DeliveryStatus::delivered)
         must(has_success(answer), "delivered is what the receiver says is delivered");
     const auto text = decode_utf8(outcome.reason);
     must(text && std::ranges::all_of(*text, [](char32_t c) { return c >= 0x20 && c != 0x7F; }),
@@ -144,7 +144,7 @@ void try_one(std::string_view input)
     must(outcome.reason.find(secret) == std::string::npos, "no reason shows a secret");
     if (outcome.retry_after)
         must(outcome.retry_after->count() >= 0 && outcome.retry_after->count() <= 3600 &&
-                 outcome.verdict != sink::Verdict::delivered,
+                 outcome.verdict != sink::DeliveryStatus::delivered,
              "nobody waits longer than an hour");
 }
 

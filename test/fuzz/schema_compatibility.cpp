@@ -89,7 +89,7 @@ std::optional<schema::Form> form_of(std::string_view text)
 }
 
 // A place in both schemas, without the references that lead there.
-struct Place {
+struct InsertTarget {
     const schema::Form& old_form;
     const schema::Form& new_form;
     const Json& old_one;
@@ -115,14 +115,14 @@ struct Place {
         return properties == nullptr ? nullptr : find(*properties, name);
     }
 
-    Place at(const Json& before, const Json& after) const
+    InsertTarget at(const Json& before, const Json& after) const
     {
         return {old_form, new_form, follow(old_form, before), follow(new_form, after)};
     }
 };
 
 // A property that is new may have a schema of its own: nobody had it before, it is supposed.
-void forget_new(Json& value, const Place& place)
+void forget_new(Json& value, const InsertTarget& place)
 {
     const auto go_on = [&](Json& part, const Json* before, const Json* after) {
         if (before != nullptr && after != nullptr)
@@ -130,16 +130,17 @@ void forget_new(Json& value, const Place& place)
     };
     if (value.is_array())
         for (Json& part : value)
-            go_on(part, Place::find(place.old_one, "items"), Place::find(place.new_one, "items"));
+            go_on(part, InsertTarget::find(place.old_one, "items"),
+                  InsertTarget::find(place.new_one, "items"));
     if (!value.is_object())
         return;
-    const Json* old_others = Place::find(place.old_one, "additionalProperties");
-    const Json* new_others = Place::find(place.new_one, "additionalProperties");
+    const Json* old_others = InsertTarget::find(place.old_one, "additionalProperties");
+    const Json* new_others = InsertTarget::find(place.new_one, "additionalProperties");
     const bool was_open =
         old_others == nullptr || *old_others == true || *old_others == Json::object();
     for (auto member = value.begin(); member != value.end();) {
-        const Json* before = Place::find_property(place.old_one, member.key());
-        const Json* after = Place::find_property(place.new_one, member.key());
+        const Json* before = InsertTarget::find_property(place.old_one, member.key());
+        const Json* after = InsertTarget::find_property(place.new_one, member.key());
         if (before == nullptr && after != nullptr && was_open) {
             member = value.erase(member);
             continue;
@@ -166,7 +167,7 @@ void try_one(std::string_view input)
     if (reason)
         return;
     Json value = Json::parse(payload);
-    const Place none = {*old_form, *new_form, old_form->root, new_form->root};
+    const InsertTarget none = {*old_form, *new_form, old_form->root, new_form->root};
     forget_new(value, none.at(none.old_one, none.new_one));
     try {
         must(!fits(std::string(before), value) || fits(std::string(after), value),

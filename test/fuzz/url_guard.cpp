@@ -137,7 +137,7 @@ void try_one(std::string_view input)
         must(is_one_of(error->sqlstate(), {"22023", "42501", "42704"}), "a refusal has a reason");
         return;
     }
-    must(send_one(*sink).verdict == sink::Verdict::trouble, "nobody was there");
+    must(send_one(*sink).verdict == sink::DeliveryStatus::trouble, "nobody was there");
     sink.reset();
 
     const std::lock_guard lock(network.mutex);

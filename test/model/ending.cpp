@@ -39,7 +39,7 @@ bool overtakes(const State& state, const Session& session, const Row& row)
     return false;
 }
 
-Promise hand_out(State& state, Byte id)
+Promise deliver_batch(State& state, Byte id)
 {
     Row* row = find_row(state, id);
     if (row == nullptr || row->state != RowState::committed)
@@ -133,7 +133,7 @@ Promise end(const Setting& setting, State& state, int number, bool commits)
     if (commits) {
         note_newest(session, server.token, server.cursor);
         for (int i = 0; i < session.claimed_count && broken == Promise::none; ++i)
-            broken = hand_out(state, session.claimed[i]);
+            broken = deliver_batch(state, session.claimed[i]);
     }
     begin_anew(setting, state, number);
     forget_tokens(state);

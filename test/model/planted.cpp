@@ -16,7 +16,7 @@
 
 #define REAL(mangled) asm("__real_" mangled)
 #define WRAP(mangled) asm("__wrap_" mangled)
-#define TAKE_MOMENT "_ZN6outbox2pg11take_momentEv"
+#define TAKE_MOMENT "_ZN6outbox2pg17take_log_snapshotEv"
 #define PASS_TARGET "_ZN6outbox11pass_targetERNS_6CursorE"
 #define NEXT_OF_TARGET "_ZN6outbox10TargetScan4nextEv"
 
@@ -59,7 +59,7 @@ std::uint32_t cursor_as_planned()
     return number;
 }
 
-void claim_as_planned(const ClaimRequest& request, MessageSink& caller)
+void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller)
 {
     if (has(Bug::old_snapshot))
         playing.old_snapshot = ask(Question::snapshot);
@@ -72,14 +72,14 @@ void claim_as_planned(const ClaimRequest& request, MessageSink& caller)
 
 // ---- the moment
 
-pg::Moment real_take_moment() REAL(TAKE_MOMENT);
-pg::Moment take_moment_as_planned() WRAP(TAKE_MOMENT);
+pg::LogSnapshot real_take_moment() REAL(TAKE_MOMENT);
+pg::LogSnapshot take_moment_as_planned() WRAP(TAKE_MOMENT);
 
 namespace {
 
-pg::Moment take_wrong_moment()
+pg::LogSnapshot take_wrong_moment()
 {
-    pg::Moment moment = {};
+    pg::LogSnapshot moment = {};
     moment.snapshot =
         has(Bug::old_snapshot) ? snapshot_of(playing.old_snapshot) : GetLatestSnapshot();
     FullTransactionId next = {};
@@ -105,7 +105,7 @@ pg::Moment take_wrong_moment()
 
 } // namespace
 
-pg::Moment take_moment_as_planned()
+pg::LogSnapshot take_moment_as_planned()
 {
     switch (playing.setting->bug) {
     case Bug::list_not_extended:

@@ -6,7 +6,7 @@
 namespace outbox::model {
 
 void enqueue_as_planned(int count);
-void claim_as_planned(const ClaimRequest& request, MessageSink& caller);
+void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller);
 
 // The number of the cursor that a claim reads.
 std::uint32_t cursor_as_planned();

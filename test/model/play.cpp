@@ -79,7 +79,7 @@ std::uint32_t answer(Question question)
     std::abort();
 }
 
-class Caller final : public MessageSink {
+class Caller final : public MessageReceiver {
 public:
     void put(const Message& message, const Delivery&) override
     {

@@ -37,7 +37,7 @@ constexpr char other_consumer_name[] = "other";
 // A claim that is not part of the model: it asks nothing, and finds nothing.
 bool is_meeting = false;
 
-class NoCaller final : public MessageSink {
+class NoCaller final : public MessageReceiver {
     void put(const Message&, const Delivery&) override { std::abort(); }
 };
 
@@ -112,7 +112,7 @@ int64 draw_tokens(int)
     return token;
 }
 
-pg::Growing<Lease> open_leases(std::span<const int64>)
+pg::PallocVector<Lease> open_leases(std::span<const int64>)
 {
     return {};
 }
@@ -152,22 +152,22 @@ ClaimOutcome Claim::take_over_expired()
     return {};
 }
 
-ClaimOutcome Claim::hand_out_retries()
+ClaimOutcome Claim::deliver_retries()
 {
     return {};
 }
 
-ClaimOutcome Claim::pick_up_dealt()
+ClaimOutcome Claim::take_unassigned_batch()
 {
     return {};
 }
 
-ClaimOutcome Claim::deal_to_tenants()
+ClaimOutcome Claim::distribute_to_tenants()
 {
     return {};
 }
 
-bool has_parked(int32, int32)
+bool has_blocked(int32, int32)
 {
     return false;
 }
@@ -179,14 +179,14 @@ bool must_wait(const Consumer&, int32, const Message&, int)
 
 // ---- the log
 
-Place open_place(PartitionedTable)
+InsertTarget open_insert_target(PartitionedTable)
 {
     return {};
 }
 
-void close_place(const Place&) {}
+void close_insert_target(const InsertTarget&) {}
 
-bool DirectWay::is_open(const Place&)
+bool DirectInsertCheck::is_open(const InsertTarget&)
 {
     return true;
 }
@@ -196,7 +196,7 @@ bool is_archived_above(Id)
     return false;
 }
 
-pg::Growing<Oid> archived_above(Id)
+pg::PallocVector<Oid> archived_above(Id)
 {
     return {};
 }
@@ -237,7 +237,7 @@ void unlock_consumer(int32)
 
 void wake_at_commit() {}
 
-void bring_at_commit(const TypeSet&) {}
+void wake_for_types_at_commit(const TypeSet&) {}
 
 } // namespace pg
 

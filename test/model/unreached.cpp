@@ -24,22 +24,22 @@ void add_batch(int32, const Batch&, const Holder*)
     refuse("a dealt batch");
 }
 
-Dealt read_and_deal(const Consumer&, std::span<const Lease>, int, Cursor&)
+DistributedPage read_and_distribute(const Consumer&, std::span<const Lease>, int, Cursor&)
 {
     refuse("dealing");
 }
 
-const ConsumerState* KeptState::find() const
+const ConsumerState* ConsumerStateCache::find() const
 {
     refuse("the relay");
 }
 
-int64 KeptState::spare_token() const
+int64 ConsumerStateCache::reserved_token() const
 {
     refuse("the relay");
 }
 
-void KeptState::keep(const ConsumerState&, int64, const UnwrittenBatch*)
+void ConsumerStateCache::keep(const ConsumerState&, int64, const DeferredBatch*)
 {
     refuse("the relay");
 }
@@ -90,7 +90,7 @@ Summary Collector::summary() const
 
 namespace pg {
 
-void hold_consumer(int32)
+void keep_lock_for_session(int32)
 {
     refuse("the relay");
 }

@@ -33,47 +33,47 @@ public:
 
 [[noreturn]] void abort_in_a_thread()
 {
-    before_threads_abort(stay);
-    Mishap ours = false, others = false;
+    on_library_abort(stay);
+    AbortFlag ours = false, others = false;
     std::thread([&] {
         const SignalsBlocked as_in_a_library;
         work_for(ours);
         std::abort();
     }).detach();
-    while (!ours || !has_mishap())
+    while (!ours || !library_aborted())
         std::this_thread::sleep_for(1ms);
-    _exit(others || has_mishap_of_nobody() ? EXIT_FAILURE : EXIT_SUCCESS);
+    _exit(others || library_aborted_unattributed() ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
 [[noreturn]] void abort_in_a_thread_of_nobodys()
 {
-    before_threads_abort(stay);
+    on_library_abort(stay);
     std::thread([] { std::abort(); }).detach();
-    while (!has_mishap())
+    while (!library_aborted())
         std::this_thread::sleep_for(1ms);
-    _exit(has_mishap_of_nobody() ? EXIT_SUCCESS : EXIT_FAILURE);
+    _exit(library_aborted_unattributed() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
 [[noreturn]] void abort_with_last_words_that_end()
 {
-    before_threads_abort([] {});
+    on_library_abort([] {});
     std::thread([] { std::abort(); }).detach();
     stay();
 }
 
 [[noreturn]] void abort_in_the_main_thread()
 {
-    before_threads_abort(stay);
+    on_library_abort(stay);
     std::abort();
 }
 
-TEST(Mishap, AThreadThatAbortsIsStoppedAndWhoseItIsIsKnown)
+TEST(AbortFlag, AThreadThatAbortsIsStoppedAndWhoseItIsIsKnown)
 {
-    EXPECT_FALSE(has_mishap());
+    EXPECT_FALSE(library_aborted());
     EXPECT_EXIT(abort_in_a_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
-TEST(Mishap, OrThatItIsNobodys)
+TEST(AbortFlag, OrThatItIsNobodys)
 {
     EXPECT_EXIT(abort_in_a_thread_of_nobodys(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
@@ -81,8 +81,8 @@ TEST(Mishap, OrThatItIsNobodys)
 // Also where such a thread is the only one that has an ear for it.
 [[noreturn]] void be_told_to_abort()
 {
-    before_threads_abort(stay);
-    static Mishap ours = false;
+    on_library_abort(stay);
+    static AbortFlag ours = false;
     const SignalsBlocked as_in_a_library;
     std::thread([] {
         work_for(ours);
@@ -92,17 +92,17 @@ TEST(Mishap, OrThatItIsNobodys)
     stay();
 }
 
-TEST(Mishap, AProcessThatIsToldToAbortAborts)
+TEST(AbortFlag, AProcessThatIsToldToAbortAborts)
 {
     EXPECT_EXIT(be_told_to_abort(), testing::KilledBySignal(SIGABRT), "");
 }
 
-TEST(Mishap, UnlessItsLastWordsEnd)
+TEST(AbortFlag, UnlessItsLastWordsEnd)
 {
     EXPECT_EXIT(abort_with_last_words_that_end(), testing::KilledBySignal(SIGABRT), "");
 }
 
-TEST(Mishap, TheMainThreadAbortsAsEver)
+TEST(AbortFlag, TheMainThreadAbortsAsEver)
 {
     EXPECT_EXIT(abort_in_the_main_thread(), testing::KilledBySignal(SIGABRT), "");
 }

@@ -34,15 +34,15 @@ public:
         else if (throw_dice(10) == 0)
             abandon();
         stage_.work();
-        EXPECT_EQ(stage_.courier.on_the_way(), expected_on_the_way());
-        EXPECT_EQ(stage_.courier.bytes() == 0, stage_.courier.in_hand() == 0);
+        EXPECT_EQ(stage_.dispatcher.on_the_way(), expected_on_the_way());
+        EXPECT_EQ(stage_.dispatcher.bytes() == 0, stage_.dispatcher.in_hand() == 0);
     }
 
     // From now on the sink works.
     void recover()
     {
         answer_all();
-        for (int i = 0; i < 2000 && stage_.courier.in_hand() > 0; ++i) {
+        for (int i = 0; i < 2000 && stage_.dispatcher.in_hand() > 0; ++i) {
             stage_.round(works);
             settle();
         }
@@ -88,7 +88,7 @@ private:
 
     void claim()
     {
-        if (!stage_.courier.wants_more(stage_.now) || stage_.courier.in_hand() > 60)
+        if (!stage_.dispatcher.can_take_more(stage_.now) || stage_.dispatcher.in_hand() > 60)
             return;
         ++token_;
         for (int i = throw_dice(8); i >= 0; --i) {
@@ -102,9 +102,9 @@ private:
     // Writes down what is settled; some of what is behind a rejected event is parked.
     void settle()
     {
-        const std::vector<Settlement> settled = stage_.courier.settled();
-        stage_.courier.forget_settled(settled.size());
-        for (const Settlement& one : settled) {
+        const std::vector<SettledEvent> settled = stage_.dispatcher.settled();
+        stage_.dispatcher.forget_settled(settled.size());
+        for (const SettledEvent& one : settled) {
             const auto found = open_.find({one.handle.token, one.handle.id});
             ASSERT_NE(found, open_.end()) << one.handle.id << " was settled before";
             EXPECT_EQ(one.delivered, one.reason.empty());
@@ -118,29 +118,29 @@ private:
             open_.erase(found);
             ++settled_;
         }
-        for (const Settlement& one : settled) {
+        for (const SettledEvent& one : settled) {
             if (one.delivered)
                 continue;
-            Ids parked;
-            for (const Handle& handle : stage_.courier.behind(one))
+            Ids blocked;
+            for (const Handle& handle : stage_.dispatcher.behind(one))
                 if (throw_dice(2) == 0) {
-                    parked.push_back(handle.id);
+                    blocked.push_back(handle.id);
                     open_.erase({handle.token, handle.id});
                 }
-            stage_.courier.go_on_behind(one, parked);
+            stage_.dispatcher.resume_behind(one, blocked);
         }
     }
 
     void drop(std::int64_t token)
     {
         settle();
-        stage_.courier.drop_batch(token);
+        stage_.dispatcher.drop_batch(token);
         std::erase_if(open_, [&](const auto& one) { return one.first.first == token; });
     }
 
     void abandon()
     {
-        stage_.courier.abandon();
+        stage_.dispatcher.abandon();
         stage_.expect_empty();
         open_.clear();
         forget();
@@ -154,7 +154,7 @@ private:
     std::size_t settled_ = 0;
 };
 
-class LanePlay final : public Play<LaneCourier> {
+class LanePlay final : public Play<SerialDispatcher> {
 public:
     using Play::Play;
 
@@ -168,22 +168,23 @@ private:
             static_cast<std::size_t>(throw_dice(static_cast<int>(receiver.on_the_way.size())));
         const int luck = throw_dice(100);
         if (luck < 70)
-            receiver.answer(index, Verdict::delivered, "");
+            receiver.answer(index, DeliveryStatus::delivered, "");
         else if (luck < 80)
-            receiver.answer(index, Verdict::rejected, "bad");
+            receiver.answer(index, DeliveryStatus::rejected, "bad");
         else if (luck < 95)
-            receiver.answer(index, Verdict::trouble, "busy");
+            receiver.answer(index, DeliveryStatus::trouble, "busy");
         else
-            receiver.answer(index, Verdict::trouble, "busy", std::chrono::seconds(throw_dice(5)));
+            receiver.answer(index, DeliveryStatus::trouble, "busy",
+                            std::chrono::seconds(throw_dice(5)));
     }
 };
 
-TEST(LaneCourier, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
+TEST(SerialDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         LanePlay play(seed, {.capacity = 1 + seed % 5,
-                             .parcel_size = seed % 3 == 0 ? 1 : seed % 3 * 2,
+                             .max_events_per_request = seed % 3 == 0 ? 1 : seed % 3 * 2,
                              .ordered = seed % 4 != 0});
         for (int i = 0; i < 3000 && !HasFailure(); ++i)
             play.step();
@@ -194,7 +195,7 @@ TEST(LaneCourier, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
 
 // A receiver that decides in the order of sending and, if it keeps its word, lets nothing through
 // behind what it did not take; what it decided is heard of later, in any order.
-class StreamPlay final : public Play<StreamCourier> {
+class StreamPlay final : public Play<PipelinedDispatcher> {
 public:
     StreamPlay(unsigned seed, const Receiver& setting, bool keeps_its_word)
         : Play(seed, setting), keeps_its_word_(keeps_its_word)
@@ -234,20 +235,23 @@ private:
         for (std::size_t i = 0; receiver.ordered && i < index; ++i)
             if (receiver.on_the_way[i].events.front()->aggregate_id == aggregate)
                 index = i;
-        const Verdict verdict = choose(aggregate);
-        if (verdict != Verdict::delivered)
+        const DeliveryStatus verdict = choose(aggregate);
+        if (verdict != DeliveryStatus::delivered)
             broken_.insert(aggregate);
-        decided_.push_back({aggregate, receiver.decide(index, verdict,
-                                                       verdict == Verdict::delivered ? "" : "no")});
+        decided_.push_back(
+            {aggregate,
+             receiver.decide(index, verdict, verdict == DeliveryStatus::delivered ? "" : "no")});
     }
 
-    Verdict choose(const std::string& aggregate)
+    DeliveryStatus choose(const std::string& aggregate)
     {
         const int luck = throw_dice(100);
         const bool is_behind = keeps_its_word_ && broken_.contains(aggregate);
         if (luck < 75)
-            return is_behind ? Verdict::returned : Verdict::delivered;
-        return luck < 83 ? Verdict::rejected : luck < 92 ? Verdict::trouble : Verdict::returned;
+            return is_behind ? DeliveryStatus::returned : DeliveryStatus::delivered;
+        return luck < 83   ? DeliveryStatus::rejected
+               : luck < 92 ? DeliveryStatus::trouble
+                           : DeliveryStatus::returned;
     }
 
     void say_one()
@@ -283,10 +287,10 @@ private:
 
 Receiver stream_of(unsigned seed)
 {
-    return {.capacity = 1 + seed * 7 % 20, .ordered = seed % 4 != 0, .keeps_order = true};
+    return {.capacity = 1 + seed * 7 % 20, .ordered = seed % 4 != 0, .preserves_order = true};
 }
 
-TEST(StreamCourier, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredTwiceOrOvertaken)
+TEST(PipelinedDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredTwiceOrOvertaken)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
@@ -303,7 +307,7 @@ TEST(StreamCourier, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredTwiceOr
     }
 }
 
-TEST(StreamCourier, WhatASinkDeliveredTooEarlyIsDeliveredAgainInItsPlace)
+TEST(PipelinedDispatcher, WhatASinkDeliveredTooEarlyIsDeliveredAgainInItsPlace)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);

@@ -17,20 +17,20 @@ using Parcels = std::vector<Ids>;
 // What the other end sees and says. It keeps an eye on what a sink is promised.
 struct Receiver {
     struct Arrival {
-        ParcelId parcel;
+        RequestId parcel;
         std::vector<const Event*> events;
     };
 
     std::size_t capacity = 4;
-    std::size_t parcel_size = 1;
+    std::size_t max_events_per_request = 1;
     bool ordered = true;
-    bool keeps_order = false;   // then many of an aggregate may be on the way
-    bool may_be_its_own = true; // the trouble that it speaks of
+    bool preserves_order = false;   // then many of an aggregate may be on the way
+    bool may_be_event_fault = true; // the trouble that it speaks of
     bool is_ready = true;
-    std::string complaint = {};
+    std::string status_message = {};
     std::map<std::int64_t, std::uint64_t> streams = {}; // of these; of all others it is 0
     std::optional<TimePoint> next_work = {};
-    std::map<std::int64_t, Verdict> at_once = {}; // what is said of these when they are sent
+    std::map<std::int64_t, DeliveryStatus> at_once = {}; // what is said of these when they are sent
     std::vector<Arrival> on_the_way = {};
     std::vector<Outcome> outcomes = {};        // to be heard of by the next work()
     Parcels sent = {};                         // all that ever were
@@ -50,36 +50,36 @@ struct Receiver {
         return one.aggregate_type == other.aggregate_type && one.aggregate_id == other.aggregate_id;
     }
 
-    void take(ParcelId parcel, std::span<const Event* const> events)
+    void take(RequestId parcel, std::span<const Event* const> events)
     {
         EXPECT_TRUE(is_ready);
         EXPECT_LT(on_the_way.size(), capacity);
         EXPECT_GE(events.size(), 1u);
-        EXPECT_LE(events.size(), parcel_size);
+        EXPECT_LE(events.size(), max_events_per_request);
         for (const Arrival& other : on_the_way) {
             EXPECT_NE(other.parcel, parcel);
             for (const Event* one : other.events)
                 for (const Event* event : events)
                     EXPECT_FALSE(ordered && is_same_aggregate(*one, *event) &&
-                                 !(keeps_order && one->id <= event->id))
+                                 !(preserves_order && one->id <= event->id))
                         << event->id << " overtakes " << one->id;
         }
         on_the_way.push_back({parcel, {events.begin(), events.end()}});
         sent.push_back(ids_of(on_the_way.back()));
     }
 
-    Outcome decide(std::size_t index, Verdict verdict, const std::string& reason,
+    Outcome decide(std::size_t index, DeliveryStatus verdict, const std::string& reason,
                    std::optional<std::chrono::seconds> retry_after = {})
     {
         const Arrival arrival = on_the_way.at(index);
         on_the_way.erase(on_the_way.begin() + static_cast<std::ptrdiff_t>(index));
-        if (verdict == Verdict::delivered)
+        if (verdict == DeliveryStatus::delivered)
             for (const Event* event : arrival.events)
                 delivered[event->aggregate_id].push_back(event->id);
-        return {arrival.parcel, verdict, reason, retry_after, may_be_its_own};
+        return {arrival.parcel, verdict, reason, retry_after, may_be_event_fault};
     }
 
-    void answer(std::size_t index, Verdict verdict, const std::string& reason,
+    void answer(std::size_t index, DeliveryStatus verdict, const std::string& reason,
                 std::optional<std::chrono::seconds> retry_after = {})
     {
         outcomes.push_back(decide(index, verdict, reason, retry_after));
@@ -105,8 +105,8 @@ public:
     std::optional<TimePoint> next_work() const override { return receiver_.next_work; }
     std::vector<std::string> metadata() const override { return {"region"}; }
     std::size_t capacity() const override { return receiver_.capacity; }
-    std::size_t parcel_size() const override { return receiver_.parcel_size; }
-    bool keeps_order() const override { return receiver_.keeps_order; }
+    std::size_t max_events_per_request() const override { return receiver_.max_events_per_request; }
+    bool preserves_order() const override { return receiver_.preserves_order; }
     StreamId stream_of(const Event& event) const override
     {
         const auto found = receiver_.streams.find(event.id);
@@ -114,10 +114,10 @@ public:
     }
     bool is_ready() const override { return receiver_.is_ready; }
     void abandon() override { receiver_.on_the_way.clear(); }
-    std::string complaint() const override { return receiver_.complaint; }
-    std::vector<std::string> take_remarks() override { return {"a remark"}; }
+    std::string status_message() const override { return receiver_.status_message; }
+    std::vector<std::string> take_log_lines() override { return {"a remark"}; }
 
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
                                 StreamId stream) override
     {
         EXPECT_EQ(stream, stream_of(*events.front()));
@@ -147,21 +147,21 @@ struct Stage {
     static constexpr RetryPolicy policy{10, 0, 1'000'000, 8'000'000, 0.5};
 
     explicit Stage(Receiver setting = {}, const RetryPolicy& policy = Stage::policy)
-        : receiver(std::move(setting)), courier(std::make_unique<ScriptedSink>(receiver),
-                                                receiver.ordered, policy, [&] { return chance; })
+        : receiver(std::move(setting)), dispatcher(std::make_unique<ScriptedSink>(receiver),
+                                                   receiver.ordered, policy, [&] { return chance; })
     {}
 
     void add(std::int64_t id, const std::string& aggregate, std::int64_t token = 1,
              int attempts = 1)
     {
-        std::unique_ptr<Event> event = courier.spare_events().take(); // as the relay does
+        std::unique_ptr<Event> event = dispatcher.event_pool().take(); // as the relay does
         event->id = id;
         event->token = token;
         event->aggregate_type = "order";
         event->aggregate_id = aggregate;
         event->payload = std::string(static_cast<std::size_t>(id % 50), 'x');
         event->attempts = attempts;
-        courier.add(std::move(event));
+        dispatcher.add(std::move(event));
     }
 
     // Each in an aggregate of its own.
@@ -174,7 +174,7 @@ struct Stage {
 
     void work()
     {
-        courier.work(now);
+        dispatcher.work(now);
         EXPECT_EQ(receiver.started, receiver.sent.size());
     }
 
@@ -185,7 +185,7 @@ struct Stage {
     }
 
     // Says what has come of the parcel that holds this event.
-    void answer(std::int64_t id, Verdict verdict,
+    void answer(std::int64_t id, DeliveryStatus verdict,
                 std::optional<std::chrono::seconds> retry_after = {})
     {
         for (std::size_t i = 0; i < receiver.on_the_way.size(); ++i) {
@@ -201,13 +201,13 @@ struct Stage {
     void deliver(std::initializer_list<std::int64_t> ids)
     {
         for (const std::int64_t id : ids)
-            answer(id, Verdict::delivered);
+            answer(id, DeliveryStatus::delivered);
         work();
     }
 
     void reject(std::int64_t id)
     {
-        answer(id, Verdict::rejected);
+        answer(id, DeliveryStatus::rejected);
         work();
     }
 
@@ -216,7 +216,7 @@ struct Stage {
     {
         now += 1ms;
         for (const std::int64_t id : ids)
-            answer(id, Verdict::trouble);
+            answer(id, DeliveryStatus::trouble);
         work();
     }
 
@@ -232,18 +232,18 @@ struct Stage {
     std::string settled() const
     {
         std::string text;
-        for (const Settlement& one : courier.settled())
+        for (const SettledEvent& one : dispatcher.settled())
             text += (text.empty() ? "" : " ") + std::to_string(one.handle.id) +
                     (one.delivered ? '+' : '-');
         return text;
     }
 
-    Clock::duration pause() const { return courier.resume_at() - now; }
+    Clock::duration pause() const { return dispatcher.resume_at() - now; }
 
     // Once the pause is over, answers all that is on the way.
-    void round(const std::function<Verdict(std::int64_t)>& verdict)
+    void round(const std::function<DeliveryStatus(std::int64_t)>& verdict)
     {
-        now = std::max(now, courier.resume_at());
+        now = std::max(now, dispatcher.resume_at());
         work();
         now += 1ms;
         while (!receiver.on_the_way.empty())
@@ -254,18 +254,18 @@ struct Stage {
 
     void expect_empty() const
     {
-        EXPECT_EQ(courier.in_hand(), 0u);
-        EXPECT_EQ(courier.on_the_way(), 0u);
-        EXPECT_EQ(courier.bytes(), 0u);
+        EXPECT_EQ(dispatcher.in_hand(), 0u);
+        EXPECT_EQ(dispatcher.on_the_way(), 0u);
+        EXPECT_EQ(dispatcher.bytes(), 0u);
     }
 
     Receiver receiver;
     double chance = 0;
     TimePoint now = TimePoint{} + 1h;
-    SomeCourier courier;
+    SomeCourier dispatcher;
 };
 
-inline constexpr auto fails = [](auto...) { return Verdict::trouble; };
-inline constexpr auto works = [](auto...) { return Verdict::delivered; };
+inline constexpr auto fails = [](auto...) { return DeliveryStatus::trouble; };
+inline constexpr auto works = [](auto...) { return DeliveryStatus::delivered; };
 
 } // namespace outbox::sink::test

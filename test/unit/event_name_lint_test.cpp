@@ -8,7 +8,7 @@ namespace {
 
 std::string doubt(std::string_view name)
 {
-    return doubt_about_name(name).value_or("");
+    return lint_event_name(name).value_or("");
 }
 
 } // namespace

@@ -28,9 +28,9 @@ Event full_event()
     return event;
 }
 
-TEST(SpareEvents, NothingOfAnEventGetsIntoTheNext)
+TEST(EventPool, NothingOfAnEventGetsIntoTheNext)
 {
-    SpareEvents spare;
+    EventPool spare;
     auto event = std::make_unique<Event>(full_event());
     const Event* const place = event.get();
     const char* const text = event->payload.data();
@@ -41,18 +41,18 @@ TEST(SpareEvents, NothingOfAnEventGetsIntoTheNext)
     EXPECT_EQ(next->payload.data(), text) << "its memory is not used again";
 }
 
-TEST(SpareEvents, MakesOneWhereThereIsNone)
+TEST(EventPool, MakesOneWhereThereIsNone)
 {
-    SpareEvents spare;
+    EventPool spare;
     EXPECT_TRUE(*spare.take() == Event{});
     spare.put(std::make_unique<Event>(full_event()), 100);
     spare.clear();
     EXPECT_EQ(spare.take()->payload.capacity(), Event{}.payload.capacity());
 }
 
-TEST(SpareEvents, LargeOnesAreNotKept)
+TEST(EventPool, LargeOnesAreNotKept)
 {
-    SpareEvents spare;
+    EventPool spare;
     auto event = std::make_unique<Event>(full_event());
     event->payload = std::string(1 << 20, 'x');
     const std::size_t size = event->size();
@@ -60,9 +60,9 @@ TEST(SpareEvents, LargeOnesAreNotKept)
     EXPECT_LT(spare.take()->payload.capacity(), 1u << 20);
 }
 
-TEST(SpareEvents, AndNotEndlesslyMany)
+TEST(EventPool, AndNotEndlesslyMany)
 {
-    SpareEvents spare;
+    EventPool spare;
     for (int i = 0; i < 100'000; ++i)
         spare.put(std::make_unique<Event>(full_event()), 100);
     int kept = 0;

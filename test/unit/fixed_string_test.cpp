@@ -4,13 +4,13 @@
 
 namespace outbox {
 
-TEST(Note, CutsNoCharacterInTwo)
+TEST(FixedString, CutsNoCharacterInTwo)
 {
-    EXPECT_STREQ(Note<8>("short").text(), "short");
-    EXPECT_STREQ(Note<4>("abcd").text(), "abc");
-    EXPECT_STREQ(Note<4>("abäc").text(), "ab");
-    EXPECT_STREQ(Note<5>("abäc").text(), "abä");
-    EXPECT_STREQ(Note<3>("€").text(), "");
+    EXPECT_STREQ(FixedString<8>("short").text(), "short");
+    EXPECT_STREQ(FixedString<4>("abcd").text(), "abc");
+    EXPECT_STREQ(FixedString<4>("abäc").text(), "ab");
+    EXPECT_STREQ(FixedString<5>("abäc").text(), "abä");
+    EXPECT_STREQ(FixedString<3>("€").text(), "");
 }
 
 } // namespace outbox

@@ -69,18 +69,19 @@ std::string many(const std::string& one)
 TEST(HttpSink, AnswersThatNeverComeToTheirEndAreTrouble)
 {
     const std::string ok = "HTTP/1.1 200 OK\r\n";
-    EXPECT_EQ(outcome_of_flood(ok, many("X-More: of the same\r\n")).verdict, Verdict::trouble);
-    EXPECT_EQ(outcome_of_flood(ok + "X-Long: ", many("x")).verdict, Verdict::trouble);
-    EXPECT_EQ(outcome_of_flood("HTTP/1.1 200 ", many("OK ")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood(ok, many("X-More: of the same\r\n")).verdict,
+              DeliveryStatus::trouble);
+    EXPECT_EQ(outcome_of_flood(ok + "X-Long: ", many("x")).verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(outcome_of_flood("HTTP/1.1 200 ", many("OK ")).verdict, DeliveryStatus::trouble);
     EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 100 Continue\r\n\r\n")).verdict,
-              Verdict::trouble);
+              DeliveryStatus::trouble);
     EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")).verdict,
-              Verdict::trouble);
-    EXPECT_EQ(outcome_of_flood("", many("what is this?")).verdict, Verdict::trouble);
+              DeliveryStatus::trouble);
+    EXPECT_EQ(outcome_of_flood("", many("what is this?")).verdict, DeliveryStatus::trouble);
     const std::string chunked = ok + "Transfer-Encoding: chunked\r\n\r\n";
-    EXPECT_EQ(outcome_of_flood(chunked + "1;x=", many("x")).verdict, Verdict::trouble);
+    EXPECT_EQ(outcome_of_flood(chunked + "1;x=", many("x")).verdict, DeliveryStatus::trouble);
     EXPECT_EQ(outcome_of_flood(chunked + "0\r\n", many("X-Trailer: x\r\n")).verdict,
-              Verdict::trouble);
+              DeliveryStatus::trouble);
 }
 
 TEST(HttpSink, NorDoProxiesGoOnForEver)
@@ -98,14 +99,15 @@ TEST(HttpSink, NorDoProxiesGoOnForEver)
         {"HTTP/1.1 407 No\r\nContent-Length: 99999999999\r\n\r\n", "x"},
     };
     for (const auto& [head, again] : floods)
-        EXPECT_EQ(outcome_of_flood(head, many(again), Flooder::proxy).verdict, Verdict::trouble)
+        EXPECT_EQ(outcome_of_flood(head, many(again), Flooder::proxy).verdict,
+                  DeliveryStatus::trouble)
             << head << again;
 }
 
 TEST(HttpSink, WhatIsSaidIsEnoughWhereTheBodyNeverEnds)
 {
     const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    EXPECT_EQ(outcome_of_flood(chunked, many("4\r\nbody\r\n")).verdict, Verdict::delivered);
+    EXPECT_EQ(outcome_of_flood(chunked, many("4\r\nbody\r\n")).verdict, DeliveryStatus::delivered);
 }
 
 // Whatever it would become, it is not inflated: it was not asked for.
@@ -123,11 +125,11 @@ TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
 
 // ---- where requests go
 
-const Surroundings wary = {"/test", AllowedHosts(""), true};
+const SinkContext wary = {"/test", AllowedHosts(""), true};
 
 bool is_denied(const Outcome& outcome)
 {
-    return outcome.verdict == Verdict::trouble &&
+    return outcome.verdict == DeliveryStatus::trouble &&
            outcome.reason.find("outbox.http_deny_private") != std::string::npos;
 }
 
@@ -193,7 +195,7 @@ TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
         HttpConfig config;
         config.url = "http://" + host + port;
         const Outcome outcome = Sender(config, "", wary).try_one();
-        EXPECT_EQ(outcome.verdict, Verdict::trouble) << host;
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << host;
         // What libcurl does not take for a host is nobody's address.
         const bool is_none = outcome.reason.find("resolve") != std::string::npos ||
                              outcome.reason.find("URL") != std::string::npos;
@@ -210,7 +212,8 @@ TEST(HttpSink, ANameIsJudgedByTheAddressThatItHasWhenItIsLookedUp)
     HttpConfig config = config_for(server);
     config.url.replace(config.url.find("127.0.0.1"), 9, rebound_name);
     const AllowedHosts listed(rebound_name);
-    EXPECT_EQ(Sender(config, "", {"/test", listed, false}).try_one().verdict, Verdict::delivered);
+    EXPECT_EQ(Sender(config, "", {"/test", listed, false}).try_one().verdict,
+              DeliveryStatus::delivered);
     EXPECT_EQ(server.connections(), 1);
     const Outcome outcome = Sender(config, "", {"/test", listed, true}).try_one();
     EXPECT_TRUE(is_denied(outcome)) << outcome.reason;
@@ -243,7 +246,7 @@ TEST(HttpSink, TheEnvironmentDoesNotTakeAProxyAway)
     config.connect_timeout_ms = 500;
     for (const char* name : {"no_proxy", "NO_PROXY"})
         setenv(name, "*", 1);
-    EXPECT_EQ(Sender(config).try_one().verdict, Verdict::delivered);
+    EXPECT_EQ(Sender(config).try_one().verdict, DeliveryStatus::delivered);
     for (const char* name : {"no_proxy", "NO_PROXY"})
         unsetenv(name);
     EXPECT_EQ(proxy.requests().at(0).line, "POST http://192.0.2.1/hook HTTP/1.1");
@@ -256,7 +259,7 @@ TEST(HttpSink, WhatIsForTheReceiverIsNotForTheProxy)
     config.url = "https://192.0.2.1/hook";
     config.proxy = proxy.url("");
     config.headers = {{"Authorization", "Bearer s3cr3t"}, {"X-Tenant", "7"}};
-    EXPECT_EQ(Sender(config).try_one().verdict, Verdict::trouble);
+    EXPECT_EQ(Sender(config).try_one().verdict, DeliveryStatus::trouble);
     const Request request = proxy.requests().at(0);
     EXPECT_EQ(request.line, "CONNECT 192.0.2.1:443 HTTP/1.1");
     for (const char* name : {"authorization", "x-tenant", "ce-id", "webhook-id"})

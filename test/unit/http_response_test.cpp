@@ -15,32 +15,32 @@ constexpr std::int64_t then = 784'111'777;
 TEST(JudgeStatus, DeliveredIsWhatSucceeded)
 {
     for (const long status : {200L, 201L, 202L, 204L, 299L})
-        EXPECT_EQ(judge_status(status), Verdict::delivered) << status;
+        EXPECT_EQ(judge_status(status), DeliveryStatus::delivered) << status;
 }
 
 TEST(JudgeStatus, TroubleIsTheSinks)
 {
     for (const long status : {408L, 425L, 429L, 500L, 502L, 503L, 504L, 599L, 300L, 301L, 302L,
                               307L, 308L, 399L, 401L, 403L, 404L, 405L, 407L})
-        EXPECT_EQ(judge_status(status), Verdict::trouble) << status;
+        EXPECT_EQ(judge_status(status), DeliveryStatus::trouble) << status;
 }
 
 TEST(JudgeStatus, WhatIsNoStatusIsTrouble)
 {
     for (const long status : {-1L, 0L, 100L, 199L, 600L, 999L})
-        EXPECT_EQ(judge_status(status), Verdict::trouble) << status;
+        EXPECT_EQ(judge_status(status), DeliveryStatus::trouble) << status;
 }
 
 TEST(JudgeStatus, OtherClientErrorsAreTheMessages)
 {
     for (const long status :
          {400L, 402L, 406L, 409L, 411L, 413L, 415L, 418L, 422L, 424L, 426L, 499L})
-        EXPECT_EQ(judge_status(status), Verdict::rejected) << status;
+        EXPECT_EQ(judge_status(status), DeliveryStatus::rejected) << status;
 }
 
 TEST(JudgeStatus, GoneIsGone)
 {
-    EXPECT_EQ(judge_status(410), Verdict::gone);
+    EXPECT_EQ(judge_status(410), DeliveryStatus::gone);
 }
 
 TEST(StatusLine, HasAStatus)

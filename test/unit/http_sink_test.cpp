@@ -22,7 +22,7 @@ TEST(HttpSink, PostsTheEvent)
     const Server server(always(status(200, "thanks")));
     Sender sender(config_for(server));
     const Outcome outcome = sender.try_one(7);
-    EXPECT_EQ(outcome.verdict, Verdict::delivered);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
     EXPECT_FALSE(outcome.retry_after);
     ASSERT_EQ(server.requests().size(), 1u);
     const Request request = server.requests()[0];
@@ -42,7 +42,7 @@ TEST(HttpSink, EveryRequestHasItsOwnContent)
     const Server server(always(status(204)));
     Sender sender(config_for(server));
     for (int id = 1; id <= 3; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, Verdict::delivered);
+        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
     ASSERT_EQ(server.requests().size(), 3u);
     for (int id = 1; id <= 3; ++id) {
         const Request request = server.requests()[static_cast<std::size_t>(id - 1)];
@@ -64,7 +64,7 @@ TEST(HttpSink, SendsAsTheConfigSays)
     config.headers = {{"X-Team", "a b"}, {"User-Agent", "outbox"}};
     Sender sender(config);
     EXPECT_EQ(sender.sink.capacity(), 3u);
-    EXPECT_EQ(sender.sink.parcel_size(), 5u);
+    EXPECT_EQ(sender.sink.max_events_per_request(), 5u);
     EXPECT_EQ(sender.sink.metadata(), std::vector<std::string>{"region"});
     sender.send(4, {make_event(1), make_event(2)});
     sender.sink.start();
@@ -83,7 +83,7 @@ TEST(HttpSink, SendsAsTheConfigSays)
 TEST(HttpSink, SingleEventsGoAlone)
 {
     const Server server(always(silence));
-    EXPECT_EQ(Sender(config_for(server)).sink.parcel_size(), 1u);
+    EXPECT_EQ(Sender(config_for(server)).sink.max_events_per_request(), 1u);
 }
 
 TEST(HttpSink, ALargeBodyArrivesWhole)
@@ -95,7 +95,7 @@ TEST(HttpSink, ALargeBodyArrivesWhole)
         event.payload += std::to_string(i);
     sender.send(1, {event});
     sender.sink.start();
-    EXPECT_EQ(sender.wait_for(1)[0].verdict, Verdict::delivered);
+    EXPECT_EQ(sender.wait_for(1)[0].verdict, DeliveryStatus::delivered);
     ASSERT_EQ(server.requests().size(), 1u);
     EXPECT_TRUE(server.requests()[0].body == event.payload);
     EXPECT_EQ(server.requests()[0].header("expect"), "(absent)");
@@ -105,7 +105,7 @@ TEST(HttpSink, TheEnvironmentHasNoSay)
 {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
         setenv(name, "http://127.0.0.1:1", 1);
-    EXPECT_EQ(outcome_of(status(200)).verdict, Verdict::delivered);
+    EXPECT_EQ(outcome_of(status(200)).verdict, DeliveryStatus::delivered);
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
         unsetenv(name);
 }
@@ -163,7 +163,7 @@ TEST(HttpSink, OneSecretMakesOneSignature)
 TEST(HttpSink, TroubleSaysWhatWasAnsweredAndHowLongToWait)
 {
     const Outcome outcome = outcome_of(status(500, "try\r\nlater\n", "Retry-After: 7\r\n"));
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_EQ(outcome.reason, "HTTP 500: try  later");
     EXPECT_EQ(outcome.retry_after, 7s);
 }
@@ -177,11 +177,11 @@ TEST(HttpSink, WithoutRetryAfterNothingIsAsked)
 
 TEST(HttpSink, TheStatusDecides)
 {
-    EXPECT_EQ(outcome_of(status(202)).verdict, Verdict::delivered);
-    EXPECT_EQ(outcome_of(status(422, "no")).verdict, Verdict::rejected);
+    EXPECT_EQ(outcome_of(status(202)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(outcome_of(status(422, "no")).verdict, DeliveryStatus::rejected);
     EXPECT_EQ(outcome_of(status(422, "no")).reason, "HTTP 422: no");
-    EXPECT_EQ(outcome_of(status(404)).verdict, Verdict::trouble);
-    EXPECT_EQ(outcome_of(status(410, "moved on")).verdict, Verdict::gone);
+    EXPECT_EQ(outcome_of(status(404)).verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(outcome_of(status(410, "moved on")).verdict, DeliveryStatus::gone);
     EXPECT_EQ(outcome_of(status(410, "moved on")).reason, "HTTP 410: moved on");
 }
 
@@ -189,17 +189,17 @@ TEST(HttpSink, TheStatusDecides)
 TEST(HttpSink, AnEventCanBeTheCauseOfAServerErrorOrOfAnAnswerThatDoesNotCome)
 {
     for (const int code : {500, 502, 503, 504, 599})
-        EXPECT_TRUE(outcome_of(status(code)).may_be_its_own) << code;
+        EXPECT_TRUE(outcome_of(status(code)).may_be_event_fault) << code;
     for (const int code : {301, 307, 401, 403, 404, 405, 407, 408, 425, 429})
-        EXPECT_FALSE(outcome_of(status(code)).may_be_its_own) << code;
-    EXPECT_TRUE(outcome_of(silence, 100).may_be_its_own);
+        EXPECT_FALSE(outcome_of(status(code)).may_be_event_fault) << code;
+    EXPECT_TRUE(outcome_of(silence, 100).may_be_event_fault);
 }
 
 TEST(HttpSink, RedirectsAreNotFollowed)
 {
     const Server other(always(status(200)));
     EXPECT_EQ(outcome_of(status(307, "", "Location: " + other.url() + "\r\n")).verdict,
-              Verdict::trouble);
+              DeliveryStatus::trouble);
     EXPECT_TRUE(other.requests().empty());
 }
 
@@ -221,7 +221,7 @@ TEST(HttpSink, AConnectionThatIsClosedIsTrouble)
     for (const char* bytes :
          {"", "what?\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"}) {
         const Outcome outcome = outcome_of({bytes, Reply::close});
-        EXPECT_EQ(outcome.verdict, Verdict::trouble) << bytes;
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << bytes;
         EXPECT_NE(outcome.reason, "") << bytes;
         EXPECT_FALSE(outcome.reason.starts_with("HTTP 200")) << bytes;
     }
@@ -231,7 +231,7 @@ TEST(HttpSink, AnAnswerThatIsNotHttpIsTrouble)
 {
     for (const char* line : {"HTTP/*1.1 500 X", "http/1.1 500 X", "HTTP/1.1x500", "HTTP/"}) {
         const Outcome outcome = outcome_of({line + "\r\nContent-Length: 0\r\n\r\n"s, Reply::close});
-        EXPECT_EQ(outcome.verdict, Verdict::trouble) << line;
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << line;
         EXPECT_NE(outcome.reason, "") << line;
     }
 }
@@ -239,12 +239,12 @@ TEST(HttpSink, AnAnswerThatIsNotHttpIsTrouble)
 TEST(HttpSink, WaitsForTheAnswerBehindAnInterimOne)
 {
     const std::string interim = "HTTP/1.1 100 Continue\r\nLink: x\r\n\r\nHTTP/1.1 103 \r\n\r\n";
-    EXPECT_EQ(outcome_of({interim + status(201).bytes}).verdict, Verdict::delivered);
-    EXPECT_EQ(outcome_of({interim + status(422).bytes}).verdict, Verdict::rejected);
+    EXPECT_EQ(outcome_of({interim + status(201).bytes}).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(outcome_of({interim + status(422).bytes}).verdict, DeliveryStatus::rejected);
     EXPECT_EQ(outcome_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
                           "0\r\nTrailer: x\r\n\r\n"})
                   .verdict,
-              Verdict::delivered);
+              DeliveryStatus::delivered);
 }
 
 TEST(HttpSink, WhereNobodyListensIsTrouble)
@@ -252,8 +252,8 @@ TEST(HttpSink, WhereNobodyListensIsTrouble)
     HttpConfig config;
     config.url = Server(always(silence)).url(); // no longer
     const Outcome outcome = Sender(config).try_one();
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
-    EXPECT_FALSE(outcome.may_be_its_own);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
+    EXPECT_FALSE(outcome.may_be_event_fault);
     EXPECT_NE(outcome.reason.find("127.0.0.1"), std::string::npos) << outcome.reason;
 }
 
@@ -264,9 +264,9 @@ TEST(HttpSink, ALongAnswerIsReadOnlyAtItsBeginning)
             "HTTP/1.1 " + std::to_string(code) + " Whatever\r\nRetry-After: 3\r\n\r\nfirst words ";
         const Server server(always({head, Reply::stream}));
         const Outcome outcome = Sender(config_for(server)).try_one();
-        EXPECT_EQ(outcome.verdict, code == 200   ? Verdict::delivered
-                                   : code == 422 ? Verdict::rejected
-                                                 : Verdict::trouble);
+        EXPECT_EQ(outcome.verdict, code == 200   ? DeliveryStatus::delivered
+                                   : code == 422 ? DeliveryStatus::rejected
+                                                 : DeliveryStatus::trouble);
         wait_until([&] { return server.streamed() > 0; });
         EXPECT_LT(server.streamed(), Server::longest_stream);
         if (code == 200)
@@ -282,7 +282,7 @@ TEST(HttpSink, AnAnswerOf64KiBIsReadWhole)
     const Server server(always(status(200, std::string(65536, 'x'))));
     Sender sender(config_for(server));
     for (int id = 1; id <= 3; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, Verdict::delivered);
+        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
     EXPECT_EQ(server.connections(), 1); // none was broken off
 }
 
@@ -293,7 +293,7 @@ TEST(HttpSink, WhoDoesNotAnswerInTimeIsInTrouble)
     config.timeout_ms = 100;
     const TimePoint start = Clock::now();
     const Outcome outcome = Sender(config).try_one();
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_GE(Clock::now() - start, 99ms);
     EXPECT_NE(outcome.reason.find("timed out"), std::string::npos) << outcome.reason;
 }
@@ -304,7 +304,8 @@ TEST(HttpSink, SaysWhenThereIsWorkToDo)
 {
     const Server server(always(status(200)));
     for (int i = 0; i < 20 && !HasFailure(); ++i)
-        EXPECT_EQ(Sender(config_for(server)).try_one(1, true).verdict, Verdict::delivered) << i;
+        EXPECT_EQ(Sender(config_for(server)).try_one(1, true).verdict, DeliveryStatus::delivered)
+            << i;
 }
 
 TEST(HttpSink, SaysWhenItHasFailedAtOnce)
@@ -314,7 +315,7 @@ TEST(HttpSink, SaysWhenItHasFailedAtOnce)
     for (const bool deny_private : {true, false}) {
         Sender sender(config, "", {"/test", AllowedHosts(""), deny_private});
         for (int i = 0; i < 5; ++i)
-            EXPECT_EQ(sender.try_one(1, true).verdict, Verdict::trouble);
+            EXPECT_EQ(sender.try_one(1, true).verdict, DeliveryStatus::trouble);
     }
 }
 
@@ -342,7 +343,7 @@ TEST(HttpSink, SaysWhenOneIsAnsweredAtOnceWhileAnotherHangs)
     Sender sender(config_for(server));
     sender.send(1, {make_event(1)});
     for (int i = 0; i < 100 && !HasFailure(); ++i)
-        EXPECT_EQ(sender.try_one(2, true).verdict, Verdict::delivered) << i;
+        EXPECT_EQ(sender.try_one(2, true).verdict, DeliveryStatus::delivered) << i;
 }
 
 TEST(HttpSink, WithNothingOnTheWayThereIsNothingToDo)
@@ -374,10 +375,11 @@ TEST(HttpSink, ManyAreOnTheWayAtOnce)
     for (std::size_t id = 1; id <= count; ++id)
         sender.send(id, {make_event(static_cast<std::int64_t>(id))});
     sender.sink.start();
-    std::set<ParcelId> heard_of;
+    std::set<RequestId> heard_of;
     for (const Outcome& outcome : sender.wait_for(count)) {
         heard_of.insert(outcome.parcel);
-        EXPECT_EQ(outcome.verdict, outcome.parcel == 5 ? Verdict::rejected : Verdict::delivered);
+        EXPECT_EQ(outcome.verdict,
+                  outcome.parcel == 5 ? DeliveryStatus::rejected : DeliveryStatus::delivered);
     }
     EXPECT_EQ(heard_of.size(), count);
 }
@@ -394,7 +396,7 @@ TEST(HttpSink, OneThatHangsKeepsNobodyWaiting)
         return server.requests().size() == 1;
     });
     for (int id = 2; id <= 5; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, Verdict::delivered);
+        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
 }
 
 TEST(HttpSink, WhatIsAbandonedIsForgotten)
@@ -422,7 +424,7 @@ TEST(HttpSink, WhatIsAbandonedIsForgotten)
         const std::lock_guard lock(mutex);
         hangs = false;
     }
-    EXPECT_EQ(sender.try_one(4).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(4).verdict, DeliveryStatus::delivered);
     EXPECT_EQ(server.requests().back().body, make_event(4).payload);
 }
 
@@ -434,7 +436,7 @@ TEST(HttpSink, WhatWasAnsweredBeforeItWasAbandonedIsForgottenToo)
     sender.sink.start();
     std::this_thread::sleep_for(20ms);
     sender.sink.abandon();
-    EXPECT_EQ(sender.try_one(2).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(2).verdict, DeliveryStatus::delivered);
 }
 
 // ---- what must not be
@@ -445,8 +447,8 @@ TEST(HttpSink, APrivateAddressIsNotCalledWhenThatIsDenied)
     Sender sender(config_for(server), "", {"/test", AllowedHosts(""), true});
     for (int id = 1; id <= 2; ++id) {
         const Outcome outcome = sender.try_one(id);
-        EXPECT_EQ(outcome.verdict, Verdict::trouble);
-        EXPECT_FALSE(outcome.may_be_its_own);
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
+        EXPECT_FALSE(outcome.may_be_event_fault);
         EXPECT_NE(outcome.reason.find("outbox.http_deny_private"), std::string::npos)
             << outcome.reason;
     }
@@ -471,7 +473,7 @@ TEST(HttpSink, SecretsAreNotRepeatedInErrorsEither)
     config.url = "http://hunter2.invalid.:1/";
     config.proxy = "http://127.0.0.1:1";
     const Outcome outcome = Sender(config, "host = 127.0.0.1\n").try_one();
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_EQ(outcome.reason.find("127.0.0.1"), std::string::npos) << outcome.reason;
     EXPECT_NE(outcome.reason.find("***"), std::string::npos) << outcome.reason;
 }

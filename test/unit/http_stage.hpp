@@ -241,11 +241,11 @@ inline HttpConfig config_for(const Server& server)
 class Sender {
 public:
     explicit Sender(HttpConfig config, const std::string& secrets = "",
-                    Surroundings surroundings = {"/test", AllowedHosts(""), false})
-        : sink(std::move(config), Secrets::parse(secrets), std::move(surroundings))
+                    SinkContext sink_context = {"/test", AllowedHosts(""), false})
+        : sink(std::move(config), Secrets::parse(secrets), std::move(sink_context))
     {}
 
-    void send(ParcelId parcel, std::vector<Event> events)
+    void send(RequestId parcel, std::vector<Event> events)
     {
         kept_.push_back(std::move(events));
         std::vector<const Event*> pointers;
@@ -277,10 +277,10 @@ public:
 
     Outcome try_one(std::int64_t id = 1, bool only_when_told = false)
     {
-        send(static_cast<ParcelId>(id), {make_event(id)});
+        send(static_cast<RequestId>(id), {make_event(id)});
         sink.start();
         const Outcome outcome = wait_for(1, only_when_told).front();
-        EXPECT_EQ(outcome.parcel, static_cast<ParcelId>(id));
+        EXPECT_EQ(outcome.parcel, static_cast<RequestId>(id));
         return outcome;
     }
 

@@ -16,28 +16,28 @@ public:
     explicit Delivery(KafkaConfig config)
     {
         auto sink = std::make_unique<ThreadedSink>(
-            std::make_unique<KafkaSink>(std::move(config), Secrets::parse(""), Surroundings{}));
-        courier =
-            make_courier(std::move(sink), true, {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
+            std::make_unique<KafkaSink>(std::move(config), Secrets::parse(""), SinkContext{}));
+        dispatcher =
+            make_dispatcher(std::move(sink), true, {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
     }
 
     // Until so many are settled. Nothing is parked behind what is rejected.
     void settle(std::size_t count)
     {
         EXPECT_TRUE(comes_true([&] {
-            courier->work(Clock::now());
-            const std::vector<Settlement> settled = courier->settled();
-            courier->forget_settled(settled.size());
-            for (const Settlement& one : settled) {
+            dispatcher->work(Clock::now());
+            const std::vector<SettledEvent> settled = dispatcher->settled();
+            dispatcher->forget_settled(settled.size());
+            for (const SettledEvent& one : settled) {
                 (one.delivered ? delivered : rejected).push_back(one.handle.id);
                 if (!one.delivered)
-                    courier->go_on_behind(one, {});
+                    dispatcher->resume_behind(one, {});
             }
             return delivered.size() + rejected.size() >= count;
         }));
     }
 
-    std::unique_ptr<Courier> courier;
+    std::unique_ptr<Dispatcher> dispatcher;
     std::vector<std::int64_t> delivered;
     std::vector<std::int64_t> rejected;
 };
@@ -53,14 +53,14 @@ TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
     // four behind it on the way.
     cluster.answer_with({good, bad, good, good, good, bad, behind, behind, behind, behind});
     for (std::int64_t id = 0; id <= 9; ++id)
-        delivery.courier->add(std::make_unique<Event>(make_event(id)));
+        delivery.dispatcher->add(std::make_unique<Event>(make_event(id)));
     delivery.settle(10);
     EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
     EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
     EXPECT_EQ(cluster.read_values(),
               (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
-    EXPECT_EQ(delivery.courier->in_hand(), 0u);
-    EXPECT_EQ(delivery.courier->bytes(), 0u);
+    EXPECT_EQ(delivery.dispatcher->in_hand(), 0u);
+    EXPECT_EQ(delivery.dispatcher->bytes(), 0u);
 }
 
 TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
@@ -68,13 +68,13 @@ TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
     // One to begin with, so that many of them go at once.
-    delivery.courier->add(std::make_unique<Event>(make_event(0)));
+    delivery.dispatcher->add(std::make_unique<Event>(make_event(0)));
     delivery.settle(1);
     for (std::int64_t id = 1; id <= 9; ++id) {
         Event event = make_event(id);
         if (id == 4)
             event.payload = std::string(2000, 'x');
-        delivery.courier->add(std::make_unique<Event>(std::move(event)));
+        delivery.dispatcher->add(std::make_unique<Event>(std::move(event)));
     }
     delivery.settle(10);
     EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
@@ -94,11 +94,11 @@ TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)
          RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED, RD_KAFKA_RESP_ERR_NO_ERROR,
          RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT, RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED});
     for (std::int64_t id = 1; id <= 500; ++id)
-        delivery.courier->add(std::make_unique<Event>(make_event(id)));
+        delivery.dispatcher->add(std::make_unique<Event>(make_event(id)));
     delivery.settle(500);
     EXPECT_EQ(delivery.rejected.size(), 0u);
     EXPECT_TRUE(std::ranges::is_sorted(delivery.delivered));
-    EXPECT_EQ(delivery.courier->in_hand(), 0u);
+    EXPECT_EQ(delivery.dispatcher->in_hand(), 0u);
     // Of what arrived more than once, the last time counts.
     const std::vector<std::string> values = cluster.read_values();
     std::map<std::string, std::size_t> last;

@@ -19,7 +19,7 @@ using namespace outbox::sink;
 using namespace outbox::sink::test;
 namespace fs = std::filesystem;
 
-using Verdicts = std::vector<Verdict>;
+using Verdicts = std::vector<DeliveryStatus>;
 
 // Nobody listens there.
 constexpr const char* nowhere = "127.0.0.1:1";
@@ -47,31 +47,31 @@ TEST(KafkaSink, WhenNobodyAnswersItComplainsAndThenGivesUp)
     config.timeout_ms = 400;
     KafkaSender sender(config);
     const TimePoint begin = Clock::now();
-    EXPECT_EQ(sender.sink.complaint(), "");
+    EXPECT_EQ(sender.sink.status_message(), "");
     sender.send_all(1, 3);
     std::vector<Outcome> outcomes;
     EXPECT_TRUE(comes_true(
         [&] {
             sender.sink.work(outcomes);
-            return !sender.sink.complaint().empty();
+            return !sender.sink.status_message().empty();
         },
         300ms));
     EXPECT_TRUE(outcomes.empty());
-    const std::string complaint = sender.sink.complaint();
+    const std::string status_message = sender.sink.status_message();
     outcomes = sender.wait_for(3);
     EXPECT_GE(Clock::now() - begin, 400ms);
     EXPECT_LT(Clock::now() - begin, 1s);
     for (const Outcome& outcome : outcomes) {
-        EXPECT_EQ(outcome.verdict, Verdict::trouble);
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
         EXPECT_NE(outcome.reason, "");
     }
-    EXPECT_EQ(sender.sink.complaint(), "");
+    EXPECT_EQ(sender.sink.status_message(), "");
     EXPECT_EQ(sender.sink.next_work(), std::nullopt);
 
     // It takes a moment to notice, and less is waited for.
     cluster.come_up();
-    ASSERT_TRUE(
-        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+    ASSERT_TRUE(comes_true(
+        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
     EXPECT_EQ(cluster.read_values().front(), "1");
 }
 
@@ -79,21 +79,21 @@ TEST(KafkaSink, OnceItHasDeliveredItWaitsForTheBrokersToComeBack)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
     cluster.go_down();
     sender.send_all(2, 4);
     std::vector<Outcome> outcomes;
     EXPECT_TRUE(comes_true([&] {
         sender.sink.work(outcomes);
-        return !sender.sink.complaint().empty();
+        return !sender.sink.status_message().empty();
     }));
     EXPECT_GT(sender.sink.next_work().value_or(Clock::now()), Clock::now() + 20s);
     cluster.come_up();
     EXPECT_TRUE(outcomes.empty());
-    EXPECT_EQ(sender.verdicts(3), Verdicts(3, Verdict::delivered));
+    EXPECT_EQ(sender.verdicts(3), Verdicts(3, DeliveryStatus::delivered));
     EXPECT_EQ(cluster.read_values(), numbers(1, 4));
     sender.send(make_event(5));
-    EXPECT_EQ(sender.sink.complaint(), "");
+    EXPECT_EQ(sender.sink.status_message(), "");
 }
 
 TEST(KafkaSink, AStrangerIsNotWaitedForAsLong)
@@ -104,7 +104,7 @@ TEST(KafkaSink, AStrangerIsNotWaitedForAsLong)
     std::vector<Outcome> outcomes;
     EXPECT_TRUE(comes_true([&] {
         sender.sink.work(outcomes);
-        return !sender.sink.complaint().empty();
+        return !sender.sink.status_message().empty();
     }));
     EXPECT_LT(sender.sink.next_work().value_or(Clock::now() + 1h), Clock::now() + 6s);
 }
@@ -117,14 +117,14 @@ TEST(KafkaSink, BrokersThatAreSlowerThanItsPatienceGetTheEventsAllTheSame)
     KafkaConfig config = config_for(cluster);
     config.timeout_ms = 200;
     KafkaSender sender(config);
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::trouble);
-    ASSERT_TRUE(
-        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::trouble);
+    ASSERT_TRUE(comes_true(
+        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
 
     // Who has delivered is an acquaintance.
     cluster.be_slow(10s);
     const TimePoint begin = Clock::now();
-    EXPECT_EQ(sender.try_one(make_event(2)).verdict, Verdict::trouble);
+    EXPECT_EQ(sender.try_one(make_event(2)).verdict, DeliveryStatus::trouble);
     EXPECT_LT(Clock::now() - begin, 1s);
 }
 
@@ -133,11 +133,11 @@ TEST(KafkaSink, BrokersThatAreSilentAreGivenUp)
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("timeout": 1)"));
     // librdkafka 2.14 may take longer to begin.
-    ASSERT_TRUE(
-        comes_true([&] { return sender.try_one(make_event(1)).verdict == Verdict::delivered; }));
+    ASSERT_TRUE(comes_true(
+        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
     cluster.be_slow(10s);
     const Outcome outcome = sender.try_one(make_event(2));
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_EQ(outcome.reason, "no sign from the brokers within 1 s");
 }
 
@@ -151,7 +151,7 @@ TEST(KafkaSink, WhatMayBeTriedAgainNeitherFailsNorChangesTheOrder)
         KafkaSender sender(config_for(cluster, in_small_steps));
         cluster.answer_with({RD_KAFKA_RESP_ERR_NO_ERROR, error});
         sender.send_all(1, 40);
-        EXPECT_EQ(sender.verdicts(40), Verdicts(40, Verdict::delivered));
+        EXPECT_EQ(sender.verdicts(40), Verdicts(40, DeliveryStatus::delivered));
         EXPECT_EQ(cluster.read_values(), numbers(1, 40));
     }
 }
@@ -164,16 +164,16 @@ TEST(KafkaSink, WhatIsRefusedForGoodIsTrouble)
         SCOPED_TRACE(rd_kafka_err2name(error));
         Cluster cluster;
         KafkaSender sender(config_for(cluster, R"("linger.ms": 20)"));
-        EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+        EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
         cluster.answer_with({error});
         sender.send_all(2, 5);
         for (const Outcome& outcome : sender.wait_for(4)) {
-            EXPECT_EQ(outcome.verdict, Verdict::trouble);
+            EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
             EXPECT_EQ(outcome.reason, rd_kafka_err2str(error));
         }
         sender.wait_until_ready();
         sender.send_all(2, 5);
-        EXPECT_EQ(sender.verdicts(4), Verdicts(4, Verdict::delivered));
+        EXPECT_EQ(sender.verdicts(4), Verdicts(4, DeliveryStatus::delivered));
         EXPECT_EQ(cluster.read_values(), numbers(1, 5));
     }
 }
@@ -188,7 +188,7 @@ TEST(KafkaSink, BehindWhatWasRefusedNothingIsTaken)
     std::optional<Outcome> second;
     EXPECT_TRUE(comes_true([&] {
         second = sender.send(make_event(2));
-        return second && second->verdict == Verdict::trouble;
+        return second && second->verdict == DeliveryStatus::trouble;
     }));
     EXPECT_FALSE(sender.sink.is_ready());
     ASSERT_TRUE(sender.sink.next_work());
@@ -203,13 +203,13 @@ TEST(KafkaSink, ATopicThatIsNotThereIsTrouble)
                                               "topic.metadata.refresh.fast.interval.ms": 20)"));
     const StreamId stream = sender.sink.stream_of(make_event(1));
     const Outcome outcome = sender.try_one(make_event(1));
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_NE(outcome.reason.find("nknown topic"), std::string::npos) << outcome.reason;
     // What was decided on before that is known comes back.
     EXPECT_NE(sender.sink.stream_of(make_event(2)), stream);
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_NO_ERROR);
-    EXPECT_TRUE(
-        comes_true([&] { return sender.try_one(make_event(2)).verdict == Verdict::delivered; }));
+    EXPECT_TRUE(comes_true(
+        [&] { return sender.try_one(make_event(2)).verdict == DeliveryStatus::delivered; }));
 }
 
 // ---- sessions
@@ -221,14 +221,14 @@ TEST(KafkaSink, WhatIsAbandonedIsNotHeardOfAgain)
     sender.send_all(1, 10);
     sender.sink.abandon();
     EXPECT_EQ(sender.sink.next_work(), std::nullopt);
-    EXPECT_EQ(sender.sink.complaint(), "");
+    EXPECT_EQ(sender.sink.status_message(), "");
     std::vector<Outcome> outcomes;
     sender.sink.work(outcomes);
     sender.sink.abandon();
     sender.send_all(11, 13);
     for (const Outcome& outcome : sender.wait_for(3)) {
         EXPECT_GT(outcome.parcel, 10u);
-        EXPECT_EQ(outcome.verdict, Verdict::delivered);
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
     }
     EXPECT_TRUE(outcomes.empty());
 }
@@ -265,7 +265,7 @@ TEST(KafkaSink, SessionsLeaveNothingBehind)
                 sender.wait_for(1);
             sender.sink.abandon();
         }
-        EXPECT_EQ(sender.try_one(make_event(51)).verdict, Verdict::delivered);
+        EXPECT_EQ(sender.try_one(make_event(51)).verdict, DeliveryStatus::delivered);
         EXPECT_TRUE(has_kafka_threads());
     }
     EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
@@ -284,7 +284,7 @@ TEST(KafkaSink, ItsThreadsHearNoSignals)
     std::this_thread::sleep_for(20ms);
     const std::set<std::string> before = names_in("/proc/self/task");
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
     int checked = 0;
     for (const std::string& task : names_in("/proc/self/task")) {
         if (before.contains(task))
@@ -321,7 +321,7 @@ TEST(KafkaSink, ASessionThatCannotBeOpenedIsTrouble)
     for (std::int64_t id = 2; id <= 3; ++id) {
         const auto outcome = sender.send(make_event(id));
         ASSERT_TRUE(outcome);
-        EXPECT_EQ(outcome->verdict, Verdict::trouble);
+        EXPECT_EQ(outcome->verdict, DeliveryStatus::trouble);
         EXPECT_NE(outcome->reason.find("ssl.ca.location"), std::string::npos) << outcome->reason;
         EXPECT_EQ(outcome->reason.find(directory), std::string::npos) << outcome->reason;
     }
@@ -388,21 +388,21 @@ TEST(KafkaSink, PassesOnWhatTheLibraryLogs)
     std::vector<Outcome> outcomes;
     EXPECT_TRUE(comes_true([&] {
         sender.sink.work(outcomes);
-        return !sender.sink.complaint().empty();
+        return !sender.sink.status_message().empty();
     }));
-    const std::vector<std::string> remarks = sender.sink.take_remarks();
+    const std::vector<std::string> remarks = sender.sink.take_log_lines();
     EXPECT_EQ(remarks.size(), 20u); // there were more
     for (const std::string& remark : remarks)
         EXPECT_EQ(remark.find("gapless"), std::string::npos) << remark;
-    EXPECT_TRUE(sender.sink.take_remarks().empty());
+    EXPECT_TRUE(sender.sink.take_log_lines().empty());
 }
 
 TEST(KafkaSink, OfItselfItLogsNothingWhileAllIsWell)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
-    EXPECT_EQ(sender.sink.take_remarks(), std::vector<std::string>{});
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.sink.take_log_lines(), std::vector<std::string>{});
 }
 
 // What the sessions have left to do would look like leaks.

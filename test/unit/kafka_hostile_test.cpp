@@ -114,7 +114,7 @@ void expect_trouble(const char* what, Answer answer)
         outcome = sender.try_one(make_event(1));
         return impostor.answers() > 0;
     }));
-    EXPECT_EQ(outcome.verdict, Verdict::trouble);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
     EXPECT_NE(outcome.reason, "");
     EXPECT_LT(outcome.reason.size(), 600u) << outcome.reason;
     for (const char c : outcome.reason)
@@ -166,7 +166,7 @@ extern "C" const char* __tsan_default_options()
 // Versions of librdkafka that take this for a list of -1 things abort.
 [[noreturn]] void meet_one_who_says_nothing_in_three_bytes()
 {
-    before_threads_abort([] {
+    on_library_abort([] {
         for (;;)
             pause();
     });
@@ -175,11 +175,11 @@ extern "C" const char* __tsan_default_options()
     std::optional<Outcome> outcome = sender.send(make_event(1));
     std::vector<Outcome> outcomes;
     const bool is_told = !outcome && comes_true([&] {
-        if (!has_mishap())
+        if (!library_aborted())
             sender.sink.work(outcomes);
-        return has_mishap() || !outcomes.empty();
+        return library_aborted() || !outcomes.empty();
     });
-    _exit(is_told && sender.sink.is_broken() == has_mishap() ? EXIT_SUCCESS : EXIT_FAILURE);
+    _exit(is_told && sender.sink.is_broken() == library_aborted() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
 TEST(KafkaSink, ThatLibrdkafkaFailsOverAnAnswerIsKnownToTheSinkAndHarmsNobodyElse)

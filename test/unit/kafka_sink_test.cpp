@@ -7,7 +7,7 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Verdicts = std::vector<Verdict>;
+using Verdicts = std::vector<DeliveryStatus>;
 
 // ---- what goes out
 
@@ -17,7 +17,7 @@ TEST(KafkaSink, SendsARecordAndSaysWhere)
     KafkaSender sender(config_for(cluster));
     const Outcome outcome = sender.try_one(make_event(7));
     EXPECT_EQ(outcome.parcel, 7u);
-    EXPECT_EQ(outcome.verdict, Verdict::delivered);
+    EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
     EXPECT_EQ(outcome.reason, "topic t, partition 0, offset 0");
     const std::vector<Stored> stored = cluster.read();
     ASSERT_EQ(stored.size(), 1u);
@@ -38,7 +38,7 @@ TEST(KafkaSink, SendsAsDebeziumDoes)
     KafkaSender sender(config);
     Event event = make_event(1);
     event.occurred_at = 1'767'323'045'123'456;
-    EXPECT_EQ(sender.try_one(event).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(event).verdict, DeliveryStatus::delivered);
     const std::vector<Stored> stored = cluster.read("outbox.event.order");
     ASSERT_EQ(stored.size(), 1u);
     EXPECT_EQ(stored[0].headers, (std::map<std::string, std::string>{{"id", event.tracking_id}}));
@@ -55,7 +55,7 @@ TEST(KafkaSink, SendsATombstoneAndTextAsItIs)
     event.id = 2;
     event.payload = R"({"ü": "\u0041"})";
     sender.send(event);
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{Verdict::delivered, Verdict::delivered}));
+    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     const std::vector<Stored> stored = cluster.read();
     ASSERT_EQ(stored.size(), 2u);
     EXPECT_EQ(stored[0].key, "Größe 😀");
@@ -75,7 +75,7 @@ TEST(KafkaSink, TheTopicComesFromTheEvent)
     Event other = make_event(2);
     other.aggregate_type = "customer";
     sender.send(other);
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{Verdict::delivered, Verdict::delivered}));
+    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     EXPECT_EQ(cluster.read_values("shop.order"), (std::vector<std::string>{"1"}));
     EXPECT_EQ(cluster.read_values("shop.customer"), (std::vector<std::string>{"2"}));
 }
@@ -103,10 +103,10 @@ TEST(KafkaSink, ManyArriveInTheirOrder)
 {
     const Cluster cluster(3);
     KafkaSender sender(config_for(cluster, R"("batch.num.messages": 7)"));
-    EXPECT_TRUE(sender.sink.keeps_order());
-    EXPECT_EQ(sender.sink.parcel_size(), 1u);
+    EXPECT_TRUE(sender.sink.preserves_order());
+    EXPECT_EQ(sender.sink.max_events_per_request(), 1u);
     sender.send_all(1, 500);
-    EXPECT_EQ(sender.verdicts(500), Verdicts(500, Verdict::delivered));
+    EXPECT_EQ(sender.verdicts(500), Verdicts(500, DeliveryStatus::delivered));
     EXPECT_EQ(cluster.read_values(), numbers(1, 500));
     EXPECT_EQ(sender.sink.next_work(), std::nullopt);
 }
@@ -125,7 +125,7 @@ TEST(KafkaSink, AsManyAsItsCapacityAreTaken)
     sender.send_all(1, 20);
     const auto outcome = sender.send(make_event(21));
     ASSERT_TRUE(outcome);
-    EXPECT_EQ(outcome->verdict, Verdict::trouble);
+    EXPECT_EQ(outcome->verdict, DeliveryStatus::trouble);
 }
 
 TEST(KafkaSink, TheDescriptorIsReadableWhenThereIsSomethingToHear)
@@ -136,14 +136,14 @@ TEST(KafkaSink, TheDescriptorIsReadableWhenThereIsSomethingToHear)
         pollfd fd = {sender.sink.descriptor(), POLLIN, 0};
         return poll(&fd, 1, static_cast<int>(wait.count())) > 0;
     };
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
     std::vector<Outcome> outcomes;
     sender.sink.work(outcomes);
     EXPECT_FALSE(is_readable(20ms));
     for (std::int64_t id = 2; id <= 4; ++id) {
         sender.send(make_event(id));
         EXPECT_TRUE(is_readable(patience));
-        EXPECT_EQ(sender.wait_for(1).at(0).parcel, static_cast<ParcelId>(id));
+        EXPECT_EQ(sender.wait_for(1).at(0).parcel, static_cast<RequestId>(id));
         EXPECT_FALSE(is_readable(5ms));
     }
 }
@@ -161,7 +161,7 @@ TEST(KafkaSink, AnEventWhoseTopicCannotBeIsRejectedAtOnce)
         event.aggregate_type = type;
         const auto outcome = sender.send(event);
         ASSERT_TRUE(outcome) << type;
-        EXPECT_EQ(outcome->verdict, Verdict::rejected);
+        EXPECT_EQ(outcome->verdict, DeliveryStatus::rejected);
         EXPECT_EQ(outcome->reason, problem_with_topic(type));
     }
     EXPECT_EQ(sender.sink.next_work(), std::nullopt);
@@ -177,10 +177,10 @@ TEST(KafkaSink, AnEventThatIsTooLargeToBeSentIsRejectedAtOnce)
     const auto outcome = sender.send(large);
     ASSERT_TRUE(outcome);
     EXPECT_EQ(outcome->parcel, 2u);
-    EXPECT_EQ(outcome->verdict, Verdict::rejected);
+    EXPECT_EQ(outcome->verdict, DeliveryStatus::rejected);
     EXPECT_NE(outcome->reason.find("too large"), std::string::npos) << outcome->reason;
     sender.send(make_event(3));
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{Verdict::delivered, Verdict::delivered}));
+    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "3"}));
 }
 
@@ -190,12 +190,12 @@ TEST(KafkaSink, ABatchThatIsTooLargeComesBackAndGoesInSmallerOnes)
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30, "batch.size": 8000)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE});
     sender.send_all(1, 10);
-    EXPECT_EQ(sender.verdicts(10), Verdicts(10, Verdict::returned));
+    EXPECT_EQ(sender.verdicts(10), Verdicts(10, DeliveryStatus::returned));
     sender.wait_until_ready();
     for (int i = 0; i < 2; ++i) {
         const std::size_t requests = cluster.count_requests([&] {
             sender.send_all(1, 10);
-            EXPECT_EQ(sender.verdicts(10), Verdicts(10, Verdict::delivered));
+            EXPECT_EQ(sender.verdicts(10), Verdicts(10, DeliveryStatus::delivered));
         });
         EXPECT_GT(requests, 1u);
         EXPECT_LT(requests, 10u);
@@ -211,16 +211,16 @@ TEST(KafkaSink, OneThatIsTooLargeByItselfIsRejected)
         cluster.answer_with({RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE});
         const Outcome outcome = sender.try_one(make_event(1));
         sender.wait_until_ready();
-        if (outcome.verdict == Verdict::rejected) {
+        if (outcome.verdict == DeliveryStatus::rejected) {
             EXPECT_NE(outcome.reason.find("large"), std::string::npos) << outcome.reason;
             break;
         }
-        EXPECT_EQ(outcome.verdict, Verdict::returned);
+        EXPECT_EQ(outcome.verdict, DeliveryStatus::returned);
         ++returned;
     }
     EXPECT_GE(returned, 1);
     EXPECT_LE(returned, 8);
-    EXPECT_EQ(sender.try_one(make_event(2)).verdict, Verdict::delivered);
+    EXPECT_EQ(sender.try_one(make_event(2)).verdict, DeliveryStatus::delivered);
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"2"}));
 }
 
@@ -231,7 +231,7 @@ TEST(KafkaSink, WhoIsToBlameForARefusedBatchComesOutWhenEachGoesAlone)
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD});
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5), Verdicts(5, Verdict::returned));
+    EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::returned));
     sender.wait_until_ready();
 
     // All are on the way when the third one fails. What is behind the gap, a broker refuses, and
@@ -241,15 +241,15 @@ TEST(KafkaSink, WhoIsToBlameForARefusedBatchComesOutWhenEachGoesAlone)
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD, behind, behind});
     const TimePoint begin = Clock::now();
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5),
-              (Verdicts{Verdict::delivered, Verdict::delivered, Verdict::rejected,
-                        Verdict::returned, Verdict::returned}));
+    EXPECT_EQ(sender.verdicts(5), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered,
+                                            DeliveryStatus::rejected, DeliveryStatus::returned,
+                                            DeliveryStatus::returned}));
     EXPECT_LT(Clock::now() - begin, 2s);
     sender.wait_until_ready();
 
     const std::size_t requests = cluster.count_requests([&] {
         sender.send_all(4, 5);
-        EXPECT_EQ(sender.verdicts(2), Verdicts(2, Verdict::delivered));
+        EXPECT_EQ(sender.verdicts(2), Verdicts(2, DeliveryStatus::delivered));
     });
     EXPECT_EQ(requests, 1u); // together again
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "2", "4", "5"}));
@@ -261,11 +261,11 @@ TEST(KafkaSink, WhenNobodyIsToBlameBatchesBecomeAsLargeAsBefore)
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD});
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5), Verdicts(5, Verdict::returned));
+    EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::returned));
     sender.wait_until_ready();
     const auto send_all = [&] {
         sender.send_all(1, 5);
-        EXPECT_EQ(sender.verdicts(5), Verdicts(5, Verdict::delivered));
+        EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::delivered));
     };
     EXPECT_EQ(cluster.count_requests(send_all), 5u);
     EXPECT_EQ(cluster.count_requests(send_all), 1u);

@@ -215,14 +215,14 @@ inline constexpr const char* in_small_steps = R"("batch.num.messages": 10, "max.
 class KafkaSender {
 public:
     explicit KafkaSender(KafkaConfig config, const std::string& secrets = "")
-        : sink(std::move(config), Secrets::parse(secrets), surroundings())
+        : sink(std::move(config), Secrets::parse(secrets), sink_context())
     {}
 
     std::optional<Outcome> send(Event event)
     {
         kept_.push_back(std::move(event));
         const Event* events[] = {&kept_.back()};
-        return sink.send(static_cast<ParcelId>(events[0]->id), events, sink.stream_of(*events[0]));
+        return sink.send(static_cast<RequestId>(events[0]->id), events, sink.stream_of(*events[0]));
     }
 
     void send_all(std::int64_t first, std::int64_t last)
@@ -248,12 +248,12 @@ public:
     }
 
     // What came of these, in the order of their ids.
-    std::vector<Verdict> verdicts(std::size_t count)
+    std::vector<DeliveryStatus> verdicts(std::size_t count)
     {
-        std::map<ParcelId, Verdict> found;
+        std::map<RequestId, DeliveryStatus> found;
         for (const Outcome& outcome : wait_for(count))
             EXPECT_TRUE(found.emplace(outcome.parcel, outcome.verdict).second) << outcome.parcel;
-        std::vector<Verdict> verdicts;
+        std::vector<DeliveryStatus> verdicts;
         for (const auto& [parcel, verdict] : found)
             verdicts.push_back(verdict);
         return verdicts;
@@ -282,9 +282,9 @@ public:
     KafkaSink sink;
 
 private:
-    static Surroundings surroundings()
+    static SinkContext sink_context()
     {
-        Surroundings made;
+        SinkContext made;
         made.source = "/test";
         return made;
     }

@@ -40,19 +40,19 @@ Secrets no_secrets()
     return Secrets::parse("");
 }
 
-Surroundings allowing(std::string_view hosts)
+SinkContext allowing(std::string_view hosts)
 {
-    Surroundings surroundings;
-    surroundings.allowed_hosts = AllowedHosts(hosts);
-    return surroundings;
+    SinkContext sink_context;
+    sink_context.allowed_hosts = AllowedHosts(hosts);
+    return sink_context;
 }
 
 TEST(Factory, KnowsHttpAndKafka)
 {
     EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts("")));
-    EXPECT_FALSE(make_sink("http", plain, no_secrets, {})->keeps_order());
+    EXPECT_FALSE(make_sink("http", plain, no_secrets, {})->preserves_order());
     EXPECT_NO_THROW(check_sink("kafka", plain_kafka, AllowedHosts("")));
-    EXPECT_TRUE(make_sink("kafka", plain_kafka, no_secrets, {})->keeps_order());
+    EXPECT_TRUE(make_sink("kafka", plain_kafka, no_secrets, {})->preserves_order());
     for (const char* kind : {"", "HTTP", "https", "Kafka", "http "}) {
         const auto [sqlstate, text] = error_of([&] { check_sink(kind, plain, AllowedHosts("")); });
         EXPECT_EQ(sqlstate, "22023") << kind;
@@ -152,10 +152,10 @@ TEST(Factory, MakesWhatTheConfigSays)
         "format": "cloudevents-batch", "batch": 7, "metadata": ["region"]})",
                                 no_secrets, {});
     EXPECT_EQ(sink->capacity(), 3u);
-    EXPECT_EQ(sink->parcel_size(), 7u);
+    EXPECT_EQ(sink->max_events_per_request(), 7u);
     EXPECT_EQ(sink->metadata(), std::vector<std::string>{"region"});
     EXPECT_GE(sink->descriptor(), 0);
-    EXPECT_EQ(make_sink("http", plain, no_secrets, {})->parcel_size(), 1u);
+    EXPECT_EQ(make_sink("http", plain, no_secrets, {})->max_events_per_request(), 1u);
 }
 
 TEST(Factory, AsksForSecretsOnlyIfTheConfigRefersToSome)

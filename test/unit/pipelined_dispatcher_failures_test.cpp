@@ -6,24 +6,24 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Stage = test::Stage<StreamCourier>;
+using Stage = test::Stage<PipelinedDispatcher>;
 
 Receiver stream(std::size_t capacity = 4)
 {
-    return {.capacity = capacity, .keeps_order = true};
+    return {.capacity = capacity, .preserves_order = true};
 }
 
 // ---- trouble
 
-TEST(StreamCourier, InTroubleNothingIsSentUntilThePauseIsOver)
+TEST(PipelinedDispatcher, InTroubleNothingIsSentUntilThePauseIsOver)
 {
     Stage stage(stream());
     stage.add_apart({1, 2, 3, 4, 5, 6});
     stage.trouble({1, 2, 3, 4});
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.courier.last_trouble(), "said of 4");
-    EXPECT_TRUE(stage.courier.is_backing_off(stage.now));
-    EXPECT_EQ(stage.courier.next_work(), stage.courier.resume_at());
+    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 4");
+    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
     stage.pass(1s - 1ns);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
     stage.pass(1ns);
@@ -31,7 +31,7 @@ TEST(StreamCourier, InTroubleNothingIsSentUntilThePauseIsOver)
     EXPECT_EQ(stage.settled(), "");
 }
 
-TEST(StreamCourier, TwoProbeUntilOneSucceeds)
+TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
@@ -43,22 +43,22 @@ TEST(StreamCourier, TwoProbeUntilOneSucceeds)
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
     stage.deliver({1});
-    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
 }
 
-TEST(StreamCourier, ASuccessEndsThePause)
+TEST(PipelinedDispatcher, ASuccessEndsThePause)
 {
     Stage stage(stream());
     stage.add_apart({1, 2, 3, 4, 5, 6});
     stage.trouble({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
     stage.deliver({2});
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
 }
 
-TEST(StreamCourier, PausesGrowUpToTheLimitAndNobodyIsRejected)
+TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNobodyIsRejected)
 {
     Stage stage(stream());
     stage.add_apart({1, 2});
@@ -67,45 +67,45 @@ TEST(StreamCourier, PausesGrowUpToTheLimitAndNobodyIsRejected)
         stage.round(fails);
         EXPECT_EQ(stage.pause(), pause);
     }
-    EXPECT_EQ(stage.courier.troubles(), 6);
+    EXPECT_EQ(stage.dispatcher.troubles(), 6);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
-    EXPECT_EQ(stage.courier.rejected(), 0u);
-    EXPECT_EQ(stage.courier.delivered(), 3u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 0u);
+    EXPECT_EQ(stage.dispatcher.delivered(), 3u);
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatWasSentBeforeTheTroubleCountsOnce)
+TEST(PipelinedDispatcher, WhatWasSentBeforeTheTroubleCountsOnce)
 {
     Stage stage(stream(16));
     for (const std::int64_t id : {1, 2, 3, 4, 5, 6})
         stage.add(id, "a");
     stage.work();
     stage.trouble({1, 2});
-    const TimePoint resume_at = stage.courier.resume_at();
+    const TimePoint resume_at = stage.dispatcher.resume_at();
     stage.pass(500ms);
     stage.trouble({3, 4});
     stage.pass(1s);
     stage.trouble({5});
-    EXPECT_EQ(stage.courier.troubles(), 1);
-    EXPECT_EQ(stage.courier.resume_at(), resume_at);
+    EXPECT_EQ(stage.dispatcher.troubles(), 1);
+    EXPECT_EQ(stage.dispatcher.resume_at(), resume_at);
     stage.trouble({6});
     ASSERT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
     stage.trouble({1, 2});
-    EXPECT_EQ(stage.courier.troubles(), 2);
+    EXPECT_EQ(stage.dispatcher.troubles(), 2);
 }
 
-TEST(StreamCourier, TroubleAtOnceStopsEverything)
+TEST(PipelinedDispatcher, TroubleAtOnceStopsEverything)
 {
     Stage stage(stream());
-    stage.receiver.at_once = {{2, Verdict::trouble}};
+    stage.receiver.at_once = {{2, DeliveryStatus::trouble}};
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add(4, "b");
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.courier.on_the_way(), 1u);
+    EXPECT_EQ(stage.dispatcher.on_the_way(), 1u);
     stage.receiver.at_once.clear();
     stage.deliver({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {2}, {3}}));
@@ -114,13 +114,13 @@ TEST(StreamCourier, TroubleAtOnceStopsEverything)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, ASinkThatIsNotReadyGetsNothing)
+TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
 {
     Stage stage(stream());
     stage.receiver.is_ready = false;
     stage.add_apart({1, 2});
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     stage.receiver.is_ready = true;
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
@@ -128,55 +128,55 @@ TEST(StreamCourier, ASinkThatIsNotReadyGetsNothing)
 
 // ---- the end
 
-TEST(StreamCourier, WhoIsGoneGetsNothingMore)
+TEST(PipelinedDispatcher, WhoIsGoneGetsNothingMore)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
     stage.work();
-    stage.answer(2, Verdict::gone);
+    stage.answer(2, DeliveryStatus::gone);
     stage.deliver({1});
-    EXPECT_EQ(stage.courier.gone(), "said of 2");
-    EXPECT_EQ(stage.courier.last_trouble(), "said of 2");
-    stage.answer(3, Verdict::returned);
-    stage.answer(4, Verdict::returned);
+    EXPECT_EQ(stage.dispatcher.gone(), "said of 2");
+    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 2");
+    stage.answer(3, DeliveryStatus::returned);
+    stage.answer(4, DeliveryStatus::returned);
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     EXPECT_EQ(stage.settled(), "1+");
-    EXPECT_EQ(stage.courier.in_hand(), 4u);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 4u);
 }
 
-TEST(StreamCourier, WhoFinishesSendsNothingMoreButListens)
+TEST(PipelinedDispatcher, WhoFinishesSendsNothingMoreButListens)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
     stage.work();
-    stage.courier.finish();
+    stage.dispatcher.finish();
     stage.deliver({2, 1});
-    stage.answer(3, Verdict::returned);
+    stage.answer(3, DeliveryStatus::returned);
     stage.deliver({4});
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
     EXPECT_EQ(stage.settled(), "1+ 2+");
-    EXPECT_EQ(stage.courier.on_the_way(), 0u);
-    EXPECT_EQ(stage.courier.in_hand(), 3u);
+    EXPECT_EQ(stage.dispatcher.on_the_way(), 0u);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 3u);
 }
 
-TEST(StreamCourier, WhoAbandonsHasNothingInHand)
+TEST(PipelinedDispatcher, WhoAbandonsHasNothingInHand)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add_apart({4, 5});
     stage.deliver({4});
-    stage.answer(1, Verdict::returned);
+    stage.answer(1, DeliveryStatus::returned);
     stage.deliver({2});
-    stage.answer(3, Verdict::rejected); // comes too late
-    stage.courier.abandon();
+    stage.answer(3, DeliveryStatus::rejected); // comes too late
+    stage.dispatcher.abandon();
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.courier.next_work(), std::nullopt);
+    EXPECT_EQ(stage.dispatcher.next_work(), std::nullopt);
     stage.expect_empty();
     stage.pass(1h);
     EXPECT_EQ(stage.settled(), "");
@@ -190,7 +190,7 @@ TEST(StreamCourier, WhoAbandonsHasNothingInHand)
 
 // ---- how much, and when
 
-TEST(StreamCourier, CountsWhatIsInHandUntilItIsSettled)
+TEST(PipelinedDispatcher, CountsWhatIsInHandUntilItIsSettled)
 {
     Stage stage(stream());
     Event event;
@@ -199,89 +199,89 @@ TEST(StreamCourier, CountsWhatIsInHandUntilItIsSettled)
     event.aggregate_id = "a";
     event.payload = std::string(1000, 'x');
     const std::size_t size = event.size();
-    stage.courier.add(std::make_unique<Event>(event));
-    EXPECT_EQ(stage.courier.bytes(), size);
+    stage.dispatcher.add(std::make_unique<Event>(event));
+    EXPECT_EQ(stage.dispatcher.bytes(), size);
     stage.add(2, "a");
-    const std::size_t both = stage.courier.bytes();
+    const std::size_t both = stage.dispatcher.bytes();
     EXPECT_GT(both, size);
     stage.work();
     stage.deliver({2});
-    EXPECT_EQ(stage.courier.bytes(), both); // 2 has its turn after 1
-    EXPECT_EQ(stage.courier.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.bytes(), both); // 2 has its turn after 1
+    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
     stage.reject(1);
-    EXPECT_EQ(stage.courier.bytes(), both - size);
-    EXPECT_EQ(stage.courier.in_hand(), 1u);
-    stage.courier.go_on_behind(stage.courier.settled().at(0), Ids{2});
+    EXPECT_EQ(stage.dispatcher.bytes(), both - size);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 1u);
+    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), Ids{2});
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WantsAsMuchAsTheSinkTakes)
+TEST(PipelinedDispatcher, WantsAsMuchAsTheSinkTakes)
 {
     Stage stage(stream(5'000));
-    for (std::int64_t id = 1; stage.courier.wants_more(stage.now) && id < 10'000; ++id)
+    for (std::int64_t id = 1; stage.dispatcher.can_take_more(stage.now) && id < 10'000; ++id)
         stage.add(id, "a");
-    EXPECT_EQ(stage.courier.in_hand(), 5'000u);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 5'000u);
     stage.work();
-    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     stage.deliver({1});
-    EXPECT_TRUE(stage.courier.wants_more(stage.now));
+    EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(StreamCourier, WhileTheSinkComplainsWhatIsInHandIsEnough)
+TEST(PipelinedDispatcher, WhileTheSinkComplainsWhatIsInHandIsEnough)
 {
     Stage stage(stream());
     stage.add_apart({1});
-    EXPECT_TRUE(stage.courier.wants_more(stage.now));
-    stage.receiver.complaint = "nobody is there";
-    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+    EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
+    stage.receiver.status_message = "nobody is there";
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(StreamCourier, InTroubleWhatIsInHandIsEnough)
+TEST(PipelinedDispatcher, InTroubleWhatIsInHandIsEnough)
 {
     Stage stage(stream());
     stage.add_apart({1});
     stage.add_apart({2});
     stage.trouble({1});
-    EXPECT_FALSE(stage.courier.wants_more(stage.now)); // during the pause
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now)); // during the pause
     stage.pass(1s);
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
-    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
 // Unless it may be to blame: then others have to show that the sink is well.
-TEST(StreamCourier, OneThatIsAloneWithItsTroubleIsGivenCompany)
+TEST(PipelinedDispatcher, OneThatIsAloneWithItsTroubleIsGivenCompany)
 {
     Stage stage(stream());
     stage.add_apart({1});
     stage.trouble({1});
     stage.pass(1s);
-    EXPECT_TRUE(stage.courier.wants_more(stage.now));
+    EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
     stage.add_apart({2});
-    EXPECT_FALSE(stage.courier.wants_more(stage.now));
+    EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(StreamCourier, WithNothingToSendThePauseIsNoReasonToWork)
+TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToWork)
 {
     Stage stage(stream());
     stage.add_apart({1, 2});
     stage.trouble({1});
     stage.receiver.next_work = stage.now + 5s;
-    EXPECT_EQ(stage.courier.next_work(), stage.courier.resume_at());
-    stage.courier.drop_batch(1);
+    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
+    stage.dispatcher.drop_batch(1);
     stage.deliver({2});
     stage.pass(1s);
     stage.expect_empty();
-    EXPECT_EQ(stage.courier.next_work(), stage.now + 4s);
+    EXPECT_EQ(stage.dispatcher.next_work(), stage.now + 4s);
 }
 
-TEST(StreamCourier, PassesOnWhatTheSinkHas)
+TEST(PipelinedDispatcher, PassesOnWhatTheSinkHas)
 {
     Stage stage(stream());
-    EXPECT_EQ(stage.courier.descriptor(), 42);
-    EXPECT_EQ(stage.courier.metadata(), std::vector<std::string>{"region"});
-    stage.receiver.complaint = "nobody is there";
-    EXPECT_EQ(stage.courier.complaint(), "nobody is there");
-    EXPECT_EQ(stage.courier.take_remarks(), std::vector<std::string>{"a remark"});
+    EXPECT_EQ(stage.dispatcher.descriptor(), 42);
+    EXPECT_EQ(stage.dispatcher.metadata(), std::vector<std::string>{"region"});
+    stage.receiver.status_message = "nobody is there";
+    EXPECT_EQ(stage.dispatcher.status_message(), "nobody is there");
+    EXPECT_EQ(stage.dispatcher.take_log_lines(), std::vector<std::string>{"a remark"});
 }
 
 } // namespace

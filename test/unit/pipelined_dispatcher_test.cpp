@@ -8,13 +8,14 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-struct Stage : test::Stage<StreamCourier> {
-    explicit Stage(Receiver setting = {}) : test::Stage<StreamCourier>(in_order(std::move(setting)))
+struct Stage : test::Stage<PipelinedDispatcher> {
+    explicit Stage(Receiver setting = {})
+        : test::Stage<PipelinedDispatcher>(in_order(std::move(setting)))
     {}
 
     static Receiver in_order(Receiver setting)
     {
-        setting.keeps_order = true;
+        setting.preserves_order = true;
         return setting;
     }
 
@@ -29,114 +30,114 @@ struct Stage : test::Stage<StreamCourier> {
     void give_back(std::initializer_list<std::int64_t> ids)
     {
         for (const std::int64_t id : ids)
-            answer(id, Verdict::returned);
+            answer(id, DeliveryStatus::returned);
         work();
     }
 
     Ids behind(std::size_t settlement = 0) const
     {
         Ids ids;
-        for (const Handle& handle : courier.behind(courier.settled().at(settlement)))
+        for (const Handle& handle : dispatcher.behind(dispatcher.settled().at(settlement)))
             ids.push_back(handle.id);
         return ids;
     }
 
-    void go_on_behind(std::size_t settlement = 0, const Ids& parked = {})
+    void resume_behind(std::size_t settlement = 0, const Ids& blocked = {})
     {
-        courier.go_on_behind(courier.settled().at(settlement), parked);
+        dispatcher.resume_behind(dispatcher.settled().at(settlement), blocked);
         work();
     }
 };
 
 // ---- order
 
-TEST(StreamCourier, InANewStreamOneIsDeliveredBeforeTheOthersFollow)
+TEST(PipelinedDispatcher, InANewStreamOneIsDeliveredBeforeTheOthersFollow)
 {
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 7}}});
     stage.add_together({1, 2, 3});
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}}));
-    stage.answer(1, Verdict::delivered);
+    stage.answer(1, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
 }
 
-TEST(StreamCourier, InAnotherStreamItIsTheSameAgain)
+TEST(PipelinedDispatcher, InAnotherStreamItIsTheSameAgain)
 {
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 8}, {4, 8}}});
     stage.add_together({1, 2, 3, 4});
-    stage.answer(1, Verdict::delivered);
+    stage.answer(1, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}}));
-    stage.answer(2, Verdict::delivered);
+    stage.answer(2, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
-    stage.answer(3, Verdict::delivered);
+    stage.answer(3, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}, {4}}));
 }
 
-TEST(StreamCourier, BehindOneInAnotherStreamNothingGoesInTheOld)
+TEST(PipelinedDispatcher, BehindOneInAnotherStreamNothingGoesInTheOld)
 {
     Stage stage({.streams = {{1, 7}, {2, 8}, {3, 7}}});
     stage.add_together({1, 2, 3});
-    stage.answer(1, Verdict::delivered);
+    stage.answer(1, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}}));
-    stage.answer(2, Verdict::delivered);
+    stage.answer(2, DeliveryStatus::delivered);
     stage.work();
     EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
 }
 
-TEST(StreamCourier, TroubleOfOneAloneIsItsOwnInTheEnd)
+TEST(PipelinedDispatcher, TroubleOfOneAloneIsItsOwnInTheEnd)
 {
     Stage stage;
     stage.add(1, "a");
     stage.work();
-    for (std::int64_t other = 10; other < 14 && stage.courier.settled().size() < 20; ++other) {
-        stage.answer(1, Verdict::trouble);
+    for (std::int64_t other = 10; other < 14 && stage.dispatcher.settled().size() < 20; ++other) {
+        stage.answer(1, DeliveryStatus::trouble);
         stage.work();
         stage.add(other, "b");
         stage.pass(std::chrono::hours(1));
         stage.work();
-        stage.answer(other, Verdict::delivered);
+        stage.answer(other, DeliveryStatus::delivered);
         stage.work();
-        const auto& settled = stage.courier.settled();
-        if (std::ranges::any_of(settled, [](const Settlement& s) { return !s.delivered; }))
+        const auto& settled = stage.dispatcher.settled();
+        if (std::ranges::any_of(settled, [](const SettledEvent& s) { return !s.delivered; }))
             break;
     }
-    const auto& settled = stage.courier.settled();
-    const auto rejected = std::ranges::find(settled, false, &Settlement::delivered);
+    const auto& settled = stage.dispatcher.settled();
+    const auto rejected = std::ranges::find(settled, false, &SettledEvent::delivered);
     ASSERT_NE(rejected, settled.end());
     EXPECT_EQ(rejected->handle.id, 1);
 }
 
-TEST(StreamCourier, IsForSinksThatKeepTheOrder)
+TEST(PipelinedDispatcher, IsForSinksThatKeepTheOrder)
 {
-    for (const bool keeps_order : {true, false}) {
-        Receiver receiver{.keeps_order = keeps_order};
-        const auto courier = make_courier(std::make_unique<ScriptedSink>(receiver), true,
-                                          Stage::policy, [] { return 0.0; });
-        EXPECT_EQ(dynamic_cast<StreamCourier*>(courier.get()) != nullptr, keeps_order);
-        EXPECT_EQ(dynamic_cast<LaneCourier*>(courier.get()) != nullptr, !keeps_order);
+    for (const bool preserves_order : {true, false}) {
+        Receiver receiver{.preserves_order = preserves_order};
+        const auto dispatcher = make_dispatcher(std::make_unique<ScriptedSink>(receiver), true,
+                                                Stage::policy, [] { return 0.0; });
+        EXPECT_EQ(dynamic_cast<PipelinedDispatcher*>(dispatcher.get()) != nullptr, preserves_order);
+        EXPECT_EQ(dynamic_cast<SerialDispatcher*>(dispatcher.get()) != nullptr, !preserves_order);
     }
 }
 
-TEST(StreamCourier, ManyOfAnAggregateAreOnTheWayUpToTheCapacity)
+TEST(PipelinedDispatcher, ManyOfAnAggregateAreOnTheWayUpToTheCapacity)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5, 6});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}, {4}}));
-    EXPECT_EQ(stage.courier.on_the_way(), 4u);
+    EXPECT_EQ(stage.dispatcher.on_the_way(), 4u);
     stage.deliver({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
     stage.deliver({2, 3, 4, 5});
     stage.deliver({6});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+ 5+ 6+");
-    EXPECT_EQ(stage.courier.delivered(), 6u);
+    EXPECT_EQ(stage.dispatcher.delivered(), 6u);
     stage.expect_empty();
 }
 
-TEST(StreamCourier, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
+TEST(PipelinedDispatcher, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
 {
     Stage stage({.capacity = 10});
     stage.add_together({1, 2, 3, 4});
@@ -145,8 +146,8 @@ TEST(StreamCourier, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
     stage.deliver({3});
     stage.deliver({2});
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.courier.in_hand(), 5u);
-    EXPECT_EQ(stage.courier.on_the_way(), 3u);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 5u);
+    EXPECT_EQ(stage.dispatcher.on_the_way(), 3u);
     stage.deliver({9});
     EXPECT_EQ(stage.settled(), "9+");
     stage.deliver({1});
@@ -156,7 +157,7 @@ TEST(StreamCourier, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, AHotAggregateDoesNotKeepTheOthersAway)
+TEST(PipelinedDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -168,11 +169,11 @@ TEST(StreamCourier, AHotAggregateDoesNotKeepTheOthersAway)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {10}, {11}, {6}}));
 }
 
-TEST(StreamCourier, WithoutOrderEachEventIsByItself)
+TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
 {
     Stage stage({.ordered = false});
     stage.add_together({1, 2, 3, 4, 5});
-    stage.answer(2, Verdict::rejected);
+    stage.answer(2, DeliveryStatus::rejected);
     stage.deliver({4, 3});
     EXPECT_EQ(stage.settled(), "2- 4+ 3+");
     EXPECT_EQ(stage.behind(0), Ids{});
@@ -181,11 +182,11 @@ TEST(StreamCourier, WithoutOrderEachEventIsByItself)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {1}}));
     stage.deliver({5, 1});
     EXPECT_EQ(stage.settled(), "2- 4+ 3+ 5+ 1+");
-    stage.go_on_behind(0);
+    stage.resume_behind(0);
     stage.expect_empty();
 }
 
-TEST(StreamCourier, ASettlementNamesTheBatchAndSaysWhy)
+TEST(PipelinedDispatcher, ASettlementNamesTheBatchAndSaysWhy)
 {
     Stage stage;
     stage.add(1, "a", 77);
@@ -193,27 +194,27 @@ TEST(StreamCourier, ASettlementNamesTheBatchAndSaysWhy)
     stage.work();
     stage.deliver({1});
     stage.reject(2);
-    const auto& settled = stage.courier.settled();
+    const auto& settled = stage.dispatcher.settled();
     ASSERT_EQ(settled.size(), 2u);
     EXPECT_EQ(settled[0].handle.token, 77);
     EXPECT_EQ(settled[0].reason, "");
     EXPECT_EQ(settled[1].handle.token, 78);
     EXPECT_EQ(settled[1].reason, "said of 2");
     EXPECT_EQ(settled[0].lane, settled[1].lane);
-    EXPECT_EQ(stage.courier.delivered(), 1u);
-    EXPECT_EQ(stage.courier.rejected(), 1u);
-    stage.courier.forget_settled(1);
+    EXPECT_EQ(stage.dispatcher.delivered(), 1u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
+    stage.dispatcher.forget_settled(1);
     EXPECT_EQ(stage.settled(), "2-");
 }
 
 // ---- what comes back
 
-TEST(StreamCourier, FromTheOneThatCameBackOnAllAreSentAgainWhenAllAreHome)
+TEST(PipelinedDispatcher, FromTheOneThatCameBackOnAllAreSentAgainWhenAllAreHome)
 {
-    for (const Verdict verdict : {Verdict::returned, Verdict::trouble}) {
+    for (const DeliveryStatus verdict : {DeliveryStatus::returned, DeliveryStatus::trouble}) {
         Stage stage;
         stage.add_together({1, 2, 3, 4});
-        stage.answer(1, Verdict::delivered);
+        stage.answer(1, DeliveryStatus::delivered);
         stage.answer(2, verdict);
         stage.deliver({3}); // too early
         stage.add_together({5});
@@ -229,23 +230,23 @@ TEST(StreamCourier, FromTheOneThatCameBackOnAllAreSentAgainWhenAllAreHome)
     }
 }
 
-TEST(StreamCourier, WhatIsReportedOutOfOrderAllTheSameGoesAgainInOrder)
+TEST(PipelinedDispatcher, WhatIsReportedOutOfOrderAllTheSameGoesAgainInOrder)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4});
-    stage.answer(4, Verdict::delivered);
-    stage.answer(3, Verdict::returned);
-    stage.answer(1, Verdict::returned);
+    stage.answer(4, DeliveryStatus::delivered);
+    stage.answer(3, DeliveryStatus::returned);
+    stage.answer(1, DeliveryStatus::returned);
     stage.deliver({2});
     EXPECT_EQ(stage.settled(), "");
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}, {4}}));
     stage.deliver({1, 2, 3, 4});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+");
-    EXPECT_EQ(stage.courier.delivered(), 4u);
+    EXPECT_EQ(stage.dispatcher.delivered(), 4u);
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatComesBackToOneAggregateDoesNotStopTheOthers)
+TEST(PipelinedDispatcher, WhatComesBackToOneAggregateDoesNotStopTheOthers)
 {
     Stage stage({.capacity = 3});
     stage.add_together({1, 2});
@@ -260,22 +261,22 @@ TEST(StreamCourier, WhatComesBackToOneAggregateDoesNotStopTheOthers)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {1}, {2}}));
 }
 
-TEST(StreamCourier, WhatIsReturnedIsNoTrouble)
+TEST(PipelinedDispatcher, WhatIsReturnedIsNoTrouble)
 {
     Stage stage;
     stage.add_together({1, 2});
     for (int i = 0; i < 100; ++i)
         stage.give_back({1, 2});
-    EXPECT_EQ(stage.courier.troubles(), 0);
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
-    EXPECT_EQ(stage.courier.rejected(), 0u);
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.rejected(), 0u);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
 }
 
-TEST(StreamCourier, WhatComesBackAtOnceWaitsForTheOthers)
+TEST(PipelinedDispatcher, WhatComesBackAtOnceWaitsForTheOthers)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, Verdict::returned}};
+    stage.receiver.at_once = {{2, DeliveryStatus::returned}};
     stage.add_together({1, 2, 3});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
     stage.receiver.at_once.clear();
@@ -286,10 +287,10 @@ TEST(StreamCourier, WhatComesBackAtOnceWaitsForTheOthers)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatIsDeliveredAtOnceIsSettledInItsPlace)
+TEST(PipelinedDispatcher, WhatIsDeliveredAtOnceIsSettledInItsPlace)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, Verdict::delivered}, {4, Verdict::delivered}};
+    stage.receiver.at_once = {{2, DeliveryStatus::delivered}, {4, DeliveryStatus::delivered}};
     stage.add_together({1, 2, 3});
     stage.add(4, "b");
     stage.work();
@@ -302,7 +303,7 @@ TEST(StreamCourier, WhatIsDeliveredAtOnceIsSettledInItsPlace)
 
 // ---- rejected
 
-TEST(StreamCourier, ARejectedEventIsSettledWhenNothingOfItsLaneIsOnTheWay)
+TEST(PipelinedDispatcher, ARejectedEventIsSettledWhenNothingOfItsLaneIsOnTheWay)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
@@ -313,11 +314,11 @@ TEST(StreamCourier, ARejectedEventIsSettledWhenNothingOfItsLaneIsOnTheWay)
     stage.give_back({3});
     EXPECT_EQ(stage.settled(), "1-");
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    EXPECT_EQ(stage.courier.rejected(), 1u);
-    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
 }
 
-TEST(StreamCourier, ARejectedEventHoldsItsLane)
+TEST(PipelinedDispatcher, ARejectedEventHoldsItsLane)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3, 4})
@@ -330,14 +331,14 @@ TEST(StreamCourier, ARejectedEventHoldsItsLane)
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
     EXPECT_EQ(stage.behind(), (Ids{2, 3, 4, 5}));
-    const Settlement rejected = stage.courier.settled().at(0);
-    for (const Handle& handle : stage.courier.behind(rejected))
+    const SettledEvent rejected = stage.dispatcher.settled().at(0);
+    for (const Handle& handle : stage.dispatcher.behind(rejected))
         EXPECT_EQ(handle.token, handle.id < 3 ? 10 : 11);
 
-    stage.courier.forget_settled(1);
+    stage.dispatcher.forget_settled(1);
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
-    stage.courier.go_on_behind(rejected, Ids{2, 4});
+    stage.dispatcher.resume_behind(rejected, Ids{2, 4});
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{9}, {3}, {5}}));
     stage.deliver({9, 3, 5});
@@ -345,50 +346,51 @@ TEST(StreamCourier, ARejectedEventHoldsItsLane)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, ARejectionInTheMiddleWaitsForThoseBefore)
+TEST(PipelinedDispatcher, ARejectionInTheMiddleWaitsForThoseBefore)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
-    stage.answer(2, Verdict::rejected);
+    stage.answer(2, DeliveryStatus::rejected);
     stage.give_back({3});
     EXPECT_EQ(stage.settled(), "");
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2-");
     EXPECT_EQ(stage.behind(1), (Ids{3}));
-    stage.go_on_behind(1);
+    stage.resume_behind(1);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(StreamCourier, OneThatIsRejectedAtOnceStopsItsLane)
+TEST(PipelinedDispatcher, OneThatIsRejectedAtOnceStopsItsLane)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, Verdict::rejected}};
+    stage.receiver.at_once = {{2, DeliveryStatus::rejected}};
     stage.add_together({1, 2, 3});
     stage.add(4, "b");
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {4}}));
-    EXPECT_EQ(stage.courier.on_the_way(), 2u);
+    EXPECT_EQ(stage.dispatcher.on_the_way(), 2u);
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2-");
-    stage.go_on_behind(1);
+    stage.resume_behind(1);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {3}}));
     stage.deliver({4, 3});
     EXPECT_EQ(stage.settled(), "1+ 2- 4+ 3+");
     stage.expect_empty();
 }
 
-TEST(StreamCourier, ManyThatAreRejectedAtOnceAreSettledOneAfterTheOther)
+TEST(PipelinedDispatcher, ManyThatAreRejectedAtOnceAreSettledOneAfterTheOther)
 {
     Stage stage;
-    stage.receiver.at_once = {
-        {1, Verdict::rejected}, {2, Verdict::rejected}, {3, Verdict::rejected}};
+    stage.receiver.at_once = {{1, DeliveryStatus::rejected},
+                              {2, DeliveryStatus::rejected},
+                              {3, DeliveryStatus::rejected}};
     stage.add_together({1, 2, 3, 4});
     EXPECT_EQ(stage.settled(), "1-");
     EXPECT_EQ(stage.behind(0), (Ids{2, 3, 4}));
-    stage.go_on_behind(0);
+    stage.resume_behind(0);
     EXPECT_EQ(stage.settled(), "1- 2-");
     EXPECT_EQ(stage.behind(1), (Ids{3, 4}));
-    stage.go_on_behind(1, {3});
+    stage.resume_behind(1, {3});
     EXPECT_EQ(stage.settled(), "1- 2-");
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
     EXPECT_EQ(stage.receiver.times_sent(3), 0u);
@@ -396,114 +398,114 @@ TEST(StreamCourier, ManyThatAreRejectedAtOnceAreSettledOneAfterTheOther)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatWasDeliveredBehindARejectedEventGoesAgainUnlessItIsParked)
+TEST(PipelinedDispatcher, WhatWasDeliveredBehindARejectedEventGoesAgainUnlessItIsParked)
 {
-    for (const bool is_parked : {true, false}) {
+    for (const bool is_blocked : {true, false}) {
         Stage stage;
         stage.add_together({1, 2});
-        stage.answer(1, Verdict::rejected);
+        stage.answer(1, DeliveryStatus::rejected);
         stage.deliver({2});
         EXPECT_EQ(stage.settled(), "1-");
-        stage.go_on_behind(0, is_parked ? Ids{2} : Ids{});
-        EXPECT_EQ(stage.on_the_way(), is_parked ? Parcels{} : (Parcels{{2}}));
-        if (!is_parked)
+        stage.resume_behind(0, is_blocked ? Ids{2} : Ids{});
+        EXPECT_EQ(stage.on_the_way(), is_blocked ? Parcels{} : (Parcels{{2}}));
+        if (!is_blocked)
             stage.deliver({2});
-        EXPECT_EQ(stage.settled(), is_parked ? "1-" : "1- 2+");
+        EXPECT_EQ(stage.settled(), is_blocked ? "1-" : "1- 2+");
         stage.expect_empty();
     }
 }
 
-TEST(StreamCourier, BehindARejectedEventNobodyIsAskedToRefuseTwice)
+TEST(PipelinedDispatcher, BehindARejectedEventNobodyIsAskedToRefuseTwice)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
-    stage.answer(1, Verdict::rejected);
-    stage.answer(2, Verdict::rejected);
+    stage.answer(1, DeliveryStatus::rejected);
+    stage.answer(2, DeliveryStatus::rejected);
     stage.give_back({3});
     EXPECT_EQ(stage.settled(), "1-");
-    stage.go_on_behind(0);
+    stage.resume_behind(0);
     ASSERT_EQ(stage.settled(), "1- 2-");
-    EXPECT_EQ(stage.courier.settled()[1].reason, "said of 2");
+    EXPECT_EQ(stage.dispatcher.settled()[1].reason, "said of 2");
     EXPECT_EQ(stage.receiver.times_sent(2), 1u);
-    stage.go_on_behind(1);
+    stage.resume_behind(1);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(StreamCourier, ARejectionBehindOneThatCameBackIsForgotten)
+TEST(PipelinedDispatcher, ARejectionBehindOneThatCameBackIsForgotten)
 {
     for (const std::size_t capacity : {4u, 1u}) {
         Stage stage;
         stage.add_together({1, 2});
         stage.receiver.capacity = capacity;
-        stage.answer(2, Verdict::rejected);
+        stage.answer(2, DeliveryStatus::rejected);
         stage.give_back({1});
         EXPECT_EQ(stage.settled(), "");
         EXPECT_EQ(stage.on_the_way(), capacity > 1 ? (Parcels{{1}, {2}}) : (Parcels{{1}}));
         stage.deliver({1});
         stage.deliver({2});
         ASSERT_EQ(stage.settled(), "1+ 2+");
-        EXPECT_EQ(stage.courier.settled()[1].reason, "");
+        EXPECT_EQ(stage.dispatcher.settled()[1].reason, "");
     }
 }
 
-TEST(StreamCourier, OneThatIsSentAgainIsJudgedAgain)
+TEST(PipelinedDispatcher, OneThatIsSentAgainIsJudgedAgain)
 {
-    for (const Verdict verdict : {Verdict::delivered, Verdict::returned}) {
+    for (const DeliveryStatus verdict : {DeliveryStatus::delivered, DeliveryStatus::returned}) {
         Stage stage;
         stage.add_together({1, 2, 3});
-        stage.answer(1, Verdict::rejected);
-        stage.answer(3, Verdict::rejected);
+        stage.answer(1, DeliveryStatus::rejected);
+        stage.answer(3, DeliveryStatus::rejected);
         stage.give_back({2});
-        stage.go_on_behind(0);
+        stage.resume_behind(0);
         ASSERT_EQ(stage.on_the_way(), (Parcels{{2}, {3}}));
-        stage.answer(2, Verdict::delivered);
+        stage.answer(2, DeliveryStatus::delivered);
         stage.answer(3, verdict);
         stage.work();
-        if (verdict == Verdict::returned) {
+        if (verdict == DeliveryStatus::returned) {
             ASSERT_EQ(stage.on_the_way(), (Parcels{{3}}));
             stage.deliver({3});
         }
         ASSERT_EQ(stage.settled(), "1- 2+ 3+");
-        EXPECT_EQ(stage.courier.settled()[2].reason, "");
+        EXPECT_EQ(stage.dispatcher.settled()[2].reason, "");
         stage.expect_empty();
     }
 }
 
-TEST(StreamCourier, ALaneIsHeldAlsoWhenNothingIsBehindYet)
+TEST(PipelinedDispatcher, ALaneIsHeldAlsoWhenNothingIsBehindYet)
 {
     Stage stage;
     stage.add_together({1});
     stage.reject(1);
     stage.add_together({2});
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    stage.go_on_behind();
+    stage.resume_behind();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(StreamCourier, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
+TEST(PipelinedDispatcher, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
-    stage.answer(1, Verdict::rejected);
+    stage.answer(1, DeliveryStatus::rejected);
     stage.give_back({2, 3});
-    stage.go_on_behind(0, {2, 3});
+    stage.resume_behind(0, {2, 3});
     stage.expect_empty();
-    stage.go_on_behind(0, {2, 3}); // nothing is left to go on with
+    stage.resume_behind(0, {2, 3}); // nothing is left to go on with
     stage.add_together({4});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
 }
 
 // ---- a lost lease
 
-TEST(StreamCourier, WhatWaitsOfALostBatchIsForgotten)
+TEST(PipelinedDispatcher, WhatWaitsOfALostBatchIsForgotten)
 {
     Stage stage({.capacity = 1});
     stage.add_together({1}, 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 12);
     stage.add(4, "b", 11);
-    stage.courier.drop_batch(11);
-    EXPECT_EQ(stage.courier.in_hand(), 2u);
+    stage.dispatcher.drop_batch(11);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
     stage.deliver({1});
     stage.deliver({3});
     EXPECT_EQ(stage.settled(), "1+ 3+");
@@ -511,19 +513,19 @@ TEST(StreamCourier, WhatWaitsOfALostBatchIsForgotten)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatComesOfALostBatchIsIgnored)
+TEST(PipelinedDispatcher, WhatComesOfALostBatchIsIgnored)
 {
-    for (const Verdict verdict :
-         {Verdict::delivered, Verdict::rejected, Verdict::trouble, Verdict::returned}) {
+    for (const DeliveryStatus verdict : {DeliveryStatus::delivered, DeliveryStatus::rejected,
+                                         DeliveryStatus::trouble, DeliveryStatus::returned}) {
         Stage stage;
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
         stage.add(3, "a", 11);
         stage.work();
-        stage.courier.drop_batch(10);
+        stage.dispatcher.drop_batch(10);
         EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}}));
         stage.answer(1, verdict);
-        if (verdict == Verdict::delivered)
+        if (verdict == DeliveryStatus::delivered)
             stage.deliver({2, 3});
         else
             stage.give_back({2, 3});
@@ -534,7 +536,7 @@ TEST(StreamCourier, WhatComesOfALostBatchIsIgnored)
     }
 }
 
-TEST(StreamCourier, WhatHasArrivedOfALostBatchIsNotSettled)
+TEST(PipelinedDispatcher, WhatHasArrivedOfALostBatchIsNotSettled)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -542,14 +544,14 @@ TEST(StreamCourier, WhatHasArrivedOfALostBatchIsNotSettled)
     stage.add(3, "a", 10);
     stage.work();
     stage.deliver({2, 3});
-    stage.courier.drop_batch(11);
-    EXPECT_EQ(stage.courier.in_hand(), 3u);
+    stage.dispatcher.drop_batch(11);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 3u);
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 3+");
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatCameBackOfALostBatchDoesNotGoAgain)
+TEST(PipelinedDispatcher, WhatCameBackOfALostBatchDoesNotGoAgain)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -557,9 +559,9 @@ TEST(StreamCourier, WhatCameBackOfALostBatchDoesNotGoAgain)
     stage.add(3, "a", 10);
     stage.add(4, "a", 11);
     stage.work();
-    stage.answer(3, Verdict::delivered);
+    stage.answer(3, DeliveryStatus::delivered);
     stage.give_back({1, 4});
-    stage.courier.drop_batch(10);
+    stage.dispatcher.drop_batch(10);
     stage.pass(1h);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
     stage.give_back({2});
@@ -569,14 +571,14 @@ TEST(StreamCourier, WhatCameBackOfALostBatchDoesNotGoAgain)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, ARejectionOfALostBatchHoldsNobody)
+TEST(PipelinedDispatcher, ARejectionOfALostBatchHoldsNobody)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.work();
     stage.reject(1);
-    stage.courier.drop_batch(10);
+    stage.dispatcher.drop_batch(10);
     stage.give_back({2});
     EXPECT_EQ(stage.settled(), "");
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
@@ -584,46 +586,46 @@ TEST(StreamCourier, ARejectionOfALostBatchHoldsNobody)
     stage.expect_empty();
 }
 
-TEST(StreamCourier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
+TEST(PipelinedDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add_apart({3}, 10);
     stage.add_apart({4}, 11);
-    stage.answer(1, Verdict::rejected);
+    stage.answer(1, DeliveryStatus::rejected);
     stage.give_back({2});
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "1- 3+ 4+");
-    stage.courier.drop_batch(10);
+    stage.dispatcher.drop_batch(10);
     EXPECT_EQ(stage.settled(), "4+");
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(StreamCourier, TheHoldOfAnotherBatchStays)
+TEST(PipelinedDispatcher, TheHoldOfAnotherBatchStays)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 12);
     stage.work();
-    stage.answer(1, Verdict::rejected);
+    stage.answer(1, DeliveryStatus::rejected);
     stage.give_back({2, 3});
-    stage.courier.drop_batch(11);
+    stage.dispatcher.drop_batch(11);
     stage.pass(1s);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    stage.go_on_behind();
+    stage.resume_behind();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(StreamCourier, TheSameEventInANewBatchIsSettledOnce)
+TEST(PipelinedDispatcher, TheSameEventInANewBatchIsSettledOnce)
 {
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
         stage.add(1, "a", 10);
         stage.work();
-        stage.courier.drop_batch(10);
+        stage.dispatcher.drop_batch(10);
         stage.add(1, "a", 11);
         stage.work();
         EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {1}}));
@@ -631,31 +633,31 @@ TEST(StreamCourier, TheSameEventInANewBatchIsSettledOnce)
         EXPECT_EQ(stage.settled(), "");
         stage.deliver({1});
         ASSERT_EQ(stage.settled(), "1+");
-        EXPECT_EQ(stage.courier.settled()[0].handle.token, 11);
+        EXPECT_EQ(stage.dispatcher.settled()[0].handle.token, 11);
         stage.expect_empty();
     }
 }
 
 // ---- how much it wants
 
-TEST(StreamCourier, ClaimsComeInPiecesSoThatTheSinkHasSomethingToDoMeanwhile)
+TEST(PipelinedDispatcher, ClaimsComeInPiecesSoThatTheSinkHasSomethingToDoMeanwhile)
 {
     Stage stage({.capacity = 10'000});
-    EXPECT_EQ(stage.courier.wanted(), 2'500u);
+    EXPECT_EQ(stage.dispatcher.wanted(), 2'500u);
 }
 
-TEST(StreamCourier, ButNotForNextToNothing)
+TEST(PipelinedDispatcher, ButNotForNextToNothing)
 {
-    EXPECT_EQ(Stage({.capacity = 2'000}).courier.wanted(), 1'000u);
-    EXPECT_EQ(Stage({.capacity = 10}).courier.wanted(), 10u);
-    EXPECT_EQ(Stage({.capacity = 1}).courier.wanted(), 1u);
+    EXPECT_EQ(Stage({.capacity = 2'000}).dispatcher.wanted(), 1'000u);
+    EXPECT_EQ(Stage({.capacity = 10}).dispatcher.wanted(), 10u);
+    EXPECT_EQ(Stage({.capacity = 1}).dispatcher.wanted(), 1u);
 }
 
-TEST(StreamCourier, WhatWasSentGoesOutWithTheNextWork)
+TEST(PipelinedDispatcher, WhatWasSentGoesOutWithTheNextWork)
 {
     Stage stage({.capacity = 10});
     stage.add(1, "a");
-    stage.courier.send_early(stage.now);
+    stage.dispatcher.send_early(stage.now);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
     stage.work();
     EXPECT_EQ(stage.receiver.started, 1u);
@@ -663,10 +665,10 @@ TEST(StreamCourier, WhatWasSentGoesOutWithTheNextWork)
 
 // ---- memory
 
-TEST(StreamCourier, MemoryIsKeptForOthersAsLongAsThereAreAny)
+TEST(PipelinedDispatcher, MemoryIsKeptForOthersAsLongAsThereAreAny)
 {
     const auto kept = [](Stage& stage) {
-        return stage.courier.spare_events().take()->payload.capacity() > 40;
+        return stage.dispatcher.event_pool().take()->payload.capacity() > 40;
     };
     Stage stage;
     stage.add_apart({45, 46, 47});
@@ -676,7 +678,7 @@ TEST(StreamCourier, MemoryIsKeptForOthersAsLongAsThereAreAny)
     EXPECT_FALSE(kept(stage));
     stage.add_apart({48, 49});
     stage.deliver({48});
-    stage.courier.abandon();
+    stage.dispatcher.abandon();
     EXPECT_FALSE(kept(stage));
 }
 

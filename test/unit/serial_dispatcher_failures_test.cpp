@@ -8,27 +8,27 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Stage = test::Stage<LaneCourier>;
+using Stage = test::Stage<SerialDispatcher>;
 
 // ---- trouble
 
-TEST(LaneCourier, InTroubleNothingIsSentUntilThePauseIsOver)
+TEST(SerialDispatcher, InTroubleNothingIsSentUntilThePauseIsOver)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
     stage.trouble({1, 2, 3, 4});
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.courier.last_trouble(), "said of 4");
-    EXPECT_TRUE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 4");
+    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
     stage.pass(1s - 1ns);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
     stage.pass(1ns);
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     EXPECT_EQ(stage.on_the_way().size(), 2u);
     EXPECT_EQ(stage.settled(), "");
 }
 
-TEST(LaneCourier, TwoProbeUntilOneSucceeds)
+TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -39,21 +39,21 @@ TEST(LaneCourier, TwoProbeUntilOneSucceeds)
     EXPECT_EQ(stage.on_the_way().size(), 2u);
     stage.deliver({5});
     EXPECT_EQ(stage.on_the_way().size(), 4u);
-    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
 }
 
-TEST(LaneCourier, ASuccessEndsThePause)
+TEST(SerialDispatcher, ASuccessEndsThePause)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
     stage.trouble({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
     stage.deliver({2});
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
 }
 
-TEST(LaneCourier, ASinkThatTakesOneAtATimeIsProbedByOne)
+TEST(SerialDispatcher, ASinkThatTakesOneAtATimeIsProbedByOne)
 {
     Stage stage({.capacity = 1});
     stage.add_apart({1, 2, 3});
@@ -62,7 +62,7 @@ TEST(LaneCourier, ASinkThatTakesOneAtATimeIsProbedByOne)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(LaneCourier, WhatIsStillOnTheWayCountsAsAProbe)
+TEST(SerialDispatcher, WhatIsStillOnTheWayCountsAsAProbe)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -73,7 +73,7 @@ TEST(LaneCourier, WhatIsStillOnTheWayCountsAsAProbe)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {4}, {5}, {1}}));
 }
 
-TEST(LaneCourier, PausesGrowUpToTheLimit)
+TEST(SerialDispatcher, PausesGrowUpToTheLimit)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4});
@@ -81,15 +81,15 @@ TEST(LaneCourier, PausesGrowUpToTheLimit)
         stage.round(fails);
         EXPECT_EQ(stage.pause(), pause);
     }
-    EXPECT_EQ(stage.courier.troubles(), 6);
+    EXPECT_EQ(stage.dispatcher.troubles(), 6);
     stage.round(works);
-    EXPECT_EQ(stage.courier.troubles(), 0);
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     stage.round(fails);
     EXPECT_EQ(stage.pause(), 1s);
 }
 
-TEST(LaneCourier, ChanceShortensAPause)
+TEST(SerialDispatcher, ChanceShortensAPause)
 {
     Stage stage;
     stage.chance = 0.5;
@@ -98,7 +98,7 @@ TEST(LaneCourier, ChanceShortensAPause)
     EXPECT_EQ(stage.pause(), 750ms);
 }
 
-TEST(LaneCourier, ARetryAtOnceLeavesTheSinkAMoment)
+TEST(SerialDispatcher, ARetryAtOnceLeavesTheSinkAMoment)
 {
     Stage stage({}, {10, 3, 1'000'000, 8'000'000, 0});
     stage.add_apart({1});
@@ -112,7 +112,7 @@ TEST(LaneCourier, ARetryAtOnceLeavesTheSinkAMoment)
 }
 
 // backoff_max is the longest pause, also in an outage of many rounds.
-TEST(LaneCourier, NoPauseIsLongerThanTheLimit)
+TEST(SerialDispatcher, NoPauseIsLongerThanTheLimit)
 {
     Stage stage({}, {10, 0, 50'000, 100'000, 0});
     stage.add_apart({1});
@@ -122,28 +122,28 @@ TEST(LaneCourier, NoPauseIsLongerThanTheLimit)
     }
 }
 
-TEST(LaneCourier, WhatWasSentBeforeTheTroubleCountsOnce)
+TEST(SerialDispatcher, WhatWasSentBeforeTheTroubleCountsOnce)
 {
     Stage stage({.capacity = 16});
     stage.add_apart({1, 2, 3, 4, 5, 6, 7, 8});
     stage.trouble({1, 2});
-    const TimePoint resume_at = stage.courier.resume_at();
+    const TimePoint resume_at = stage.dispatcher.resume_at();
     stage.trouble({3});
     stage.pass(500ms);
     stage.trouble({4, 5});
     stage.pass(1s);
     stage.trouble({6, 7, 8});
-    EXPECT_EQ(stage.courier.troubles(), 1);
-    EXPECT_EQ(stage.courier.resume_at(), resume_at);
+    EXPECT_EQ(stage.dispatcher.troubles(), 1);
+    EXPECT_EQ(stage.dispatcher.resume_at(), resume_at);
     stage.trouble({1, 2});
-    EXPECT_EQ(stage.courier.troubles(), 2);
+    EXPECT_EQ(stage.dispatcher.troubles(), 2);
 }
 
-TEST(LaneCourier, RetryAfterIsHonoured)
+TEST(SerialDispatcher, RetryAfterIsHonoured)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    stage.answer(1, Verdict::trouble, 30s);
+    stage.answer(1, DeliveryStatus::trouble, 30s);
     stage.pass(1ms);
     EXPECT_EQ(stage.pause(), 30s);
     stage.pass(30s - 1ns);
@@ -152,30 +152,30 @@ TEST(LaneCourier, RetryAfterIsHonoured)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {1}}));
 }
 
-TEST(LaneCourier, RetryAfterDoesNotShortenAPause)
+TEST(SerialDispatcher, RetryAfterDoesNotShortenAPause)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    stage.answer(1, Verdict::trouble, 5s);
-    stage.answer(2, Verdict::trouble, 0s);
+    stage.answer(1, DeliveryStatus::trouble, 5s);
+    stage.answer(2, DeliveryStatus::trouble, 0s);
     stage.pass(1ms);
     EXPECT_EQ(stage.pause(), 5s);
     stage.pass(5s);
     stage.now += 1ms;
-    stage.answer(1, Verdict::trouble, 0s);
+    stage.answer(1, DeliveryStatus::trouble, 0s);
     stage.work();
     EXPECT_EQ(stage.pause(), 2s);
 }
 
-TEST(LaneCourier, RetryAfterIsHonouredThoughOthersSucceed)
+TEST(SerialDispatcher, RetryAfterIsHonouredThoughOthersSucceed)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
-    stage.answer(1, Verdict::trouble, 30s);
+    stage.answer(1, DeliveryStatus::trouble, 30s);
     stage.pass(1ms);
     stage.deliver({2, 3});
-    EXPECT_EQ(stage.courier.troubles(), 0);
-    EXPECT_TRUE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
     stage.pass(29s);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
     stage.pass(1s);
@@ -184,24 +184,24 @@ TEST(LaneCourier, RetryAfterIsHonouredThoughOthersSucceed)
 
 // ---- blame
 
-TEST(LaneCourier, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
+TEST(SerialDispatcher, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
 {
     Stage stage({.capacity = 2});
     stage.add_apart({1});
-    for (std::int64_t next = 10; stage.courier.rejected() == 0 && next < 50; ++next) {
+    for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 50; ++next) {
         stage.add_apart({next});
         stage.round([](std::int64_t id) { return id == 1 ? fails() : works(); });
     }
-    EXPECT_EQ(stage.courier.rejected(), 1u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
     EXPECT_NE(stage.settled().find("1-"), std::string::npos);
     EXPECT_EQ(stage.receiver.times_sent(1), 3u);
     stage.round(works);
-    EXPECT_EQ(stage.courier.troubles(), 0);
-    EXPECT_FALSE(stage.courier.is_backing_off(stage.now));
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     stage.expect_empty();
 }
 
-TEST(LaneCourier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
+TEST(SerialDispatcher, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
@@ -209,54 +209,54 @@ TEST(LaneCourier, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
     stage.deliver({2});
     stage.trouble({1});
     ASSERT_EQ(stage.settled(), "2+ 1-");
-    EXPECT_EQ(stage.courier.settled()[1].reason, "said of 1");
-    EXPECT_EQ(stage.courier.troubles(), 0);
-    EXPECT_EQ(stage.courier.last_trouble(), "");
+    EXPECT_EQ(stage.dispatcher.settled()[1].reason, "said of 1");
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.last_trouble(), "");
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
 }
 
-TEST(LaneCourier, TroubleThatMeetsEverybodyRejectsNobody)
+TEST(SerialDispatcher, TroubleThatMeetsEverybodyRejectsNobody)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
     stage.deliver({1, 2});
     for (int i = 0; i < 50; ++i)
         stage.round(fails);
-    EXPECT_EQ(stage.courier.rejected(), 0u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 0u);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
-    EXPECT_EQ(stage.courier.rejected(), 0u);
-    EXPECT_EQ(stage.courier.delivered(), 6u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 0u);
+    EXPECT_EQ(stage.dispatcher.delivered(), 6u);
     stage.expect_empty();
 }
 
-TEST(LaneCourier, OneThatFailedBeforeIsBlamedSooner)
+TEST(SerialDispatcher, OneThatFailedBeforeIsBlamedSooner)
 {
     for (const int attempts : {1, 2, 7}) {
         Stage stage({.capacity = 2});
         stage.add(1, "bad", 1, attempts);
-        for (std::int64_t next = 10; stage.courier.rejected() == 0 && next < 50; ++next) {
+        for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 50; ++next) {
             stage.add_apart({next});
             stage.round([](std::int64_t id) { return id == 1 ? fails() : works(); });
         }
-        EXPECT_EQ(stage.courier.rejected(), 1u);
+        EXPECT_EQ(stage.dispatcher.rejected(), 1u);
         EXPECT_EQ(stage.receiver.times_sent(1), attempts > 1 ? 2u : 3u) << attempts;
     }
 }
 
-TEST(LaneCourier, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
+TEST(SerialDispatcher, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
     stage.add_apart({2, 3});
     for (int i = 0; i < 20; ++i)
         stage.round(fails);
-    EXPECT_EQ(stage.courier.rejected(), 0u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 0u);
 }
 
-TEST(LaneCourier, BetweenTwoProbesOfOneOthersHaveTheirTurn)
+TEST(SerialDispatcher, BetweenTwoProbesOfOneOthersHaveTheirTurn)
 {
-    Stage stage({.capacity = 1, .parcel_size = 2});
+    Stage stage({.capacity = 1, .max_events_per_request = 2});
     stage.add(1, "a");
     stage.add(2, "a");
     stage.work();
@@ -277,23 +277,23 @@ void expect_bad_ones_to_be_rejected(Stage& stage, std::size_t bad)
 {
     std::int64_t next = 1000;
     stage.round(fails);
-    for (int i = 0; i < 100 && stage.courier.rejected() < bad; ++i) {
-        stage.now = std::max(stage.now, stage.courier.resume_at());
-        if (stage.courier.wants_more(stage.now))
+    for (int i = 0; i < 100 && stage.dispatcher.rejected() < bad; ++i) {
+        stage.now = std::max(stage.now, stage.dispatcher.resume_at());
+        if (stage.dispatcher.can_take_more(stage.now))
             stage.add_apart({next++});
         stage.round([](std::int64_t id) { return id < 1000 ? fails() : works(); });
     }
-    EXPECT_EQ(stage.courier.rejected(), bad);
+    EXPECT_EQ(stage.dispatcher.rejected(), bad);
 }
 
-TEST(LaneCourier, OneBadEventDoesNotKeepTheOthersAway)
+TEST(SerialDispatcher, OneBadEventDoesNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1});
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(LaneCourier, TwoBadEventsDoNotKeepTheOthersAway)
+TEST(SerialDispatcher, TwoBadEventsDoNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -301,17 +301,17 @@ TEST(LaneCourier, TwoBadEventsDoNotKeepTheOthersAway)
 }
 
 // The answer to the parcel is that to its first event.
-TEST(LaneCourier, ABadParcelDoesNotKeepTheOthersAway)
+TEST(SerialDispatcher, ABadParcelDoesNotKeepTheOthersAway)
 {
-    Stage stage({.parcel_size = 3});
+    Stage stage({.max_events_per_request = 3});
     stage.add_apart({1, 2001, 2002});
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(LaneCourier, TroubleThatIsNoEventsOwnRejectsNobody)
+TEST(SerialDispatcher, TroubleThatIsNoEventsOwnRejectsNobody)
 {
     for (const int attempts : {1, 2}) {
-        Stage stage({.capacity = 2, .parcel_size = 2, .may_be_its_own = false});
+        Stage stage({.capacity = 2, .max_events_per_request = 2, .may_be_event_fault = false});
         stage.add(1, "a", 1, attempts);
         stage.add(2, "a", 1, attempts);
         stage.add(3, "c", 1, attempts);
@@ -319,12 +319,12 @@ TEST(LaneCourier, TroubleThatIsNoEventsOwnRejectsNobody)
             stage.add_apart({next});
             stage.round([](std::int64_t id) { return id < 10 ? fails() : works(); });
         }
-        EXPECT_EQ(stage.courier.rejected(), 0u);
-        EXPECT_GT(stage.courier.delivered(), 5u);
+        EXPECT_EQ(stage.dispatcher.rejected(), 0u);
+        EXPECT_GT(stage.dispatcher.delivered(), 5u);
         EXPECT_GT(stage.receiver.times_sent(1), 5u);
         for (int i = 0; i < 20; ++i)
             stage.round(works);
-        EXPECT_EQ(stage.courier.rejected(), 0u);
+        EXPECT_EQ(stage.dispatcher.rejected(), 0u);
         stage.expect_empty();
     }
 }

@@ -6,36 +6,36 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Stage = test::Stage<LaneCourier>;
+using Stage = test::Stage<SerialDispatcher>;
 
 // ---- parcels
 
-TEST(LaneCourier, AParcelIsFilledFromManyAggregates)
+TEST(SerialDispatcher, AParcelIsFilledFromManyAggregates)
 {
-    Stage stage({.capacity = 2, .parcel_size = 4});
+    Stage stage({.capacity = 2, .max_events_per_request = 4});
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add_apart({4, 5, 6});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3, 4}, {5, 6}}));
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+");
-    EXPECT_EQ(stage.courier.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
 }
 
-TEST(LaneCourier, AParcelWaitsForThoseThatCouldTravelWithIt)
+TEST(SerialDispatcher, AParcelWaitsForThoseThatCouldTravelWithIt)
 {
-    Stage stage({.parcel_size = 3});
+    Stage stage({.max_events_per_request = 3});
     for (const std::int64_t id : {1, 2, 3}) {
         stage.add(id, "a");
-        stage.courier.send_early(stage.now);
+        stage.dispatcher.send_early(stage.now);
     }
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
 }
 
-TEST(LaneCourier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
+TEST(SerialDispatcher, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
 {
-    Stage stage({.parcel_size = 2});
+    Stage stage({.max_events_per_request = 2});
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
     stage.work();
@@ -44,9 +44,9 @@ TEST(LaneCourier, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3, 4}}));
 }
 
-TEST(LaneCourier, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
+TEST(SerialDispatcher, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
 {
-    Stage stage({.capacity = 2, .parcel_size = 3});
+    Stage stage({.capacity = 2, .max_events_per_request = 3});
     stage.add(1, "a");
     stage.add_apart({2, 3});
     for (int i = 0; i < 5; ++i) {
@@ -61,9 +61,9 @@ TEST(LaneCourier, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5, 6}}));
 }
 
-TEST(LaneCourier, InTroubleNewParcelsHoldOneEvent)
+TEST(SerialDispatcher, InTroubleNewParcelsHoldOneEvent)
 {
-    Stage stage({.capacity = 2, .parcel_size = 3});
+    Stage stage({.capacity = 2, .max_events_per_request = 3});
     stage.add_apart({1});
     stage.add_apart({2, 3, 4, 5, 6, 7});
     stage.trouble({1});
@@ -73,9 +73,9 @@ TEST(LaneCourier, InTroubleNewParcelsHoldOneEvent)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {6, 7, 1}}));
 }
 
-TEST(LaneCourier, ARejectedParcelGoesApart)
+TEST(SerialDispatcher, ARejectedParcelGoesApart)
 {
-    Stage stage({.capacity = 3, .parcel_size = 4});
+    Stage stage({.capacity = 3, .max_events_per_request = 4});
     stage.add(1, "a");
     stage.add(2, "a");
     stage.add_apart({3});
@@ -84,21 +84,21 @@ TEST(LaneCourier, ARejectedParcelGoesApart)
     ASSERT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
     stage.reject(1);
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.courier.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.troubles(), 0);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {3}}));
     stage.deliver({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {2}}));
     stage.reject(2);
     EXPECT_EQ(stage.settled(), "1+ 2-");
     stage.deliver({3});
-    stage.courier.go_on_behind(stage.courier.settled().at(1), {});
+    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(1), {});
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5}})); // they were never in bad company
 }
 
-TEST(LaneCourier, WhatGoesAloneTakesNobodyAlong)
+TEST(SerialDispatcher, WhatGoesAloneTakesNobodyAlong)
 {
-    Stage stage({.capacity = 1, .parcel_size = 2});
+    Stage stage({.capacity = 1, .max_events_per_request = 2});
     stage.add_apart({1, 2, 3});
     stage.reject(1);
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}})); // 1 was next, but not in company
@@ -111,16 +111,16 @@ TEST(LaneCourier, WhatGoesAloneTakesNobodyAlong)
     EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
 }
 
-TEST(LaneCourier, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
+TEST(SerialDispatcher, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
 {
-    Stage stage({.capacity = 2, .parcel_size = 2});
+    Stage stage({.capacity = 2, .max_events_per_request = 2});
     stage.add_apart({1, 2});
     const auto one_is_bad = [](std::int64_t id) { return id == 1 ? fails() : works(); };
-    for (std::int64_t next = 10; stage.courier.rejected() == 0 && next < 100; ++next) {
+    for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 100; ++next) {
         stage.add_apart({next});
         stage.round(one_is_bad);
     }
-    EXPECT_EQ(stage.courier.rejected(), 1u);
+    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
     EXPECT_NE(stage.settled().find("1-"), std::string::npos);
@@ -130,15 +130,15 @@ TEST(LaneCourier, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
 
 // ---- a lost lease
 
-TEST(LaneCourier, WhatWaitsOfALostBatchIsForgotten)
+TEST(SerialDispatcher, WhatWaitsOfALostBatchIsForgotten)
 {
     Stage stage({.capacity = 1});
     stage.add_apart({1}, 10);
     stage.add(2, "of 1", 11);
     stage.add(3, "of 1", 12);
     stage.add(4, "b", 11);
-    stage.courier.drop_batch(11);
-    EXPECT_EQ(stage.courier.in_hand(), 2u);
+    stage.dispatcher.drop_batch(11);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
     stage.deliver({1});
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
     stage.deliver({3});
@@ -147,14 +147,15 @@ TEST(LaneCourier, WhatWaitsOfALostBatchIsForgotten)
     stage.expect_empty();
 }
 
-TEST(LaneCourier, WhatComesOfALostBatchIsIgnored)
+TEST(SerialDispatcher, WhatComesOfALostBatchIsIgnored)
 {
-    for (const Verdict verdict : {Verdict::delivered, Verdict::rejected, Verdict::trouble}) {
+    for (const DeliveryStatus verdict :
+         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::trouble}) {
         Stage stage;
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
         stage.work();
-        stage.courier.drop_batch(10);
+        stage.dispatcher.drop_batch(10);
         stage.pass(1s);
         EXPECT_EQ(stage.on_the_way(), (Parcels{{1}})); // it may still arrive: 2 waits
         stage.answer(1, verdict);
@@ -169,13 +170,13 @@ TEST(LaneCourier, WhatComesOfALostBatchIsIgnored)
     }
 }
 
-TEST(LaneCourier, TheSameEventInANewBatchWaitsForTheOldOne)
+TEST(SerialDispatcher, TheSameEventInANewBatchWaitsForTheOldOne)
 {
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
         stage.add(1, "a", 10);
         stage.work();
-        stage.courier.drop_batch(10);
+        stage.dispatcher.drop_batch(10);
         stage.add(1, "a", 11);
         stage.work();
         EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
@@ -183,12 +184,12 @@ TEST(LaneCourier, TheSameEventInANewBatchWaitsForTheOldOne)
         EXPECT_EQ(stage.settled(), "");
         stage.deliver({1});
         ASSERT_EQ(stage.settled(), "1+");
-        EXPECT_EQ(stage.courier.settled()[0].handle.token, 11);
+        EXPECT_EQ(stage.dispatcher.settled()[0].handle.token, 11);
         stage.expect_empty();
     }
 }
 
-TEST(LaneCourier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
+TEST(SerialDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -198,13 +199,13 @@ TEST(LaneCourier, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
     stage.reject(1);
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "1- 3+ 4+");
-    stage.courier.drop_batch(10);
+    stage.dispatcher.drop_batch(10);
     EXPECT_EQ(stage.settled(), "4+");
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
 }
 
-TEST(LaneCourier, TheHoldOfAnotherBatchStays)
+TEST(SerialDispatcher, TheHoldOfAnotherBatchStays)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -212,25 +213,26 @@ TEST(LaneCourier, TheHoldOfAnotherBatchStays)
     stage.add(3, "a", 12);
     stage.work();
     stage.reject(1);
-    stage.courier.drop_batch(11);
+    stage.dispatcher.drop_batch(11);
     stage.pass(1s);
     EXPECT_EQ(stage.on_the_way(), Parcels{});
-    stage.courier.go_on_behind(stage.courier.settled().at(0), {});
+    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), {});
     stage.work();
     EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
 }
 
-TEST(LaneCourier, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
+TEST(SerialDispatcher, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
 {
-    for (const Verdict verdict : {Verdict::delivered, Verdict::rejected, Verdict::trouble}) {
-        Stage stage({.parcel_size = 4});
+    for (const DeliveryStatus verdict :
+         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::trouble}) {
+        Stage stage({.max_events_per_request = 4});
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
         stage.add(3, "b", 10);
         stage.add(4, "c", 11);
         stage.work();
         ASSERT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3, 4}}));
-        stage.courier.drop_batch(10);
+        stage.dispatcher.drop_batch(10);
         stage.answer(1, verdict);
         stage.pass(1ms);
         for (int i = 0; i < 3; ++i)
@@ -242,16 +244,16 @@ TEST(LaneCourier, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
     }
 }
 
-TEST(LaneCourier, AParcelThatCameBackGoesOnWithoutTheLostBatch)
+TEST(SerialDispatcher, AParcelThatCameBackGoesOnWithoutTheLostBatch)
 {
-    Stage stage({.parcel_size = 4});
+    Stage stage({.max_events_per_request = 4});
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "b", 10);
     stage.work();
     stage.trouble({1});
-    stage.courier.drop_batch(10);
-    EXPECT_EQ(stage.courier.in_hand(), 1u);
+    stage.dispatcher.drop_batch(10);
+    EXPECT_EQ(stage.dispatcher.in_hand(), 1u);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
     EXPECT_EQ(stage.settled(), "2+");

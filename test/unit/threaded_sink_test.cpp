@@ -23,11 +23,11 @@ struct Inside {
     bool signals_are_blocked = false;
     bool fails = false;
     std::vector<std::string> remarks;
-    std::string complaint;
+    std::string status_message;
     std::atomic<bool> is_ready = true;
     std::atomic<bool> answers = true;
     std::atomic<int> abandoned = 0;
-    Bell bell; // the sink's descriptor
+    EventFd bell; // the sink's descriptor
 
     std::vector<std::int64_t> sent_so_far()
     {
@@ -45,14 +45,14 @@ public:
     std::optional<TimePoint> next_work() const override { return std::nullopt; }
     std::vector<std::string> metadata() const override { return {"region"}; }
     std::size_t capacity() const override { return 1000; }
-    std::size_t parcel_size() const override { return 1; }
-    bool keeps_order() const override { return true; }
+    std::size_t max_events_per_request() const override { return 1; }
+    bool preserves_order() const override { return true; }
     StreamId stream_of(const Event& event) const override
     {
         return static_cast<StreamId>(event.id);
     }
     bool is_ready() const override { return inside_.is_ready; }
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
                                 StreamId stream) override
     {
         const std::lock_guard lock(inside_.mutex);
@@ -68,23 +68,23 @@ public:
     void start() override {}
     void work(std::vector<Outcome>& outcomes) override
     {
-        inside_.bell.hush();
+        inside_.bell.drain();
         if (!inside_.answers)
             return;
-        for (const ParcelId parcel : std::exchange(on_the_way_, {}))
-            outcomes.push_back({parcel, Verdict::delivered, {}, std::nullopt});
+        for (const RequestId parcel : std::exchange(on_the_way_, {}))
+            outcomes.push_back({parcel, DeliveryStatus::delivered, {}, std::nullopt});
     }
     void abandon() override
     {
         on_the_way_.clear();
         ++inside_.abandoned;
     }
-    std::string complaint() const override
+    std::string status_message() const override
     {
         const std::lock_guard lock(inside_.mutex);
-        return inside_.complaint;
+        return inside_.status_message;
     }
-    std::vector<std::string> take_remarks() override
+    std::vector<std::string> take_log_lines() override
     {
         const std::lock_guard lock(inside_.mutex);
         return std::exchange(inside_.remarks, {});
@@ -101,7 +101,7 @@ private:
     }
 
     Inside& inside_;
-    std::vector<ParcelId> on_the_way_;
+    std::vector<RequestId> on_the_way_;
 };
 
 struct Stage {
@@ -114,7 +114,8 @@ struct Stage {
     {
         events.push_back(make_event(id));
         const Event* pointers[] = {&events.back()};
-        EXPECT_FALSE(sink.send(static_cast<ParcelId>(id), pointers, sink.stream_of(events.back())));
+        EXPECT_FALSE(
+            sink.send(static_cast<RequestId>(id), pointers, sink.stream_of(events.back())));
     }
 
     // As a worker does: only when the descriptor says that there is something.
@@ -171,7 +172,7 @@ TEST(ThreadedSink, IsWhatTheSinkIs)
     Stage stage;
     EXPECT_EQ(stage.sink.metadata(), std::vector<std::string>{"region"});
     EXPECT_EQ(stage.sink.capacity(), 1000u);
-    EXPECT_TRUE(stage.sink.keeps_order());
+    EXPECT_TRUE(stage.sink.preserves_order());
     EXPECT_FALSE(stage.sink.next_work());
 }
 
@@ -238,15 +239,15 @@ TEST(ThreadedSink, PassesOnWhatTheSinkSays)
     Stage stage;
     {
         const std::lock_guard lock(stage.inside.mutex);
-        stage.inside.complaint = "nobody is there";
+        stage.inside.status_message = "nobody is there";
         stage.inside.remarks = {"one", "two"};
     }
     stage.inside.bell.ring();
     pollfd fd = {stage.sink.descriptor(), POLLIN, 0};
     EXPECT_EQ(poll(&fd, 1, 5000), 1);
-    EXPECT_EQ(stage.sink.complaint(), "nobody is there");
-    EXPECT_EQ(stage.sink.take_remarks(), (std::vector<std::string>{"one", "two"}));
-    EXPECT_TRUE(stage.sink.take_remarks().empty());
+    EXPECT_EQ(stage.sink.status_message(), "nobody is there");
+    EXPECT_EQ(stage.sink.take_log_lines(), (std::vector<std::string>{"one", "two"}));
+    EXPECT_TRUE(stage.sink.take_log_lines().empty());
 }
 
 // The sink may have begun another session since the courier asked.
@@ -254,7 +255,7 @@ TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
 {
     Cluster cluster;
     ThreadedSink sink(
-        std::make_unique<KafkaSink>(config_for(cluster), Secrets::parse(""), Surroundings{}));
+        std::make_unique<KafkaSink>(config_for(cluster), Secrets::parse(""), SinkContext{}));
     const Event event = make_event(1);
     const Event* events[] = {&event};
     const StreamId stream = sink.stream_of(event);
@@ -267,8 +268,8 @@ TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
         return outcomes.size() == 2;
     }));
     EXPECT_EQ(outcomes[0].parcel, 1u);
-    EXPECT_EQ(outcomes[0].verdict, Verdict::returned);
-    EXPECT_EQ(outcomes[1].verdict, Verdict::delivered);
+    EXPECT_EQ(outcomes[0].verdict, DeliveryStatus::returned);
+    EXPECT_EQ(outcomes[1].verdict, DeliveryStatus::delivered);
     EXPECT_EQ(cluster.read_values(), numbers(1, 1));
 }
 
@@ -278,24 +279,25 @@ TEST(ThreadedSink, AnEventIsUsedAgainWhenTheThreadIsDoneWithIt)
 {
     constexpr std::int64_t count = 20'000;
     Inside inside;
-    StreamCourier courier(std::make_unique<ThreadedSink>(std::make_unique<PlainSink>(inside)), true,
-                          {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
+    PipelinedDispatcher dispatcher(
+        std::make_unique<ThreadedSink>(std::make_unique<PlainSink>(inside)), true,
+        {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
     std::set<const Event*> places;
     int used_again = 0;
     std::int64_t next = 1;
     for (const TimePoint end = Clock::now() + patience;
-         courier.delivered() < count && Clock::now() < end;) {
-        for (; next <= count && courier.in_hand() < 900; ++next) {
-            std::unique_ptr<Event> event = courier.spare_events().take();
+         dispatcher.delivered() < count && Clock::now() < end;) {
+        for (; next <= count && dispatcher.in_hand() < 900; ++next) {
+            std::unique_ptr<Event> event = dispatcher.event_pool().take();
             used_again += places.insert(event.get()).second ? 0 : 1;
             event->id = next;
             event->aggregate_id = std::to_string(next);
             event->payload = "the payload of " + std::to_string(next);
-            courier.add(std::move(event));
+            dispatcher.add(std::move(event));
         }
-        courier.work(Clock::now());
+        dispatcher.work(Clock::now());
     }
-    EXPECT_EQ(courier.delivered(), static_cast<std::uint64_t>(count));
+    EXPECT_EQ(dispatcher.delivered(), static_cast<std::uint64_t>(count));
     EXPECT_GT(used_again, 100);
     const std::lock_guard lock(inside.mutex);
     for (std::size_t i = 0; i < inside.sent.size(); ++i)

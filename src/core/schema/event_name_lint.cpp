@@ -93,7 +93,7 @@ bool is_past_tense(std::string_view word)
 
 } // namespace
 
-std::optional<std::string> doubt_about_name(std::string_view name)
+std::optional<std::string> lint_event_name(std::string_view name)
 {
     const std::vector<std::string> words = words_of(name);
     if (words.empty())

@@ -8,6 +8,6 @@
 namespace outbox {
 
 // What is wrong with it; nothing if it looks right. A guess: nobody is refused for it.
-std::optional<std::string> doubt_about_name(std::string_view name);
+std::optional<std::string> lint_event_name(std::string_view name);
 
 } // namespace outbox

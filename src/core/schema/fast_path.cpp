@@ -28,11 +28,11 @@ std::uint64_t characters_of(const json::Value& value)
 
 } // namespace
 
-bool Glance::fits(const json::Value& value, const valijson::Subschema& schema)
+bool FastPathValidator::fits(const json::Value& value, const valijson::Subschema& schema)
 {
     if (schema.getAlwaysInvalid())
         return false;
-    Glance glance(value);
+    FastPathValidator glance(value);
     valijson::Subschema::ApplyFunction accept =
         [&glance](const valijson::constraints::Constraint& constraint) {
             return constraint.accept(glance);
@@ -40,7 +40,7 @@ bool Glance::fits(const json::Value& value, const valijson::Subschema& schema)
     return schema.applyStrict(accept);
 }
 
-bool Glance::visit(const AllOfConstraint& constraint)
+bool FastPathValidator::visit(const AllOfConstraint& constraint)
 {
     bool fit = true;
     constraint.applyToSubschemas(
@@ -48,12 +48,12 @@ bool Glance::visit(const AllOfConstraint& constraint)
     return fit;
 }
 
-bool Glance::visit(const ConstConstraint& constraint)
+bool FastPathValidator::visit(const ConstConstraint& constraint)
 {
     return constraint.getValue()->equalTo(json::Adapter(value_), true);
 }
 
-bool Glance::visit(const EnumConstraint& constraint)
+bool FastPathValidator::visit(const EnumConstraint& constraint)
 {
     bool found = false;
     const json::Adapter target(value_);
@@ -64,7 +64,7 @@ bool Glance::visit(const EnumConstraint& constraint)
     return found;
 }
 
-bool Glance::visit(const MaximumConstraint& constraint)
+bool FastPathValidator::visit(const MaximumConstraint& constraint)
 {
     if (!is_number(value_))
         return true;
@@ -73,7 +73,7 @@ bool Glance::visit(const MaximumConstraint& constraint)
                                             : number <= constraint.getMaximum();
 }
 
-bool Glance::visit(const MinimumConstraint& constraint)
+bool FastPathValidator::visit(const MinimumConstraint& constraint)
 {
     if (!is_number(value_))
         return true;
@@ -82,33 +82,33 @@ bool Glance::visit(const MinimumConstraint& constraint)
                                             : number >= constraint.getMinimum();
 }
 
-bool Glance::visit(const MaxItemsConstraint& constraint)
+bool FastPathValidator::visit(const MaxItemsConstraint& constraint)
 {
     return !is(Kind::array) || value_.count <= constraint.getMaxItems();
 }
 
-bool Glance::visit(const MinItemsConstraint& constraint)
+bool FastPathValidator::visit(const MinItemsConstraint& constraint)
 {
     return !is(Kind::array) || value_.count >= constraint.getMinItems();
 }
 
-bool Glance::visit(const MaxLengthConstraint& constraint)
+bool FastPathValidator::visit(const MaxLengthConstraint& constraint)
 {
     return !is(Kind::string) || value_.count <= constraint.getMaxLength() ||
            characters_of(value_) <= constraint.getMaxLength();
 }
 
-bool Glance::visit(const MinLengthConstraint& constraint)
+bool FastPathValidator::visit(const MinLengthConstraint& constraint)
 {
     return !is(Kind::string) || characters_of(value_) >= constraint.getMinLength();
 }
 
-bool Glance::visit(const PolyConstraint& constraint)
+bool FastPathValidator::visit(const PolyConstraint& constraint)
 {
     return constraint.validate(json::Adapter(value_), {}, nullptr);
 }
 
-bool Glance::visit(const PropertiesConstraint& constraint)
+bool FastPathValidator::visit(const PropertiesConstraint& constraint)
 {
     if (!is(Kind::object))
         return true;
@@ -132,7 +132,7 @@ bool Glance::visit(const PropertiesConstraint& constraint)
     return fit;
 }
 
-bool Glance::visit(const RequiredConstraint& constraint)
+bool FastPathValidator::visit(const RequiredConstraint& constraint)
 {
     if (!is(Kind::object))
         return true;
@@ -143,14 +143,14 @@ bool Glance::visit(const RequiredConstraint& constraint)
     return fit;
 }
 
-bool Glance::visit(const SingularItemsConstraint& constraint)
+bool FastPathValidator::visit(const SingularItemsConstraint& constraint)
 {
     return !is(Kind::array) || std::ranges::all_of(value_.array(), [&](const json::Value& element) {
         return fits(element, *constraint.getItemsSubschema());
     });
 }
 
-bool Glance::visit(const TypeConstraint& constraint)
+bool FastPathValidator::visit(const TypeConstraint& constraint)
 {
     bool fit = false;
     constraint.applyToNamedTypes([&](TypeConstraint::JsonType type) {

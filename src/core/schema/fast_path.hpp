@@ -12,7 +12,7 @@
 namespace outbox::schema {
 
 // Says yes only if the value fits. No can mean that it does not know: then valijson is asked.
-class Glance : public valijson::constraints::ConstraintVisitor {
+class FastPathValidator : public valijson::constraints::ConstraintVisitor {
 public:
     static bool fits(const json::Value& value, const valijson::Subschema& schema);
 
@@ -48,7 +48,7 @@ public:
     bool visit(const UniqueItemsConstraint&) override { return false; }
 
 private:
-    explicit Glance(const json::Value& value) : value_(value) {}
+    explicit FastPathValidator(const json::Value& value) : value_(value) {}
 
     bool is(json::Value::Kind kind) const { return value_.kind == kind; }
 

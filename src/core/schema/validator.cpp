@@ -246,7 +246,7 @@ Compiled::~Compiled() = default;
 
 std::optional<Misfit> Compiled::validate(const json::Value& value) const
 {
-    if (Glance::fits(value, insides_->schema))
+    if (FastPathValidator::fits(value, insides_->schema))
         return std::nullopt;
     // Only for those that do not fit is anything noted on the way.
     const json::Adapter target(value);

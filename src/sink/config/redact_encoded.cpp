@@ -105,7 +105,7 @@ std::string in_base64(std::string_view secret, std::size_t before)
 
 } // namespace
 
-void mark_secret(std::string_view text, std::string_view secret, std::vector<bool>& marked)
+void mark_encoded_secret(std::string_view text, std::string_view secret, std::vector<bool>& marked)
 {
     if (secret.size() < shortest_secret)
         return;

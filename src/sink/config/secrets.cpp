@@ -163,10 +163,11 @@ void Secrets::redact(std::string& text) const
     // Marked first, replaced then: where two values overlap, nothing of either stays.
     std::vector<bool> secret(text.size());
     for (const auto& [name, value] : values_) {
-        mark_secret(text, value, secret);
+        mark_encoded_secret(text, value, secret);
         // The rest of a signing secret is all there is to it.
         if (value.starts_with(WebhookSecret::prefix))
-            mark_secret(text, std::string_view(value).substr(WebhookSecret::prefix.size()), secret);
+            mark_encoded_secret(text, std::string_view(value).substr(WebhookSecret::prefix.size()),
+                                secret);
     }
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {

@@ -7,7 +7,7 @@
 namespace outbox::sink {
 
 // What all sinks of a database have in common.
-struct Surroundings {
+struct SinkContext {
     std::string source; // of the events
     AllowedHosts allowed_hosts{""};
     bool deny_private = false;

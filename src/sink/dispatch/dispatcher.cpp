@@ -21,20 +21,23 @@ constexpr std::chrono::milliseconds shortest_pause{20};
 
 } // namespace
 
-std::unique_ptr<Courier> make_courier(std::unique_ptr<Sink> sink, bool ordered,
-                                      const RetryPolicy& policy, Courier::Chance chance)
+std::unique_ptr<Dispatcher> make_dispatcher(std::unique_ptr<Sink> sink, bool ordered,
+                                            const RetryPolicy& policy,
+                                            Dispatcher::JitterSource chance)
 {
-    if (sink->keeps_order())
-        return std::make_unique<StreamCourier>(std::move(sink), ordered, policy, std::move(chance));
-    return std::make_unique<LaneCourier>(std::move(sink), ordered, policy, std::move(chance));
+    if (sink->preserves_order())
+        return std::make_unique<PipelinedDispatcher>(std::move(sink), ordered, policy,
+                                                     std::move(chance));
+    return std::make_unique<SerialDispatcher>(std::move(sink), ordered, policy, std::move(chance));
 }
 
-Courier::Courier(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy, Chance chance)
+Dispatcher::Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
+                       JitterSource chance)
     : sink_(std::move(sink)), ordered_(ordered), policy_(policy), chance_(std::move(chance))
 {}
 
 // Two aggregates that share a hash only wait for each other.
-std::uint64_t Courier::lane_of(const Event& event) const
+std::uint64_t Dispatcher::lane_of(const Event& event) const
 {
     if (!ordered_)
         return static_cast<std::uint64_t>(event.id);
@@ -42,7 +45,7 @@ std::uint64_t Courier::lane_of(const Event& event) const
     return hash(event.aggregate_type) * 31 + hash(event.aggregate_id);
 }
 
-void Courier::work(TimePoint now)
+void Dispatcher::work(TimePoint now)
 {
     outcomes_.clear();
     sink_->work(outcomes_);
@@ -53,52 +56,52 @@ void Courier::work(TimePoint now)
         sink_->start();
 }
 
-void Courier::send(TimePoint now)
+void Dispatcher::send(TimePoint now)
 {
     if (send_some(now))
         is_to_start_ = true;
 }
 
-void Courier::send_early(TimePoint now)
+void Dispatcher::send_early(TimePoint now)
 {
-    if (sink_->parcel_size() == 1)
+    if (sink_->max_events_per_request() == 1)
         send(now);
 }
 
-std::size_t Courier::may_be_on_the_way() const
+std::size_t Dispatcher::may_be_on_the_way() const
 {
     return troubles_ > 0 ? std::min(probes, sink_->capacity()) : sink_->capacity();
 }
 
-bool Courier::may_send(TimePoint now) const
+bool Dispatcher::may_send(TimePoint now) const
 {
     return !gone_ && !finished_ && !is_backing_off(now) && sink_->is_ready() &&
            on_the_way_ < may_be_on_the_way();
 }
 
-Courier::Suspicion Courier::suspicion_of(const Event& event) const
+Dispatcher::FailureHistory Dispatcher::failure_history_of(const Event& event) const
 {
-    return event.attempts > 1 ? Suspicion{max_blame - 1, true, delivered_} : Suspicion{};
+    return event.attempts > 1 ? FailureHistory{max_blame - 1, true, delivered_} : FailureHistory{};
 }
 
-bool Courier::is_to_blame(Suspicion& suspicion) const
+bool Dispatcher::is_poison(FailureHistory& failure_history) const
 {
     // Did others succeed since it failed the last time?
-    if (suspicion.met_trouble && delivered_ > suspicion.delivered_before)
-        ++suspicion.blame;
-    suspicion.met_trouble = true;
-    suspicion.delivered_before = delivered_;
-    return suspicion.blame >= max_blame;
+    if (failure_history.has_failed && delivered_ > failure_history.delivered_before)
+        ++failure_history.blame;
+    failure_history.has_failed = true;
+    failure_history.delivered_before = delivered_;
+    return failure_history.blame >= max_blame;
 }
 
-void Courier::take_in(std::size_t bytes)
+void Dispatcher::take_in(std::size_t bytes)
 {
     ++in_hand_;
     bytes_ += bytes;
 }
 
 // Who has nothing in hand needs no memory for events.
-void Courier::let_go(std::unique_ptr<Event> event, std::size_t bytes)
+void Dispatcher::let_go(std::unique_ptr<Event> event, std::size_t bytes)
 {
     spare_events_.put(std::move(event), bytes);
     bytes_ -= bytes;
@@ -106,19 +109,19 @@ void Courier::let_go(std::unique_ptr<Event> event, std::size_t bytes)
         spare_events_.clear();
 }
 
-void Courier::settle(const Handle& handle, std::uint64_t lane, bool delivered,
-                     const std::string& reason, const Tally& tally)
+void Dispatcher::settle(const Handle& handle, std::uint64_t lane, bool delivered,
+                        const std::string& reason, const EventStats& tally)
 {
     settled_.push_back({handle, delivered, reason, lane, tally});
 }
 
-void Courier::succeed()
+void Dispatcher::succeed()
 {
     troubles_ = 0;
     resume_at_ = {};
 }
 
-void Courier::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
+void Dispatcher::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
 {
     last_trouble_ = outcome.reason;
     // What was sent before the sink was known to be in trouble says nothing new.
@@ -135,12 +138,12 @@ void Courier::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
         asked_to_wait_ = std::max(asked_to_wait_, now + *outcome.retry_after);
 }
 
-void Courier::forget_settled(std::size_t count)
+void Dispatcher::forget_settled(std::size_t count)
 {
     settled_.erase(settled_.begin(), settled_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-void Courier::abandon()
+void Dispatcher::abandon()
 {
     sink_->abandon();
     forget_all();
@@ -149,7 +152,7 @@ void Courier::abandon()
     in_hand_ = on_the_way_ = bytes_ = 0;
 }
 
-std::optional<TimePoint> Courier::next_work() const
+std::optional<TimePoint> Dispatcher::next_work() const
 {
     std::optional<TimePoint> next = sink_->next_work();
     const bool waits_for_the_end_of_a_pause = has_something_to_send() && resume_at() != TimePoint{};

@@ -19,27 +19,27 @@ struct Handle {
     std::int64_t id;
 };
 
-struct Settlement {
+struct SettledEvent {
     Handle handle;
     bool delivered; // otherwise rejected
     std::string reason;
     std::uint64_t lane;
-    Tally tally;
+    EventStats tally;
 };
 
-class Courier {
+class Dispatcher {
 public:
     // In [0, 1).
-    using Chance = std::function<double()>;
+    using JitterSource = std::function<double()>;
 
-    Courier(const Courier&) = delete;
-    Courier& operator=(const Courier&) = delete;
-    virtual ~Courier() = default;
+    Dispatcher(const Dispatcher&) = delete;
+    Dispatcher& operator=(const Dispatcher&) = delete;
+    virtual ~Dispatcher() = default;
 
     // Takes an event; those of an aggregate in their order. The best ones to take are made from
     // those that are done with.
     virtual void add(std::unique_ptr<Event> event) = 0;
-    SpareEvents& spare_events() { return spare_events_; }
+    EventPool& event_pool() { return spare_events_; }
 
     // Collects what has come of what is on the way, and sends what may be sent.
     void work(TimePoint now);
@@ -49,14 +49,14 @@ public:
     void send_early(TimePoint now);
 
     // What is to be written down. The relay takes it, and says when that has happened.
-    const std::vector<Settlement>& settled() const { return settled_; }
+    const std::vector<SettledEvent>& settled() const { return settled_; }
     void forget_settled(std::size_t count);
 
     // What waits behind a rejected event; and what becomes of that: those that are parked wait
     // elsewhere from now on, the others go on.
-    virtual std::vector<Handle> behind(const Settlement& rejected) const = 0;
-    virtual void go_on_behind(const Settlement& rejected,
-                              std::span<const std::int64_t> parked_ids) = 0;
+    virtual std::vector<Handle> behind(const SettledEvent& rejected) const = 0;
+    virtual void resume_behind(const SettledEvent& rejected,
+                               std::span<const std::int64_t> parked_ids) = 0;
 
     // The lease of this batch is lost: nothing of it is to be sent any more.
     virtual void drop_batch(std::int64_t token) = 0;
@@ -70,8 +70,8 @@ public:
     std::vector<std::string> metadata() const { return sink_->metadata(); }
     int descriptor() const { return sink_->descriptor(); }
     std::optional<TimePoint> next_work() const;
-    std::string complaint() const { return sink_->complaint(); }
-    std::vector<std::string> take_remarks() { return sink_->take_remarks(); }
+    std::string status_message() const { return sink_->status_message(); }
+    std::vector<std::string> take_log_lines() { return sink_->take_log_lines(); }
     bool is_broken() const { return sink_->is_broken(); }
 
     std::size_t in_hand() const { return in_hand_; }
@@ -79,7 +79,10 @@ public:
     std::size_t bytes() const { return bytes_; }
 
     // Is more wanted than what is in hand, and how much at once?
-    bool wants_more(TimePoint now) const { return !gone_ && !is_backing_off(now) && is_hungry(); }
+    bool can_take_more(TimePoint now) const
+    {
+        return !gone_ && !is_backing_off(now) && needs_more();
+    }
     virtual std::size_t wanted() const = 0;
 
     bool is_backing_off(TimePoint now) const { return now < resume_at(); }
@@ -93,7 +96,8 @@ public:
     const std::optional<std::string>& gone() const { return gone_; }
 
 protected:
-    Courier(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy, Chance chance);
+    Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
+               JitterSource chance);
 
     void send(TimePoint now);
 
@@ -105,22 +109,22 @@ protected:
 
     // Is there anything that could be sent, if only it were allowed?
     virtual bool has_something_to_send() const = 0;
-    virtual bool is_hungry() const = 0;
+    virtual bool needs_more() const = 0;
     virtual void forget_all() = 0;
 
     // How often something failed while others succeeded.
-    struct Suspicion {
+    struct FailureHistory {
         int blame = 0;
-        bool met_trouble = false; // when so many had been delivered:
+        bool has_failed = false; // when so many had been delivered:
         std::uint64_t delivered_before = 0;
     };
 
     // One that has failed before is under suspicion.
-    Suspicion suspicion_of(const Event& event) const;
+    FailureHistory failure_history_of(const Event& event) const;
 
     // It has met trouble that may be its own. Has it been so again and again, while others succeed?
     // Then it is no trouble of the sink's.
-    bool is_to_blame(Suspicion& suspicion) const;
+    bool is_poison(FailureHistory& failure_history) const;
 
     // Aggregates, or single events where order does not matter.
     std::uint64_t lane_of(const Event& event) const;
@@ -132,17 +136,17 @@ protected:
     void take_in(std::size_t bytes);
     void let_go(std::unique_ptr<Event> event, std::size_t bytes);
     void settle(const Handle& handle, std::uint64_t lane, bool delivered, const std::string& reason,
-                const Tally& tally);
+                const EventStats& tally);
 
-    SpareEvents spare_events_;
+    EventPool spare_events_;
     std::unique_ptr<Sink> sink_;
     bool ordered_;
     RetryPolicy policy_;
-    Chance chance_;
+    JitterSource chance_;
     std::size_t in_hand_ = 0;
     std::size_t on_the_way_ = 0; // parcels
     std::size_t bytes_ = 0;
-    std::vector<Settlement> settled_;
+    std::vector<SettledEvent> settled_;
     int troubles_ = 0; // in a row
     std::string last_trouble_;
     std::uint64_t delivered_ = 0;
@@ -159,7 +163,8 @@ private:
 };
 
 // The one that suits the sink.
-std::unique_ptr<Courier> make_courier(std::unique_ptr<Sink> sink, bool ordered,
-                                      const RetryPolicy& policy, Courier::Chance chance);
+std::unique_ptr<Dispatcher> make_dispatcher(std::unique_ptr<Sink> sink, bool ordered,
+                                            const RetryPolicy& policy,
+                                            Dispatcher::JitterSource chance);
 
 } // namespace outbox::sink

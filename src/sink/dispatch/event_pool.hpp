@@ -9,7 +9,7 @@ namespace outbox::sink {
 
 // Events that are done with, for others to come: what allocates nothing is several times as fast.
 // Only small ones are kept, and only some.
-class SpareEvents {
+class EventPool {
 public:
     // An empty one.
     std::unique_ptr<Event> take()

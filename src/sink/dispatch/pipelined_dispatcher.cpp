@@ -12,7 +12,7 @@ constexpr std::size_t small_claim = 1'000;
 
 } // namespace
 
-void StreamCourier::add(std::unique_ptr<Event> event)
+void PipelinedDispatcher::add(std::unique_ptr<Event> event)
 {
     Lane& lane = lane_with(lane_of(*event));
     Item& item = *new_item(lane);
@@ -20,12 +20,12 @@ void StreamCourier::add(std::unique_ptr<Event> event)
     item.tally = event->tally;
     item.bytes = event->size();
     take_in(item.bytes);
-    item.suspicion = suspicion_of(*event);
+    item.failure_history = failure_history_of(*event);
     item.event = std::move(event);
     go_on(lane);
 }
 
-StreamCourier::Lane& StreamCourier::lane_with(std::uint64_t key)
+PipelinedDispatcher::Lane& PipelinedDispatcher::lane_with(std::uint64_t key)
 {
     if (const auto found = lanes_.find(key); found != lanes_.end())
         return found->second;
@@ -43,7 +43,7 @@ StreamCourier::Lane& StreamCourier::lane_with(std::uint64_t key)
 }
 
 // At the end of the lane.
-StreamCourier::Items::iterator StreamCourier::new_item(Lane& lane)
+PipelinedDispatcher::Items::iterator PipelinedDispatcher::new_item(Lane& lane)
 {
     if (spare_items_.empty())
         spare_items_.emplace_back();
@@ -56,7 +56,7 @@ StreamCourier::Items::iterator StreamCourier::new_item(Lane& lane)
 
 // ---- sending
 
-bool StreamCourier::send_some(TimePoint now)
+bool PipelinedDispatcher::send_some(TimePoint now)
 {
     bool has_sent = false;
     while (may_send(now) && !ready_.empty()) {
@@ -77,7 +77,7 @@ bool StreamCourier::send_some(TimePoint now)
 }
 
 // If the next one may be sent: it is alone, or the sink is known to keep it in order.
-std::optional<StreamId> StreamCourier::stream_of_next(Lane& lane) const
+std::optional<StreamId> PipelinedDispatcher::stream_of_next(Lane& lane) const
 {
     if (!lane.can_send())
         return std::nullopt;
@@ -86,7 +86,7 @@ std::optional<StreamId> StreamCourier::stream_of_next(Lane& lane) const
 }
 
 // The lane counts as queued: the sender has it in hand, and goes on with it by itself.
-void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
+void PipelinedDispatcher::send_next(Lane& lane, StreamId stream, TimePoint now)
 {
     const Items::iterator item = lane.unsent++;
     item->rejection.reset(); // the sink is asked anew
@@ -95,7 +95,7 @@ void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
     // What is to follow in another stream must not go beside it.
     if (stream != lane.trusted)
         lane.trusted = 0;
-    const ParcelId id = parcels_.put({&lane, item, stream, now});
+    const RequestId id = parcels_.put({&lane, item, stream, now});
     const Event* events[] = {item->event.get()};
     if (const auto outcome = sink_->send(id, events, stream))
         arrive(*outcome, now);
@@ -103,36 +103,36 @@ void StreamCourier::send_next(Lane& lane, StreamId stream, TimePoint now)
 
 // ---- what comes back
 
-void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
+void PipelinedDispatcher::arrive(const Outcome& outcome, TimePoint now)
 {
     if (parcels_.find(outcome.parcel) == nullptr)
         return;
-    const Parcel parcel = parcels_.take(outcome.parcel);
+    const DeliveryRequest parcel = parcels_.take(outcome.parcel);
     Lane& lane = *parcel.lane;
     --on_the_way_;
     --lane.on_the_way;
     switch (outcome.verdict) {
-    case Verdict::delivered:
+    case DeliveryStatus::delivered:
         succeed();
         parcel.item->arrived = true;
         lane.trusted = parcel.stream;
         break;
-    case Verdict::rejected:
+    case DeliveryStatus::rejected:
         parcel.item->rejection = outcome.reason;
         lane.broken = true;
         break;
-    case Verdict::gone:
+    case DeliveryStatus::gone:
         gone_ = last_trouble_ = outcome.reason;
         lane.broken = true;
         break;
-    case Verdict::trouble:
-        if (outcome.may_be_its_own && is_to_blame(parcel.item->suspicion))
+    case DeliveryStatus::trouble:
+        if (outcome.may_be_event_fault && is_poison(parcel.item->failure_history))
             parcel.item->rejection = outcome.reason;
         else
             back_off(outcome, parcel.sent_at, now);
         lane.broken = true;
         break;
-    case Verdict::returned:
+    case DeliveryStatus::returned:
         lane.broken = true;
         break;
     }
@@ -141,7 +141,7 @@ void StreamCourier::arrive(const Outcome& outcome, TimePoint now)
 
 // Settles what is known of the first events of a lane, and has it queued if it can send. A lane
 // that is not needed any more is gone then.
-void StreamCourier::go_on(Lane& lane)
+void PipelinedDispatcher::go_on(Lane& lane)
 {
     while (!lane.items.empty() && lane.items.front().arrived)
         settle_front(lane);
@@ -162,7 +162,7 @@ void StreamCourier::go_on(Lane& lane)
         discard(lane);
 }
 
-void StreamCourier::settle_front(Lane& lane)
+void PipelinedDispatcher::settle_front(Lane& lane)
 {
     const Item& item = lane.items.front();
     item.arrived ? ++delivered_ : ++rejected_;
@@ -176,7 +176,7 @@ void StreamCourier::settle_front(Lane& lane)
 
 // All that was sent and is left is to be sent again, whatever came of it: what was delivered behind
 // an event that was not, was delivered too early.
-void StreamCourier::take_home(Lane& lane)
+void PipelinedDispatcher::take_home(Lane& lane)
 {
     lane.broken = false;
     for (auto item = lane.items.begin(); item != lane.items.end();) {
@@ -192,7 +192,7 @@ void StreamCourier::take_home(Lane& lane)
 }
 
 // The one behind it.
-StreamCourier::Items::iterator StreamCourier::remove(Lane& lane, Items::iterator item)
+PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(Lane& lane, Items::iterator item)
 {
     const Items::iterator next = std::next(item);
     if (lane.unsent == item)
@@ -207,7 +207,7 @@ StreamCourier::Items::iterator StreamCourier::remove(Lane& lane, Items::iterator
     return next;
 }
 
-void StreamCourier::discard(Lane& lane)
+void PipelinedDispatcher::discard(Lane& lane)
 {
     Lanes::node_type spare = lanes_.extract(lane.key);
     if (spare_lanes_.size() < sink_->capacity())
@@ -216,7 +216,7 @@ void StreamCourier::discard(Lane& lane)
 
 // ---- what the relay decides
 
-std::vector<Handle> StreamCourier::behind(const Settlement& rejected) const
+std::vector<Handle> PipelinedDispatcher::behind(const SettledEvent& rejected) const
 {
     std::vector<Handle> handles;
     const auto found = lanes_.find(rejected.lane);
@@ -227,24 +227,24 @@ std::vector<Handle> StreamCourier::behind(const Settlement& rejected) const
     return handles;
 }
 
-void StreamCourier::go_on_behind(const Settlement& rejected,
-                                 std::span<const std::int64_t> parked_ids)
+void PipelinedDispatcher::resume_behind(const SettledEvent& rejected,
+                                        std::span<const std::int64_t> parked_ids)
 {
     const auto found = lanes_.find(rejected.lane);
     if (found == lanes_.end())
         return;
     Lane& lane = found->second;
     for (auto item = lane.items.begin(); item != lane.items.end();) {
-        const bool is_parked = std::ranges::find(parked_ids, item->handle.id) != parked_ids.end();
-        item = is_parked ? remove(lane, item) : std::next(item);
+        const bool is_blocked = std::ranges::find(parked_ids, item->handle.id) != parked_ids.end();
+        item = is_blocked ? remove(lane, item) : std::next(item);
     }
     lane.held = false;
     go_on(lane);
 }
 
-void StreamCourier::drop_batch(std::int64_t token)
+void PipelinedDispatcher::drop_batch(std::int64_t token)
 {
-    std::erase_if(settled_, [&](const Settlement& s) { return s.handle.token == token; });
+    std::erase_if(settled_, [&](const SettledEvent& s) { return s.handle.token == token; });
     std::vector<Lane*> touched;
     for (auto& [key, lane] : lanes_) {
         // One that has arrived, or is on the way, goes when its turn comes.
@@ -257,12 +257,12 @@ void StreamCourier::drop_batch(std::int64_t token)
     for (Lane* lane : touched) {
         // A rejection that held the lane may have been this batch's.
         lane->held = std::ranges::any_of(
-            settled_, [&](const Settlement& s) { return !s.delivered && s.lane == lane->key; });
+            settled_, [&](const SettledEvent& s) { return !s.delivered && s.lane == lane->key; });
         go_on(*lane);
     }
 }
 
-void StreamCourier::forget_all()
+void PipelinedDispatcher::forget_all()
 {
     lanes_.clear();
     ready_.clear();
@@ -271,24 +271,24 @@ void StreamCourier::forget_all()
 
 // ---- how it goes on
 
-std::size_t StreamCourier::wanted() const
+std::size_t PipelinedDispatcher::wanted() const
 {
     return std::max(sink_->capacity() / 4, std::min(sink_->capacity(), small_claim));
 }
 
-bool StreamCourier::has_fresh_lane() const
+bool PipelinedDispatcher::has_fresh_lane() const
 {
     return std::ranges::any_of(lanes_, [](const auto& entry) {
         const Items& items = entry.second.items;
-        return !items.empty() && !items.front().suspicion.met_trouble;
+        return !items.empty() && !items.front().failure_history.has_failed;
     });
 }
 
 // In trouble, what is in hand is enough to find out whether it is over; unless all of that has met
 // trouble, which may be its own.
-bool StreamCourier::is_hungry() const
+bool PipelinedDispatcher::needs_more() const
 {
-    if (!sink_->complaint().empty())
+    if (!sink_->status_message().empty())
         return in_hand_ == 0;
     return in_hand_ < sink_->capacity() && (troubles_ == 0 || !has_fresh_lane());
 }

@@ -12,18 +12,18 @@
 
 namespace outbox::sink {
 
-class StreamCourier final : public Courier {
+class PipelinedDispatcher final : public Dispatcher {
 public:
-    StreamCourier(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
-                  Chance chance)
-        : Courier(std::move(sink), ordered, policy, std::move(chance))
+    PipelinedDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
+                        JitterSource chance)
+        : Dispatcher(std::move(sink), ordered, policy, std::move(chance))
     {}
-    ~StreamCourier() override { sink_->abandon(); } // before the events go
+    ~PipelinedDispatcher() override { sink_->abandon(); } // before the events go
 
     void add(std::unique_ptr<Event> event) override;
-    std::vector<Handle> behind(const Settlement& rejected) const override;
-    void go_on_behind(const Settlement& rejected,
-                      std::span<const std::int64_t> parked_ids) override;
+    std::vector<Handle> behind(const SettledEvent& rejected) const override;
+    void resume_behind(const SettledEvent& rejected,
+                       std::span<const std::int64_t> parked_ids) override;
     void drop_batch(std::int64_t token) override;
     std::size_t wanted() const override;
 
@@ -34,10 +34,10 @@ private:
         // Of the event, which is not looked at any more when it has arrived: others have been in
         // memory's fast part meanwhile.
         Handle handle{};
-        Tally tally;
+        EventStats tally;
         std::size_t bytes = 0;
 
-        Suspicion suspicion;
+        FailureHistory failure_history;
         bool arrived = false;
         bool orphaned = false; // its lease is lost: what comes of it is nobody's
         std::optional<std::string> rejection;
@@ -62,7 +62,7 @@ private:
 
     using Lanes = std::unordered_map<std::uint64_t, Lane>; // so do these
 
-    struct Parcel {
+    struct DeliveryRequest {
         Lane* lane;
         Items::iterator item;
         StreamId stream;
@@ -72,7 +72,7 @@ private:
     void arrive(const Outcome& outcome, TimePoint now) override;
     bool send_some(TimePoint now) override;
     bool has_something_to_send() const override { return !ready_.empty(); }
-    bool is_hungry() const override;
+    bool needs_more() const override;
     bool has_fresh_lane() const;
     void forget_all() override;
 
@@ -88,7 +88,7 @@ private:
 
     Lanes lanes_;
     std::deque<Lane*> ready_; // those that can send, the longest waiting first
-    Slots<Parcel> parcels_;
+    Slots<DeliveryRequest> parcels_;
 
     // Lanes and items come and go with every event: some are kept for those that follow.
     std::vector<Lanes::node_type> spare_lanes_;

@@ -11,18 +11,18 @@ constexpr std::size_t max_window = 10000;
 
 } // namespace
 
-void LaneCourier::add(std::unique_ptr<Event> event)
+void SerialDispatcher::add(std::unique_ptr<Event> event)
 {
     take_in(event->size());
     const std::uint64_t key = lane_of(*event);
     auto item = std::make_unique<Item>();
-    item->suspicion = suspicion_of(*event);
+    item->failure_history = failure_history_of(*event);
     item->event = std::move(event);
     lanes_[key].items.push(std::move(item));
     queue_if_ready(key);
 }
 
-void LaneCourier::queue_if_ready(std::uint64_t key)
+void SerialDispatcher::queue_if_ready(std::uint64_t key)
 {
     const auto found = lanes_.find(key);
     if (found == lanes_.end())
@@ -38,14 +38,14 @@ void LaneCourier::queue_if_ready(std::uint64_t key)
 
 // ---- sending
 
-bool LaneCourier::send_some(TimePoint now)
+bool SerialDispatcher::send_some(TimePoint now)
 {
-    const ParcelId first = next_parcel_;
+    const RequestId first = next_parcel_;
     while (may_send(now) && has_something_to_send()) {
         // Whoever came back lets others have their turn in between: it may be to blame.
         const bool goes_again =
             !returned_.empty() && (ready_.empty() || troubles_ == 0 || next_parcel_ % 2 == 0);
-        Parcel parcel;
+        DeliveryRequest parcel;
         if (goes_again) {
             parcel = std::move(returned_.front());
             returned_.pop_front();
@@ -59,7 +59,7 @@ bool LaneCourier::send_some(TimePoint now)
     return next_parcel_ != first;
 }
 
-void LaneCourier::send(Parcel parcel)
+void SerialDispatcher::send(DeliveryRequest parcel)
 {
     std::vector<const Event*> events;
     for (const Share& share : parcel.shares) {
@@ -69,7 +69,7 @@ void LaneCourier::send(Parcel parcel)
         for (std::size_t i = 0; i < share.count; ++i)
             events.push_back(lane.items[i].event.get());
     }
-    const ParcelId id = next_parcel_++;
+    const RequestId id = next_parcel_++;
     const TimePoint sent_at = parcel.sent_at;
     parcels_.emplace(id, std::move(parcel));
     ++on_the_way_;
@@ -79,7 +79,7 @@ void LaneCourier::send(Parcel parcel)
 
 // How many of a lane's events go into a parcel with this much room. One that was rejected in
 // company goes alone.
-std::size_t LaneCourier::share_of(const Lane& lane, std::size_t room)
+std::size_t SerialDispatcher::share_of(const Lane& lane, std::size_t room)
 {
     if (lane.items.front().alone)
         return 1;
@@ -91,10 +91,10 @@ std::size_t LaneCourier::share_of(const Lane& lane, std::size_t room)
 
 // From as many lanes as there is room for. While in trouble a parcel holds one event, so that it is
 // clear whose trouble it is.
-LaneCourier::Parcel LaneCourier::fill()
+SerialDispatcher::DeliveryRequest SerialDispatcher::fill()
 {
-    const std::size_t room = troubles_ > 0 ? 1 : sink_->parcel_size();
-    Parcel parcel;
+    const std::size_t room = troubles_ > 0 ? 1 : sink_->max_events_per_request();
+    DeliveryRequest parcel;
     bool alone = false;
     for (std::size_t count = 0; !alone && count < room && !ready_.empty();) {
         const std::uint64_t key = ready_.front();
@@ -118,49 +118,50 @@ LaneCourier::Parcel LaneCourier::fill()
 
 // ---- what comes back
 
-void LaneCourier::arrive(const Outcome& outcome, TimePoint now)
+void SerialDispatcher::arrive(const Outcome& outcome, TimePoint now)
 {
     const auto found = parcels_.find(outcome.parcel);
     if (found == parcels_.end())
         return;
-    Parcel parcel = std::move(found->second);
+    DeliveryRequest parcel = std::move(found->second);
     parcels_.erase(found);
     --on_the_way_;
     for (const Share& share : parcel.shares)
         lanes_.at(share.lane).on_the_way = 0;
     switch (judge(parcel, outcome)) {
-    case Verdict::delivered:
+    case DeliveryStatus::delivered:
         succeed();
         settle_all(parcel, true, {});
         break;
-    case Verdict::rejected:
+    case DeliveryStatus::rejected:
         parcel.is_shared() ? unpack(parcel) : settle_all(parcel, false, outcome.reason);
         break;
-    case Verdict::gone:
+    case DeliveryStatus::gone:
         gone_ = last_trouble_ = outcome.reason;
         come_back(std::move(parcel));
         break;
-    case Verdict::trouble:
+    case DeliveryStatus::trouble:
         back_off(outcome, parcel.sent_at, now);
         come_back(std::move(parcel));
         break;
-    case Verdict::returned:
+    case DeliveryStatus::returned:
         come_back(std::move(parcel));
         break;
     }
 }
 
-Verdict LaneCourier::judge(Parcel& parcel, const Outcome& outcome)
+DeliveryStatus SerialDispatcher::judge(DeliveryRequest& parcel, const Outcome& outcome)
 {
-    if (outcome.verdict != Verdict::trouble || !outcome.may_be_its_own)
+    if (outcome.verdict != DeliveryStatus::trouble || !outcome.may_be_event_fault)
         return outcome.verdict;
-    Suspicion& suspicion = parcel.is_shared()
-                               ? parcel.suspicion
-                               : lanes_.at(parcel.shares.front().lane).items.front().suspicion;
-    return is_to_blame(suspicion) ? Verdict::rejected : Verdict::trouble;
+    FailureHistory& failure_history =
+        parcel.is_shared() ? parcel.failure_history
+                           : lanes_.at(parcel.shares.front().lane).items.front().failure_history;
+    return is_poison(failure_history) ? DeliveryStatus::rejected : DeliveryStatus::trouble;
 }
 
-void LaneCourier::settle_all(const Parcel& parcel, bool delivered, const std::string& reason)
+void SerialDispatcher::settle_all(const DeliveryRequest& parcel, bool delivered,
+                                  const std::string& reason)
 {
     for (const Share& share : parcel.shares) {
         Lane& lane = lanes_.at(share.lane);
@@ -171,7 +172,7 @@ void LaneCourier::settle_all(const Parcel& parcel, bool delivered, const std::st
 }
 
 // What is orphaned is gone as soon as it is no longer on the way.
-void LaneCourier::settle_orphans(std::uint64_t key)
+void SerialDispatcher::settle_orphans(std::uint64_t key)
 {
     Lane& lane = lanes_.at(key);
     for (std::size_t i = lane.items.size(); i-- > 0;)
@@ -181,7 +182,7 @@ void LaneCourier::settle_orphans(std::uint64_t key)
 }
 
 // To be sent once more. What travelled together does so again, unless some of it is gone.
-void LaneCourier::come_back(Parcel parcel)
+void SerialDispatcher::come_back(DeliveryRequest parcel)
 {
     const auto is_orphaned = [&](const Share& share) {
         const Queue<Item>& items = lanes_.at(share.lane).items;
@@ -201,7 +202,7 @@ void LaneCourier::come_back(Parcel parcel)
 }
 
 // Whose fault it is comes out when each goes alone.
-void LaneCourier::unpack(const Parcel& parcel)
+void SerialDispatcher::unpack(const DeliveryRequest& parcel)
 {
     for (const Share& share : parcel.shares) {
         Lane& lane = lanes_.at(share.lane);
@@ -212,8 +213,8 @@ void LaneCourier::unpack(const Parcel& parcel)
     }
 }
 
-void LaneCourier::settle_front(std::uint64_t key, Lane& lane, bool delivered,
-                               const std::string& reason)
+void SerialDispatcher::settle_front(std::uint64_t key, Lane& lane, bool delivered,
+                                    const std::string& reason)
 {
     const Item& item = lane.items.front();
     delivered ? ++delivered_ : ++rejected_;
@@ -224,7 +225,7 @@ void LaneCourier::settle_front(std::uint64_t key, Lane& lane, bool delivered,
     remove(lane, 0);
 }
 
-void LaneCourier::remove(Lane& lane, std::size_t index)
+void SerialDispatcher::remove(Lane& lane, std::size_t index)
 {
     std::unique_ptr<Item> item = lane.items.take(index);
     const std::size_t bytes = item->event->size();
@@ -233,7 +234,7 @@ void LaneCourier::remove(Lane& lane, std::size_t index)
 
 // ---- what the relay decides
 
-std::vector<Handle> LaneCourier::behind(const Settlement& rejected) const
+std::vector<Handle> SerialDispatcher::behind(const SettledEvent& rejected) const
 {
     std::vector<Handle> handles;
     const auto found = lanes_.find(rejected.lane);
@@ -245,7 +246,8 @@ std::vector<Handle> LaneCourier::behind(const Settlement& rejected) const
     return handles;
 }
 
-void LaneCourier::go_on_behind(const Settlement& rejected, std::span<const std::int64_t> parked_ids)
+void SerialDispatcher::resume_behind(const SettledEvent& rejected,
+                                     std::span<const std::int64_t> parked_ids)
 {
     const auto found = lanes_.find(rejected.lane);
     if (found == lanes_.end())
@@ -258,11 +260,11 @@ void LaneCourier::go_on_behind(const Settlement& rejected, std::span<const std::
     queue_if_ready(rejected.lane);
 }
 
-void LaneCourier::drop_batch(std::int64_t token)
+void SerialDispatcher::drop_batch(std::int64_t token)
 {
-    std::erase_if(settled_, [&](const Settlement& s) { return s.handle.token == token; });
+    std::erase_if(settled_, [&](const SettledEvent& s) { return s.handle.token == token; });
     // Parcels that came back may have lost some of their events.
-    for (const Parcel& parcel : std::exchange(returned_, {}))
+    for (const DeliveryRequest& parcel : std::exchange(returned_, {}))
         unpack(parcel);
     std::vector<std::uint64_t> touched;
     for (auto& [key, lane] : lanes_) {
@@ -280,12 +282,12 @@ void LaneCourier::drop_batch(std::int64_t token)
         // A rejection that held the lane may have been this batch's.
         lanes_.at(key).held =
             std::any_of(settled_.begin(), settled_.end(),
-                        [&](const Settlement& s) { return !s.delivered && s.lane == key; });
+                        [&](const SettledEvent& s) { return !s.delivered && s.lane == key; });
         queue_if_ready(key);
     }
 }
 
-void LaneCourier::forget_all()
+void SerialDispatcher::forget_all()
 {
     lanes_.clear();
     ready_.clear();
@@ -295,27 +297,29 @@ void LaneCourier::forget_all()
 
 // ---- how it goes on
 
-std::size_t LaneCourier::wanted() const
+std::size_t SerialDispatcher::wanted() const
 {
-    return std::clamp(sink_->capacity() * sink_->parcel_size() * 4, min_window, max_window);
+    return std::clamp(sink_->capacity() * sink_->max_events_per_request() * 4, min_window,
+                      max_window);
 }
 
 // Is there a lane whose next event has not met trouble? What has might be bad by itself, and could
 // not tell whether the sink is back.
-bool LaneCourier::has_fresh_lane() const
+bool SerialDispatcher::has_fresh_lane() const
 {
     return std::ranges::any_of(lanes_, [](const auto& entry) {
         const Lane& lane = entry.second;
-        return !lane.items.empty() && !lane.returned && !lane.items.front().suspicion.met_trouble;
+        return !lane.items.empty() && !lane.returned &&
+               !lane.items.front().failure_history.has_failed;
     });
 }
 
-bool LaneCourier::is_hungry() const
+bool SerialDispatcher::needs_more() const
 {
     if (troubles_ > 0)
         return in_hand_ < wanted() && !has_fresh_lane();
     // One aggregate that has many events must not keep the others away.
-    const bool has_few_lanes = lanes_.size() < sink_->capacity() * sink_->parcel_size();
+    const bool has_few_lanes = lanes_.size() < sink_->capacity() * sink_->max_events_per_request();
     return in_hand_ < (has_few_lanes ? max_window : wanted() / 2);
 }
 

@@ -16,23 +16,24 @@
 
 namespace outbox::sink {
 
-class LaneCourier final : public Courier {
+class SerialDispatcher final : public Dispatcher {
 public:
-    LaneCourier(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy, Chance chance)
-        : Courier(std::move(sink), ordered, policy, std::move(chance))
+    SerialDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
+                     JitterSource chance)
+        : Dispatcher(std::move(sink), ordered, policy, std::move(chance))
     {}
 
     void add(std::unique_ptr<Event> event) override;
-    std::vector<Handle> behind(const Settlement& rejected) const override;
-    void go_on_behind(const Settlement& rejected,
-                      std::span<const std::int64_t> parked_ids) override;
+    std::vector<Handle> behind(const SettledEvent& rejected) const override;
+    void resume_behind(const SettledEvent& rejected,
+                       std::span<const std::int64_t> parked_ids) override;
     void drop_batch(std::int64_t token) override;
     std::size_t wanted() const override;
 
 private:
     struct Item {
         std::unique_ptr<Event> event;
-        Suspicion suspicion;
+        FailureHistory failure_history;
         bool alone = false;    // not with others: one of them was rejected
         bool orphaned = false; // its lease is lost: what comes of it is nobody's
     };
@@ -54,22 +55,22 @@ private:
         std::size_t count;
     };
 
-    struct Parcel {
+    struct DeliveryRequest {
         std::vector<Share> shares;
         TimePoint sent_at;
-        Suspicion suspicion;
+        FailureHistory failure_history;
 
         bool is_shared() const { return shares.size() > 1 || shares.front().count > 1; }
     };
 
     void queue_if_ready(std::uint64_t key);
-    void send(Parcel parcel);
+    void send(DeliveryRequest parcel);
     static std::size_t share_of(const Lane& lane, std::size_t room);
-    Parcel fill();
-    Verdict judge(Parcel& parcel, const Outcome& outcome);
-    void settle_all(const Parcel& parcel, bool delivered, const std::string& reason);
-    void come_back(Parcel parcel);
-    void unpack(const Parcel& parcel);
+    DeliveryRequest fill();
+    DeliveryStatus judge(DeliveryRequest& parcel, const Outcome& outcome);
+    void settle_all(const DeliveryRequest& parcel, bool delivered, const std::string& reason);
+    void come_back(DeliveryRequest parcel);
+    void unpack(const DeliveryRequest& parcel);
     void settle_orphans(std::uint64_t key);
     void settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason);
     void remove(Lane& lane, std::size_t index);
@@ -78,14 +79,14 @@ private:
     void arrive(const Outcome& outcome, TimePoint now) override;
     bool send_some(TimePoint now) override;
     bool has_something_to_send() const override { return !(ready_.empty() && returned_.empty()); }
-    bool is_hungry() const override;
+    bool needs_more() const override;
     void forget_all() override;
 
     std::unordered_map<std::uint64_t, Lane> lanes_;
-    std::deque<std::uint64_t> ready_; // lanes that can send, the longest waiting first
-    std::deque<Parcel> returned_;     // to be sent again as they are: a batch keeps its id
-    std::unordered_map<ParcelId, Parcel> parcels_;
-    ParcelId next_parcel_ = 1;
+    std::deque<std::uint64_t> ready_;      // lanes that can send, the longest waiting first
+    std::deque<DeliveryRequest> returned_; // to be sent again as they are: a batch keeps its id
+    std::unordered_map<RequestId, DeliveryRequest> parcels_;
+    RequestId next_parcel_ = 1;
 };
 
 } // namespace outbox::sink

@@ -26,8 +26,9 @@ struct Rendered {
     std::string id;                   // webhook-id, the same on every retry
 };
 
-// Calls visit(name, value) for each attribute of an event, in the order in which they go out. The
-// views are good until it returns. CloudEvents has no empty values: such an attribute is absent.
+// WakeupRequests visit(name, value) for each attribute of an event, in the order in which they go
+// out. The views are good until it returns. CloudEvents has no empty values: such an attribute is
+// absent.
 template <typename Visit>
 void visit_attributes(const Event& event, std::string_view source, Visit&& visit)
 {

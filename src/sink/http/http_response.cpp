@@ -201,15 +201,15 @@ std::string_view trim(std::string_view text)
 
 } // namespace
 
-Verdict judge_status(long http_status)
+DeliveryStatus judge_status(long http_status)
 {
     if (http_status >= 200 && http_status < 300)
-        return Verdict::delivered;
+        return DeliveryStatus::delivered;
     if (http_status < 400 || http_status >= 500)
-        return Verdict::trouble;
+        return DeliveryStatus::trouble;
     switch (http_status) {
     case 410:
-        return Verdict::gone;
+        return DeliveryStatus::gone;
     case 401: // a wrong credential or url: nothing that the message could help
     case 403:
     case 404:
@@ -218,9 +218,9 @@ Verdict judge_status(long http_status)
     case 408:
     case 425:
     case 429:
-        return Verdict::trouble;
+        return DeliveryStatus::trouble;
     default:
-        return Verdict::rejected;
+        return DeliveryStatus::rejected;
     }
 }
 

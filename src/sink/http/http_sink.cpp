@@ -68,9 +68,9 @@ HttpSink::Transfer::~Transfer()
     curl_easy_cleanup(easy);
 }
 
-HttpSink::HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings)
+HttpSink::HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context)
     : config_(std::move(config)), secrets_(std::move(secrets)),
-      surroundings_(std::move(surroundings))
+      surroundings_(std::move(sink_context))
 {
     for (const std::string& secret : {config_.secret, config_.previous_secret})
         if (!secret.empty())
@@ -102,7 +102,7 @@ HttpSink::~HttpSink()
     close(epoll_);
 }
 
-std::size_t HttpSink::parcel_size() const
+std::size_t HttpSink::max_events_per_request() const
 {
     return config_.format == Format::batch ? static_cast<std::size_t>(config_.batch) : 1;
 }
@@ -194,7 +194,7 @@ void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
     transfer.header_list.back().next = nullptr;
 }
 
-std::optional<Outcome> HttpSink::send(ParcelId parcel, std::span<const Event* const> events,
+std::optional<Outcome> HttpSink::send(RequestId parcel, std::span<const Event* const> events,
                                       StreamId)
 {
     std::unique_ptr<Transfer> transfer = take_transfer();
@@ -399,31 +399,31 @@ Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
         return judge_answer(transfer, status);
     if (transfer.denied)
         return {transfer.parcel,
-                Verdict::trouble,
+                DeliveryStatus::trouble,
                 "the host has a private address, and outbox.http_deny_private is on",
                 {}};
     // libcurl has its own limits, too, and hears of this one only that it cannot go on.
     if (transfer.announced > max_answer)
         return {transfer.parcel,
-                Verdict::trouble,
+                DeliveryStatus::trouble,
                 "the answer has headers larger than " + std::to_string(max_answer / 1024) + " KiB",
                 {}};
     if (transfer.flooded)
         return {transfer.parcel,
-                Verdict::trouble,
+                DeliveryStatus::trouble,
                 "the proxy talks on and on and does not connect",
                 {}};
     // Older ones call a line that is longer than they take so.
     if (result == CURLE_OUT_OF_MEMORY)
         return {transfer.parcel,
-                Verdict::trouble,
+                DeliveryStatus::trouble,
                 "the answer has a header that is too long, or there is no memory",
                 {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
     return {transfer.parcel,
-            Verdict::trouble,
+            DeliveryStatus::trouble,
             presentable(why),
             {},
             result == CURLE_OPERATION_TIMEDOUT && connected > 0};
@@ -433,12 +433,12 @@ Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
 {
     // libcurl takes a first line that it cannot read for 200 OK.
     if (transfer.status != status)
-        return {transfer.parcel, Verdict::trouble, "the answer is not HTTP", {}};
+        return {transfer.parcel, DeliveryStatus::trouble, "the answer is not HTTP", {}};
     Outcome outcome{transfer.parcel, judge_status(status), "HTTP " + std::to_string(status), {}};
-    if (outcome.verdict == Verdict::delivered)
+    if (outcome.verdict == DeliveryStatus::delivered)
         return outcome;
     constexpr long first_server_error = 500;
-    outcome.may_be_its_own = status >= first_server_error;
+    outcome.may_be_event_fault = status >= first_server_error;
     if (!transfer.answer.empty())
         outcome.reason = presentable(outcome.reason + ": " + transfer.answer);
     curl_header* header = nullptr;

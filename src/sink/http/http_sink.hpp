@@ -18,15 +18,15 @@ namespace outbox::sink {
 class HttpSink final : public Sink {
 public:
     // The config with its secrets filled in; the secrets again, to keep them out of what is said.
-    HttpSink(HttpConfig config, Secrets secrets, Surroundings surroundings);
+    HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context);
     ~HttpSink() override;
 
     int descriptor() const override { return epoll_; }
     std::optional<TimePoint> next_work() const override { return timer_; }
     std::size_t capacity() const override { return static_cast<std::size_t>(config_.concurrency); }
-    std::size_t parcel_size() const override;
+    std::size_t max_events_per_request() const override;
     std::vector<std::string> metadata() const override { return config_.metadata; }
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
                                 StreamId stream) override;
     void start() override;
     void work(std::vector<Outcome>& outcomes) override;
@@ -36,7 +36,7 @@ private:
     // A transfer on the way, or one that waits to be used again.
     struct Transfer {
         CURL* easy = nullptr;
-        ParcelId parcel = 0;
+        RequestId parcel = 0;
         std::string body;
         std::vector<std::string> headers;
         std::vector<curl_slist> header_list; // as libcurl wants to see them
@@ -86,7 +86,7 @@ private:
 
     HttpConfig config_;
     Secrets secrets_;
-    Surroundings surroundings_;
+    SinkContext surroundings_;
     std::vector<WebhookSecret> signing_;
     std::string ca_; // certificates and key, as they were in their files
     std::string client_cert_;

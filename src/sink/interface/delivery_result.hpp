@@ -3,7 +3,7 @@
 namespace outbox::sink {
 
 // What became of an attempt to deliver.
-enum class Verdict {
+enum class DeliveryStatus {
     delivered, // the receiver has it
     rejected,  // this message is bad: its own retries, then the dead letters
     trouble,   // the sink is in trouble: back it off, the messages are not to blame

@@ -9,12 +9,12 @@
 namespace outbox::sink {
 
 // What its relay wants to know of an event when it has arrived. Nothing to a sink.
-struct Tally {
+struct EventStats {
     std::uint16_t type = 0;
     std::uint32_t bytes = 0;
     std::int64_t occurred_at = 0; // as the server counts
 
-    bool operator==(const Tally&) const = default;
+    bool operator==(const EventStats&) const = default;
 };
 
 // A message of the log as a sink sees it. All text is UTF-8.
@@ -39,7 +39,7 @@ struct Event {
 
     std::int64_t occurred_at = 0; // microseconds since 1970
     int attempts = 0;
-    Tally tally;
+    EventStats tally;
 
     bool operator==(const Event&) const = default;
 

@@ -18,20 +18,20 @@ using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
 // Events that travel together: one, where the sink does not take more.
-using ParcelId = std::uint64_t;
+using RequestId = std::uint64_t;
 
 // Within one of these a sink keeps the order of what it is sent.
 using StreamId = std::uint64_t;
 
 // What has come of a parcel.
 struct Outcome {
-    ParcelId parcel;
-    Verdict verdict;
+    RequestId parcel;
+    DeliveryStatus verdict;
     std::string reason; // for people: what the receiver said
     std::optional<std::chrono::seconds> retry_after;
 
     // Trouble that one event can bring about by itself, such as an error inside the receiver.
-    bool may_be_its_own = false;
+    bool may_be_event_fault = false;
 };
 
 class Sink {
@@ -52,13 +52,13 @@ public:
 
     // How many parcels may be on the way at once, and how many events one can hold.
     virtual std::size_t capacity() const = 0;
-    virtual std::size_t parcel_size() const = 0;
+    virtual std::size_t max_events_per_request() const = 0;
 
     // Does it deliver what it was sent, for each aggregate, in that order, and nothing behind an
     // event that it did not deliver? Then many of an aggregate may be on the way at once, each in a
     // parcel of its own. But only within a stream, and not before one of them was delivered there.
     // Streams come to an end at any time, also between this answer and send().
-    virtual bool keeps_order() const { return false; }
+    virtual bool preserves_order() const { return false; }
     virtual StreamId stream_of(const Event&) const { return 0; }
 
     // False while it takes nothing for a moment.
@@ -67,7 +67,7 @@ public:
     // The events stay where they are until the outcome is known, which may be at once, or until
     // abandon() is called: a thread of the sink's may be reading them. Not more parcels than the
     // capacity. They go out in this stream, as stream_of() said, or come back.
-    virtual std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+    virtual std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
                                         StreamId stream) = 0;
 
     // What was sent goes out now, and not only when work() is called.
@@ -80,14 +80,14 @@ public:
     virtual void abandon() = 0;
 
     // What is wrong although nothing has failed: a receiver that is away, say.
-    virtual std::string complaint() const { return {}; }
+    virtual std::string status_message() const { return {}; }
 
     // A thread of the library behind it has failed, wherever it was: nothing of the sink may be
     // called any more, nor may it be destroyed.
     virtual bool is_broken() const { return false; }
 
     // Lines that the library behind it has for the log.
-    virtual std::vector<std::string> take_remarks() { return {}; }
+    virtual std::vector<std::string> take_log_lines() { return {}; }
 };
 
 } // namespace outbox::sink

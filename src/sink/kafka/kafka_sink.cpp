@@ -62,8 +62,8 @@ std::string_view without_thread(std::string_view line)
 
 } // namespace
 
-KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const Surroundings& surroundings)
-    : config_(std::move(config)), secrets_(std::move(secrets)), source_(surroundings.source),
+KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sink_context)
+    : config_(std::move(config)), secrets_(std::move(secrets)), source_(sink_context.source),
       epoll_(epoll_create1(EPOLL_CLOEXEC)), usual_batch_size_(config_.batch_size),
       next_batch_size_(config_.batch_size)
 {
@@ -144,18 +144,18 @@ void KafkaSink::purge(TimePoint now)
 void KafkaSink::end_session(std::vector<Outcome>& outcomes)
 {
     on_the_way_.take_all([&](const Sent& sent) { left_.push_back(sent.parcel); });
-    for (const ParcelId parcel : std::exchange(left_, {}))
+    for (const RequestId parcel : std::exchange(left_, {}))
         outcomes.push_back(outcome_of_end(parcel));
     close_session();
 }
 
 // The next session does better, unless this one has come to nothing.
-Outcome KafkaSink::outcome_of_end(ParcelId parcel) const
+Outcome KafkaSink::outcome_of_end(RequestId parcel) const
 {
     if (!is_fruitless())
-        return {parcel, Verdict::returned, {}, std::nullopt};
+        return {parcel, DeliveryStatus::returned, {}, std::nullopt};
     const std::string reason = producer_->fatal_error();
-    return {parcel, Verdict::trouble,
+    return {parcel, DeliveryStatus::trouble,
             reason.empty() ? "the brokers ended the session" : presentable(reason), std::nullopt};
 }
 
@@ -169,7 +169,7 @@ void KafkaSink::give_up(std::vector<Outcome>& outcomes)
     if (!has_delivered_)
         doublings_ = std::min(doublings_ + 1, most_doublings);
     on_the_way_.take_all([&](const Sent& sent) {
-        outcomes.push_back({sent.parcel, Verdict::trouble, reason, std::nullopt});
+        outcomes.push_back({sent.parcel, DeliveryStatus::trouble, reason, std::nullopt});
     });
     close_session();
 }
@@ -211,25 +211,25 @@ StreamId KafkaSink::stream_of(const Event& event) const
 
 // Who sends may have decided on the next ones before he hears what came of this one. Those behind
 // one that is refused come back.
-std::optional<Outcome> KafkaSink::send(ParcelId parcel, std::span<const Event* const> events,
+std::optional<Outcome> KafkaSink::send(RequestId parcel, std::span<const Event* const> events,
                                        StreamId stream)
 {
     const Event& event = *events.front();
     if (stream != stream_of(event))
-        return Outcome{parcel, Verdict::returned, {}, std::nullopt};
+        return Outcome{parcel, DeliveryStatus::returned, {}, std::nullopt};
     auto refusal = hand_over(parcel, event);
     if (refusal)
         ++era_;
     return refusal;
 }
 
-std::optional<Outcome> KafkaSink::hand_over(ParcelId parcel, const Event& event)
+std::optional<Outcome> KafkaSink::hand_over(RequestId parcel, const Event& event)
 {
     if (auto problem = problem_with_session())
-        return Outcome{parcel, Verdict::trouble, std::move(*problem), std::nullopt};
+        return Outcome{parcel, DeliveryStatus::trouble, std::move(*problem), std::nullopt};
     config_.topic.apply(event, topic_);
     if (auto problem = problem_with_topic(topic_))
-        return Outcome{parcel, Verdict::rejected, std::move(*problem), std::nullopt};
+        return Outcome{parcel, DeliveryStatus::rejected, std::move(*problem), std::nullopt};
     write_record(record_, event, config_.format, source_);
     if (on_the_way_.empty())
         last_sign_ = Clock::now();
@@ -240,12 +240,12 @@ std::optional<Outcome> KafkaSink::hand_over(ParcelId parcel, const Event& event)
     (void)on_the_way_.take(number);
     // Nothing else was sent together with it.
     if (failure_of(error) == KafkaFailure::message)
-        return Outcome{parcel, Verdict::rejected, rd_kafka_err2str(error), std::nullopt};
+        return Outcome{parcel, DeliveryStatus::rejected, rd_kafka_err2str(error), std::nullopt};
     if (!producer_->fatal_error().empty()) {
         begin_ending(Clock::now());
         return outcome_of_end(parcel);
     }
-    return Outcome{parcel, Verdict::trouble, rd_kafka_err2str(error), std::nullopt,
+    return Outcome{parcel, DeliveryStatus::trouble, rd_kafka_err2str(error), std::nullopt,
                    failure_of(error) == KafkaFailure::topic};
 }
 
@@ -256,7 +256,7 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
     if (!producer_)
         return;
     const TimePoint now = Clock::now();
-    producer_->hush();
+    producer_->drain();
     while (rd_kafka_event_t* event = producer_->poll()) {
         switch (rd_kafka_event_type(event)) {
         case RD_KAFKA_EVENT_DR:
@@ -324,7 +324,7 @@ void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector
 
 Outcome KafkaSink::judge(const Sent& sent, rd_kafka_resp_err_t error)
 {
-    Outcome outcome = {sent.parcel, Verdict::delivered, {}, std::nullopt};
+    Outcome outcome = {sent.parcel, DeliveryStatus::delivered, {}, std::nullopt};
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return outcome;
     ++era_;
@@ -334,22 +334,22 @@ Outcome KafkaSink::judge(const Sent& sent, rd_kafka_resp_err_t error)
         has_learned_ = true;
         // One that is as large as a whole batch was sent alone: then it is to blame.
         if (sent.size >= config_.batch_size) {
-            outcome.verdict = Verdict::rejected;
+            outcome.verdict = DeliveryStatus::rejected;
             next_batch_size_ = usual_batch_size_;
             suspects_ = 0;
             break;
         }
         blame_batch(sent.size, error);
-        outcome.verdict = Verdict::returned;
+        outcome.verdict = DeliveryStatus::returned;
         break;
     case KafkaFailure::topic:
         // With several topics, the others' events are not to wait for it for ever.
-        outcome.verdict = Verdict::trouble;
-        outcome.may_be_its_own = true;
+        outcome.verdict = DeliveryStatus::trouble;
+        outcome.may_be_event_fault = true;
         break;
     case KafkaFailure::session:
     case KafkaFailure::sink:
-        outcome.verdict = Verdict::trouble;
+        outcome.verdict = DeliveryStatus::trouble;
         break;
     }
     return outcome;
@@ -397,7 +397,7 @@ void KafkaSink::hear_log(rd_kafka_event_t* event)
         remarks_.push_back(presentable(text));
 }
 
-std::string KafkaSink::complaint() const
+std::string KafkaSink::status_message() const
 {
     return on_the_way_.empty() ? std::string{} : complaint_;
 }

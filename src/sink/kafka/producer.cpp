@@ -53,7 +53,7 @@ void check_files(const KafkaConfig& config)
 // threads, but rd_kafka_new() frees them twice when it fails.)
 int open_socket(int domain, int type, int protocol, void* mishap)
 {
-    work_for(*static_cast<Mishap*>(mishap));
+    work_for(*static_cast<AbortFlag*>(mishap));
     return socket(domain, type | SOCK_CLOEXEC, protocol);
 }
 
@@ -64,7 +64,7 @@ bool has_kafka_threads() noexcept
     return sessions.load() > 0;
 }
 
-KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<Mishap> mishap)
+KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> mishap)
     : mishap_(std::move(mishap))
 {
     check_files(config);
@@ -119,7 +119,7 @@ KafkaProducer::~KafkaProducer()
         std::thread(end).detach();
     } catch (const std::exception&) {
         // No thread is to be had: the session stays, idle, and with it what its threads work for.
-        (void)new (std::nothrow) std::shared_ptr<Mishap>(mishap_);
+        (void)new (std::nothrow) std::shared_ptr<AbortFlag>(mishap_);
     }
 }
 
@@ -161,7 +161,7 @@ rd_kafka_resp_err_t KafkaProducer::send(const std::string& topic, const KafkaRec
     return result;
 }
 
-void KafkaProducer::hush() const
+void KafkaProducer::drain() const
 {
     std::uint64_t count;
     (void)!read(descriptor_, &count, sizeof(count));

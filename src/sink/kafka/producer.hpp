@@ -18,7 +18,7 @@ class KafkaProducer {
 public:
     // Throws 22023 with librdkafka's own words if the settings do not fit together. When one of its
     // threads has failed, nothing of the session may be called any more, nor may it end.
-    KafkaProducer(const KafkaConfig& config, std::shared_ptr<Mishap> mishap);
+    KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> mishap);
 
     // Whatever is on the way is forgotten. Ending a session can take its time, for a name to be
     // resolved, say: that is left to a thread that nobody waits for.
@@ -36,7 +36,7 @@ public:
     rd_kafka_event_t* poll() { return rd_kafka_queue_poll(queue_, 0); }
 
     // Makes descriptor() silent until there is something new; then poll until there is nothing.
-    void hush() const;
+    void drain() const;
 
     // Takes back what is not with the brokers yet: reports say so.
     void purge_unsent() const;
@@ -47,7 +47,7 @@ public:
 private:
     rd_kafka_topic_t* topic(const std::string& name);
 
-    std::shared_ptr<Mishap> mishap_; // the threads that talk to brokers work for it
+    std::shared_ptr<AbortFlag> mishap_; // the threads that talk to brokers work for it
     rd_kafka_t* handle_ = nullptr;
     rd_kafka_queue_t* queue_ = nullptr;
     int descriptor_ = -1;

@@ -44,7 +44,7 @@ bool has_sink_threads() noexcept
 
 ThreadedSink::ThreadedSink(std::unique_ptr<Sink> sink)
     : sink_(std::move(sink)), metadata_(sink_->metadata()), capacity_(sink_->capacity()),
-      keeps_order_(sink_->keeps_order())
+      keeps_order_(sink_->preserves_order())
 {
     const SignalsBlocked quiet;
     thread_ = std::thread([this] { run(); });
@@ -64,7 +64,7 @@ ThreadedSink::~ThreadedSink()
 
 // ---- the relay's side
 
-std::optional<Outcome> ThreadedSink::send(ParcelId parcel, std::span<const Event* const> events,
+std::optional<Outcome> ThreadedSink::send(RequestId parcel, std::span<const Event* const> events,
                                           StreamId stream)
 {
     collected_.push_back({parcel, events.front(), stream});
@@ -90,7 +90,7 @@ void ThreadedSink::start()
 
 void ThreadedSink::work(std::vector<Outcome>& outcomes)
 {
-    news_.hush();
+    news_.drain();
     const std::lock_guard lock(mutex_);
     if (failure_)
         std::rethrow_exception(failure_);
@@ -107,13 +107,13 @@ void ThreadedSink::abandon()
     answered_.wait(lock, [this] { return wish_ == Wish::none || has_ended_; });
 }
 
-std::string ThreadedSink::complaint() const
+std::string ThreadedSink::status_message() const
 {
     const std::lock_guard lock(mutex_);
     return complaint_;
 }
 
-std::vector<std::string> ThreadedSink::take_remarks()
+std::vector<std::string> ThreadedSink::take_log_lines()
 {
     const std::lock_guard lock(mutex_);
     return std::exchange(remarks_, {});
@@ -143,7 +143,7 @@ void ThreadedSink::run() noexcept
 // False: it is to end.
 bool ThreadedSink::take_orders()
 {
-    calls_.hush();
+    calls_.drain();
     const std::lock_guard lock(mutex_);
     if (wish_ == Wish::abandon) {
         orders_.clear();
@@ -179,14 +179,14 @@ void ThreadedSink::carry_out()
 
 void ThreadedSink::tell()
 {
-    std::string complaint = sink_->complaint();
+    std::string status_message = sink_->status_message();
     bool is_new;
     {
         const std::lock_guard lock(mutex_);
-        is_new = (outcomes_.empty() && !heard_.empty()) || complaint != complaint_;
+        is_new = (outcomes_.empty() && !heard_.empty()) || status_message != complaint_;
         move_behind(outcomes_, heard_);
-        complaint_.swap(complaint);
-        for (std::string& remark : sink_->take_remarks()) {
+        complaint_.swap(status_message);
+        for (std::string& remark : sink_->take_log_lines()) {
             if (remarks_.size() == max_remarks)
                 break;
             remarks_.push_back(std::move(remark));

@@ -27,21 +27,21 @@ public:
     std::optional<TimePoint> next_work() const override { return std::nullopt; }
     std::vector<std::string> metadata() const override { return metadata_; }
     std::size_t capacity() const override { return capacity_; }
-    std::size_t parcel_size() const override { return 1; }
-    bool keeps_order() const override { return keeps_order_; }
+    std::size_t max_events_per_request() const override { return 1; }
+    bool preserves_order() const override { return keeps_order_; }
     StreamId stream_of(const Event& event) const override { return sink_->stream_of(event); }
-    std::optional<Outcome> send(ParcelId parcel, std::span<const Event* const> events,
+    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
                                 StreamId stream) override;
     void start() override;
     void work(std::vector<Outcome>& outcomes) override;
     void abandon() override;
-    std::string complaint() const override;
-    std::vector<std::string> take_remarks() override;
+    std::string status_message() const override;
+    std::vector<std::string> take_log_lines() override;
     bool is_broken() const override { return sink_->is_broken(); }
 
 private:
     struct Order {
-        ParcelId parcel;
+        RequestId parcel;
         const Event* event;
         StreamId stream;
     };
@@ -59,8 +59,8 @@ private:
     const std::vector<std::string> metadata_;
     const std::size_t capacity_;
     const bool keeps_order_;
-    Bell news_;  // for the relay
-    Bell calls_; // for the thread
+    EventFd news_;  // for the relay
+    EventFd calls_; // for the thread
 
     std::vector<Order> collected_; // the relay's: not yet passed on
 

@@ -8,12 +8,12 @@ namespace outbox::sink {
 
 namespace {
 
-static_assert(Mishap::is_always_lock_free, "the handler of a signal uses it");
+static_assert(AbortFlag::is_always_lock_free, "the handler of a signal uses it");
 
 // Not to be allocated when it is first looked at: that may be in the handler.
-[[gnu::tls_model("initial-exec")]] thread_local Mishap* of_owner = nullptr;
-Mishap of_anybody = false;
-Mishap of_nobody = false;
+[[gnu::tls_model("initial-exec")]] thread_local AbortFlag* of_owner = nullptr;
+AbortFlag of_anybody = false;
+AbortFlag of_nobody = false;
 void (*before_abort)() = nullptr;
 
 // abort() raises the signal in the thread that calls it, and ends the process when this returns.
@@ -35,7 +35,7 @@ void on_abort(int signal, siginfo_t* cause, void*)
 
 } // namespace
 
-void work_for(Mishap& mishap) noexcept
+void work_for(AbortFlag& mishap) noexcept
 {
     of_owner = &mishap;
     // From glibc 2.41 on abort() does not do so before it ends the process.
@@ -45,7 +45,7 @@ void work_for(Mishap& mishap) noexcept
     (void)pthread_sigmask(SIG_UNBLOCK, &aborts, nullptr);
 }
 
-void before_threads_abort(void (*last_words)()) noexcept
+void on_library_abort(void (*last_words)()) noexcept
 {
     before_abort = last_words;
     struct sigaction action = {};
@@ -55,12 +55,12 @@ void before_threads_abort(void (*last_words)()) noexcept
     (void)sigaction(SIGABRT, &action, nullptr);
 }
 
-bool has_mishap() noexcept
+bool library_aborted() noexcept
 {
     return of_anybody.load();
 }
 
-bool has_mishap_of_nobody() noexcept
+bool library_aborted_unattributed() noexcept
 {
     return of_nobody.load();
 }

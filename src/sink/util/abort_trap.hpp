@@ -8,19 +8,19 @@
 namespace outbox::sink {
 
 // Becomes true when a thread has failed that works for its owner.
-using Mishap = std::atomic<bool>;
+using AbortFlag = std::atomic<bool>;
 
 // This thread does, from now on. The mishap outlives the thread.
-void work_for(Mishap& mishap) noexcept;
+void work_for(AbortFlag& mishap) noexcept;
 
 // A thread that aborts, unless it is the main one, says so and then calls this, within a handler of
 // its signal. When that returns, the process aborts.
-void before_threads_abort(void (*last_words)()) noexcept;
+void on_library_abort(void (*last_words)()) noexcept;
 
 // Has any thread failed so?
-bool has_mishap() noexcept;
+bool library_aborted() noexcept;
 
 // Has one that works for nobody we know of? (One whose owner has gone meanwhile did work for it.)
-bool has_mishap_of_nobody() noexcept;
+bool library_aborted_unattributed() noexcept;
 
 } // namespace outbox::sink

@@ -10,16 +10,16 @@
 namespace outbox::sink {
 
 // Rung by one thread, heard by another: a descriptor that is readable until it is hushed.
-class Bell {
+class EventFd {
 public:
-    Bell() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
+    EventFd() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
     {
         if (descriptor_ < 0)
             throw std::system_error(errno, std::generic_category(), "eventfd()");
     }
-    ~Bell() { close(descriptor_); }
-    Bell(const Bell&) = delete;
-    Bell& operator=(const Bell&) = delete;
+    ~EventFd() { close(descriptor_); }
+    EventFd(const EventFd&) = delete;
+    EventFd& operator=(const EventFd&) = delete;
 
     int descriptor() const noexcept { return descriptor_; }
 
@@ -29,7 +29,7 @@ public:
         (void)!write(descriptor_, &one, sizeof(one));
     }
 
-    void hush() const noexcept
+    void drain() const noexcept
     {
         std::uint64_t count;
         (void)!read(descriptor_, &count, sizeof(count));
