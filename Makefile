@@ -2,8 +2,9 @@
 # make demo, make test, make bench         one command each, on throw-away servers of their own
 
 EXTENSION = outbox
+EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
 MODULE_big = outbox
-DATA = $(wildcard outbox--*.sql)
+DATA = $(sort $(wildcard outbox--*.sql) outbox--$(EXTVERSION).sql)
 DOCS = README.md
 SCRIPTS = bin/outbox_top
 PGFILEDESC = "outbox - transactional outbox"
@@ -15,6 +16,9 @@ REGRESS = install enqueue overloads bad_input enqueue_many dedup schedule claim 
 ISOLATION = dedup first_enqueue changed_log claim fair alter cursor runs ordered snapshots prepared \
     attached_partition idempotency
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
+
+# The install script is made of these parts, in their order.
+INSTALL_PARTS = $(sort $(wildcard install/*.sql))
 
 # make test has warnings as errors; whoever builds with a compiler of tomorrow need not.
 WERROR ?=
@@ -42,6 +46,13 @@ clean:
 endif
 
 -include $(OBJS:.o=.d)
+
+all: outbox--$(EXTVERSION).sql
+
+# Committed as well: a release is used without make.
+outbox--$(EXTVERSION).sql: $(INSTALL_PARTS)
+	scripts/install-script > $@.new
+	mv $@.new $@
 
 demo:
 	@demo/run

@@ -1,0 +1,88 @@
+----------------------------------------------------------------------------------------------------
+-- Upcasters: how a payload gets from one version of its event type to the next, when it is read
+----------------------------------------------------------------------------------------------------
+
+-- Names, not oids: a dump brings them along, and a function that is made again is found again.
+CREATE TABLE outbox_upcasters (
+    event_type      text        NOT NULL,
+    from_version    integer     NOT NULL CHECK (from_version BETWEEN 1 AND 32766),
+    function_schema text        NOT NULL,
+    function_name   text        NOT NULL,
+    registered_by   text        NOT NULL,
+    registered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
+    PRIMARY KEY (event_type, from_version)
+);
+COMMENT ON TABLE outbox_upcasters
+IS 'functions from jsonb to jsonb that bring a payload to the next version of its event type';
+COMMENT ON COLUMN outbox_upcasters.event_type IS 'whose payloads it takes';
+COMMENT ON COLUMN outbox_upcasters.from_version IS 'the version that it takes; it returns the one after that';
+COMMENT ON COLUMN outbox_upcasters.function_schema IS 'the schema of the function';
+COMMENT ON COLUMN outbox_upcasters.function_name IS 'its name; its argument is a jsonb';
+COMMENT ON COLUMN outbox_upcasters.registered_by IS 'the role that it has no more rights than';
+COMMENT ON COLUMN outbox_upcasters.registered_at IS 'since when';
+
+CREATE FUNCTION outbox_upcasters_changed() RETURNS trigger
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_upcasters_changed';
+COMMENT ON FUNCTION outbox_upcasters_changed()
+IS 'internal: all sessions read the upcasters again';
+
+CREATE TRIGGER outbox_upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_upcasters
+FOR EACH STATEMENT EXECUTE FUNCTION outbox_upcasters_changed();
+ALTER TABLE outbox_upcasters ENABLE ALWAYS TRIGGER outbox_upcasters_changed;
+COMMENT ON TRIGGER outbox_upcasters_changed ON outbox_upcasters
+IS 'sessions keep what they have read of the table';
+
+CREATE FUNCTION outbox_register_upcaster(event_type text, from_version integer, function regprocedure) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_register_upcaster';
+COMMENT ON FUNCTION outbox_register_upcaster(text, integer, regprocedure)
+IS 'has a function bring payloads of an event type from a version to the next, whenever one is handed out';
+
+CREATE FUNCTION outbox_unregister_upcaster(event_type text, from_version integer) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_unregister_upcaster()');
+    IF event_type IS NULL OR from_version IS NULL THEN
+        RAISE null_value_not_allowed USING
+            MESSAGE = format('%s must not be NULL', CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'from_version' END);
+    END IF;
+    DELETE FROM @extschema@.outbox_upcasters u
+     WHERE u.event_type = outbox_unregister_upcaster.event_type
+       AND u.from_version = outbox_unregister_upcaster.from_version;
+    IF NOT FOUND THEN
+        RAISE undefined_object USING
+            MESSAGE = format('event type "%s" has no upcaster from version %s', left(event_type, 255), from_version);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_unregister_upcaster(text, integer)
+IS 'takes an upcaster away; the function stays';
+
+CREATE FUNCTION outbox_check_payload_versions(versions jsonb) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    wanted record;
+    latest integer;
+BEGIN
+    IF jsonb_typeof(versions) <> 'object' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'payload_versions must be a JSON object',
+            HINT = 'It has a version for each event type, such as {"OrderConfirmed": 2}, or "stored" for what was written.';
+    END IF;
+    FOR wanted IN SELECT * FROM jsonb_each(versions) LOOP
+        IF wanted.value = '"stored"' THEN
+            CONTINUE;
+        ELSIF wanted.value::text !~ '^[0-9]{1,5}$' OR wanted.value::text::integer NOT BETWEEN 1 AND 32767 THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('payload_versions: "%s" must have a version from 1 to 32767, or "stored"', left(wanted.key, 255));
+        END IF;
+        -- Of a type without upcasters nothing is known: all may have been written in that version.
+        SELECT max(u.from_version) + 1 INTO latest FROM @extschema@.outbox_upcasters u WHERE u.event_type = wanted.key;
+        IF wanted.value::text::integer > latest THEN
+            RAISE invalid_parameter_value USING
+                MESSAGE = format('payload_versions: upcasters bring "%s" to version %s, not to %s', left(wanted.key, 255), latest, wanted.value),
+                HINT = 'Register the upcasters first.';
+        END IF;
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_check_payload_versions(jsonb)
+IS 'internal: raises an error if a consumer cannot ask for these versions';
+

@@ -1,0 +1,149 @@
+----------------------------------------------------------------------------------------------------
+-- Idempotency keys. A plain table: uniqueness cannot span partitions. An attempt that is begun and
+-- finished in one transaction is one row, written once, and has one entry in one index.
+----------------------------------------------------------------------------------------------------
+
+CREATE TABLE idempotency_keys (
+    tenant_id    bigint      NOT NULL,
+    token        bigint      NOT NULL,
+    expires_at   timestamptz NOT NULL,
+    locked_until timestamptz,
+    begun_at     timestamptz NOT NULL,
+    finished_at  timestamptz,
+    status_code  smallint,
+    failed       boolean     NOT NULL,
+    request_hash bytea       NOT NULL,
+    scope        text        COLLATE "C" NOT NULL,
+    key          text        COLLATE "C" NOT NULL,
+    response     jsonb,
+    -- The key comes first because it alone tells most rows apart: one comparison instead of three.
+    PRIMARY KEY (key, scope, tenant_id)
+) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off,
+       autovacuum_vacuum_insert_scale_factor = 0.02);
+COMMENT ON TABLE idempotency_keys
+IS 'idempotency keys in use, with the answers to them';
+COMMENT ON COLUMN idempotency_keys.tenant_id IS 'keys of different tenants never meet';
+COMMENT ON COLUMN idempotency_keys.token IS 'of the attempt that has the key; grows with every attempt';
+COMMENT ON COLUMN idempotency_keys.expires_at IS 'from then on the key counts as new';
+COMMENT ON COLUMN idempotency_keys.locked_until IS 'then another attempt may take over; NULL: it is finished';
+COMMENT ON COLUMN idempotency_keys.begun_at IS 'when the attempt was first written down';
+COMMENT ON COLUMN idempotency_keys.finished_at IS 'when the answer was known; NULL: it runs';
+COMMENT ON COLUMN idempotency_keys.status_code IS 'of the answer; NULL: it runs';
+COMMENT ON COLUMN idempotency_keys.failed IS 'is the answer a failure? It is replayed like any other';
+COMMENT ON COLUMN idempotency_keys.request_hash IS 'SHA-256 of the request in canonical JSON';
+COMMENT ON COLUMN idempotency_keys.scope IS 'what the request is about: keys of different scopes never meet';
+COMMENT ON COLUMN idempotency_keys.key IS 'as the client gave it';
+COMMENT ON COLUMN idempotency_keys.response IS 'of the answer';
+
+CREATE TABLE idempotency_scopes (
+    scope    text    COLLATE "C" PRIMARY KEY,
+    required boolean NOT NULL
+);
+COMMENT ON TABLE idempotency_scopes
+IS 'scopes that have a rule of their own for calls without a key';
+COMMENT ON COLUMN idempotency_scopes.scope IS 'as calls name it';
+COMMENT ON COLUMN idempotency_scopes.required IS 'is a call without a key an error?';
+
+CREATE FUNCTION idempotency_hash(request jsonb) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(jsonb)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request json) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(json)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request text) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(text)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+-- A type with a name, because the server makes the row type of OUT parameters anew for every call.
+CREATE TYPE idempotency_verdict AS (
+    decision    text,
+    token       bigint,
+    status_code integer,
+    response    jsonb,
+    http_hint   integer
+);
+COMMENT ON TYPE idempotency_verdict
+IS 'what idempotency_begin() says of a request';
+COMMENT ON COLUMN idempotency_verdict.decision IS 'execute, replay, conflict or in_progress';
+COMMENT ON COLUMN idempotency_verdict.token IS 'for idempotency_finish(), if the request is to be executed under a key';
+COMMENT ON COLUMN idempotency_verdict.status_code IS 'of the answer that is to be replayed';
+COMMENT ON COLUMN idempotency_verdict.response IS 'of the answer that is to be replayed';
+COMMENT ON COLUMN idempotency_verdict.http_hint IS 'the status with which an HTTP layer answers; NULL: the request is to be executed';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request jsonb, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, jsonb, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request json, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, json, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin(
+    scope text, key text, request text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
+COMMENT ON FUNCTION idempotency_begin(text, text, text, bigint, interval, interval, interval)
+IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+
+CREATE FUNCTION idempotency_begin_hashed(
+    scope text, key text, request_hash text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
+    lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin_hashed';
+COMMENT ON FUNCTION idempotency_begin_hashed(text, text, text, bigint, interval, interval, interval)
+IS 'idempotency_begin() for a request that the caller has hashed: 64 hex digits';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response jsonb, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, jsonb, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response json, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, json, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_finish(
+    scope text, key text, token bigint, status_code integer, response text, failed boolean DEFAULT false,
+    tenant_id bigint DEFAULT NULL) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
+COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, text, boolean, bigint)
+IS 'the answer to a request, for all who ask again';
+
+CREATE FUNCTION idempotency_abandon(scope text, key text, token bigint, tenant_id bigint DEFAULT NULL)
+RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_abandon';
+COMMENT ON FUNCTION idempotency_abandon(text, text, bigint, bigint)
+IS 'the attempt never happened: the key is free again';
+
+CREATE FUNCTION idempotency_required(scope text, required boolean DEFAULT true) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('idempotency_required()');
+    IF scope IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'scope must not be NULL';
+    ELSIF octet_length(scope) NOT BETWEEN 1 AND 255 THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'scope must have between 1 and 255 bytes';
+    ELSIF required IS NULL THEN
+        DELETE FROM @extschema@.idempotency_scopes s WHERE s.scope = idempotency_required.scope;
+    ELSE
+        INSERT INTO @extschema@.idempotency_scopes AS s VALUES (scope, required)
+            ON CONFLICT ON CONSTRAINT idempotency_scopes_pkey DO UPDATE SET required = excluded.required;
+    END IF;
+END $$;
+COMMENT ON FUNCTION idempotency_required(text, boolean)
+IS 'is a call without a key an error in this scope? NULL: as outbox.idempotency_required says';
+

@@ -1,0 +1,27 @@
+----------------------------------------------------------------------------------------------------
+-- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
+-- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
+----------------------------------------------------------------------------------------------------
+
+DO $do$
+DECLARE
+    owned regclass;
+    path  CONSTANT text := pg_catalog.current_setting('search_path');
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    FOR owned IN
+        SELECT c.oid FROM pg_depend d
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+          JOIN pg_class c ON d.classid = 'pg_class'::regclass AND c.oid = d.objid AND c.relkind IN ('r', 'p')
+          JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
+         WHERE e.extname = 'outbox' AND d.deptype = 'e'
+    LOOP
+        EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', owned);
+        EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned,
+                       CASE owned WHEN '@extschema@.audit_log'::regclass THEN '@extschema@.audit_may_read'::regproc
+                                  ELSE '@extschema@.outbox_may_read'::regproc END);
+        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
+    END LOOP;
+    PERFORM set_config('search_path', path, true);
+END $do$;
+

@@ -1,0 +1,160 @@
+----------------------------------------------------------------------------------------------------
+-- Privileges
+----------------------------------------------------------------------------------------------------
+
+-- The sets are disjoint, so that taking one back never takes from another. The last five of an admin
+-- are what the views call, as whoever reads them.
+CREATE FUNCTION outbox_privilege_functions(privilege text) RETURNS SETOF regprocedure
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    names text[] := CASE privilege
+        WHEN 'producer' THEN '{outbox_enqueue, outbox_enqueue_many, outbox_cancel}'::text[]
+        WHEN 'consumer' THEN
+            '{outbox_claim, outbox_consume, outbox_peek, outbox_ack, outbox_fail, outbox_heartbeat,
+              outbox_release, outbox_wait, inbox_accept}'::text[]
+        WHEN 'idempotency' THEN
+            '{idempotency_begin, idempotency_begin_hashed, idempotency_finish, idempotency_abandon,
+              idempotency_hash}'::text[]
+        WHEN 'audit' THEN '{audit_record}'::text[]
+        WHEN 'auditor' THEN '{audit_diff, audit_verify, audit_may_read}'::text[]
+        WHEN 'reader' THEN '{outbox_may_read}'::text[]
+        WHEN 'monitor' THEN
+            '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
+              outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report,
+              outbox_catalog}'::text[]
+        WHEN 'admin' THEN
+            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
+              outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+              outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
+              outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
+              outbox_register_upcaster, outbox_unregister_upcaster,
+              outbox_register_event, outbox_unregister_event, outbox_set_event_owner,
+              outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
+              outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states, outbox_shows_tenant}'::text[]
+        END;
+BEGIN
+    IF names IS NULL THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('unknown privilege %L', privilege),
+            HINT = 'Privileges are producer, consumer, idempotency, audit, auditor, reader, monitor and admin.';
+    END IF;
+    -- Members of the extension only: the schema may hold functions of other people.
+    RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
+        JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
+        JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+       WHERE e.extname = 'outbox' AND p.proname = ANY (names)
+       ORDER BY p.oid;
+END $$;
+COMMENT ON FUNCTION outbox_privilege_functions(text)
+IS 'internal: the functions that a privilege consists of';
+
+CREATE FUNCTION outbox_privilege_views(privilege text) RETURNS SETOF regclass
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT c.oid::regclass FROM pg_class c
+      JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
+      JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+     WHERE e.extname = 'outbox' AND c.relkind IN ('v', 'r', 'p')
+       AND c.relname = ANY (CASE privilege
+               WHEN 'reader' THEN '{outbox_messages, outbox_messages_archive, outbox_scheduled, outbox_retries,
+                                    outbox_messages_dlq, idempotency_keys}'::text[]
+               WHEN 'admin' THEN '{consumer_offsets, outbox_deliveries}'::text[]
+               WHEN 'auditor' THEN '{audit_log}'::text[]
+               WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
+                                     outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
+$$;
+COMMENT ON FUNCTION outbox_privilege_views(text)
+IS 'internal: the views and tables that a privilege lets read';
+
+CREATE FUNCTION outbox_check_role(role name) RETURNS void
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF role IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'role must not be NULL';
+    ELSIF role = 'public' THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'role must not be PUBLIC',
+            HINT = 'Grant to the roles that need it.';
+    ELSIF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+        RAISE undefined_object USING MESSAGE = format('role %I does not exist', role);
+    ELSIF role = (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
+                   WHERE c.oid = '@extschema@.outbox_messages'::regclass) THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('role %I owns the log and can do everything', role);
+    END IF;
+END $$;
+COMMENT ON FUNCTION outbox_check_role(name)
+IS 'internal: is this a role that privileges can be granted to?';
+
+CREATE FUNCTION outbox_grant(role name, privilege text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    function regprocedure;
+    readable regclass;
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_grant()');
+    PERFORM @extschema@.outbox_check_role(role);
+    FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
+        EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', function, role);
+    END LOOP;
+    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+        EXECUTE format('GRANT SELECT ON %s TO %I', readable, role);
+    END LOOP;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
+END $$;
+COMMENT ON FUNCTION outbox_grant(name, text)
+IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a writer or a reader of the audit log, a reader, a monitor or an admin does';
+
+-- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
+CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    function regprocedure;
+    readable regclass;
+BEGIN
+    PERFORM @extschema@.outbox_refuse_tenants('outbox_revoke()');
+    PERFORM @extschema@.outbox_check_role(role);
+    FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
+        EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', function, role);
+    END LOOP;
+    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+        EXECUTE format('REVOKE SELECT ON %s FROM %I', readable, role);
+    END LOOP;
+END $$;
+COMMENT ON FUNCTION outbox_revoke(name, text)
+IS 'takes back what outbox_grant() gave';
+
+-- Nobody but the owner may do anything until outbox_grant() says so, whatever the default
+-- privileges of this database are.
+DO $$
+DECLARE
+    member    record;
+    other     text;
+    path      CONSTANT text := pg_catalog.current_setting('search_path');
+    intruders text;
+BEGIN
+    -- Nothing that others may have put into the extension's schema is to be found from here on.
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    FOR member IN
+        SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+          LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
+    LOOP
+        IF member.proowner IS NULL THEN
+            PERFORM @extschema@.outbox_close(member.objid::regclass);
+            CONTINUE;
+        END IF;
+        FOR other IN SELECT @extschema@.outbox_others(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
+            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
+        END LOOP;
+    END LOOP;
+    PERFORM @extschema@.outbox_guard_partman();
+    intruders := @extschema@.outbox_partman_intruders();
+    IF intruders IS NOT NULL THEN
+        RAISE WARNING USING
+            MESSAGE = format('pg_partman''s schema is open to %s', intruders),
+            HINT = 'The log gets no partitions until that schema is a superuser''s alone.';
+    END IF;
+    PERFORM set_config('search_path', path, true);
+END $$;
+
