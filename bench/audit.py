@@ -36,12 +36,12 @@ def turn(script: str, mode: str) -> Run:
     sql("""DO $$
            DECLARE p regclass;
            BEGIN
-               FOR p IN SELECT partition FROM outbox_partitions('audit_log') UNION ALL SELECT 'audit_log' LOOP
+               FOR p IN SELECT partition FROM _outbox.partitions('audit_log') UNION ALL SELECT 'audit_log' LOOP
                    EXECUTE format('ALTER TABLE %s DISABLE TRIGGER USER', p);
                END LOOP;
                TRUNCATE audit_log, audit_by_hand;
-               FOR p IN SELECT partition FROM outbox_partitions('audit_log') UNION ALL SELECT 'audit_log' LOOP
-                   EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate', p);
+               FOR p IN SELECT partition FROM _outbox.partitions('audit_log') UNION ALL SELECT 'audit_log' LOOP
+                   EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER _outbox.audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate', p);
                END LOOP;
            END $$""")
     sql("CHECKPOINT")

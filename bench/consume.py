@@ -194,7 +194,7 @@ def consumer_of_all(partitions: int) -> Iterator[str]:
     sql("CHECKPOINT")
     yield "reader"
     sql("SELECT outbox_drop_consumer('reader')")
-    sql("VACUUM outbox_batches, outbox_leases, outbox_retries")
+    sql("VACUUM _outbox.batches, _outbox.leases, outbox_retries")
 
 
 def wait_events(cursor) -> Counter:

@@ -29,7 +29,7 @@ SELECT r.* FROM batch, jsonb_to_recordset(events)
 
 def turn(script: str, **options) -> Run:
     """From an empty log, so that no contestant pays for what another has written."""
-    sql("TRUNCATE outbox_messages, outbox_dedup_keys; CHECKPOINT")
+    sql("TRUNCATE outbox_messages, _outbox.dedup_keys; CHECKPOINT")
     return pgbench(script, **options)
 
 

@@ -287,7 +287,7 @@ def sample_lag(topic: Topic, lags: list[int], is_over: threading.Event) -> None:
     """Events that are in the log, or on their way into it, and not in the topic."""
     with session() as cursor:
         def last_id() -> int:
-            cursor.execute("SELECT outbox_last_id()")
+            cursor.execute("SELECT _outbox.last_id()")
             return int(cursor.fetchone()[0])
 
         records, first_id = topic.records(), last_id()

@@ -58,8 +58,8 @@ def fill_day(days_ago: int) -> None:
     """A day of the log, every event of which the consumer has passed."""
     sql(f"""SET client_min_messages = warning;
             SELECT format('SELECT %I.create_partition_time(%L, ARRAY[date_trunc(''day'', now() - INTERVAL ''{days_ago} days'')])',
-                          outbox_schema_of('pg_partman'), 'public.outbox_messages') \\gexec
-            SELECT outbox_dress_partitions();
+                          _outbox.schema_of('pg_partman'), 'public.outbox_messages') \\gexec
+            SELECT _outbox.configure_partitions();
             SELECT outbox_drop_consumer('reader') FROM outbox_consumers WHERE name = 'reader';
             INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
             SELECT date_trunc('day', now() - INTERVAL '{days_ago} days'), 'Order', hashint8(i)::text, 'OrderConfirmed', payload
@@ -78,15 +78,15 @@ def archive(report: Report) -> None:
             fill_day(next(days))
             with session() as cursor:
                 def work() -> int:
-                    cursor.execute("SELECT count(*) FROM outbox_run_step('archive') WHERE detail = 'archived'")
+                    cursor.execute("SELECT count(*) FROM _outbox.run_step('archive') WHERE detail = 'archived'")
                     [(done,)] = cursor.fetchall()
                     return int(done)
                 run = timed(cursor, work)
             [archived] = sql("SELECT count(*) FROM outbox_messages_archive GROUP BY tableoid ORDER BY tableoid DESC LIMIT 1").split()
             if int(archived) != DAY:
                 raise RuntimeError(f"{archived} of {DAY} events were archived")
-            sql("DO $$ DECLARE p name; BEGIN FOR p IN SELECT partition FROM outbox_archived_partitions LOOP"
-                " PERFORM outbox_drop_partition(p::text::regclass); END LOOP; END $$")
+            sql("DO $$ DECLARE p name; BEGIN FOR p IN SELECT partition FROM _outbox.archived_partitions LOOP"
+                " PERFORM _outbox.drop_partition(p::text::regclass); END LOOP; END $$")
             return run
 
         def seed() -> Run:
@@ -155,7 +155,7 @@ def long_life(report: Report) -> None:
             events = LIVES // 10 // BATCH * BATCH * 10
             left = int(sql(LEFT_BEHIND))
             beside = int(sql(BESIDE))
-            log = int(sql("SELECT sum(pg_total_relation_size(partition)) FROM outbox_partitions()"))
+            log = int(sql("SELECT sum(pg_total_relation_size(partition)) FROM _outbox.partitions()"))
 
         def last_of_first(rates: list[tuple[float, float]]) -> float:
             return round(rates[-1][0] / rates[0][0], 3)

@@ -162,7 +162,7 @@ def any_sink(kind: str, config: dict, *, name: str = "bench", database: str = "b
         yield name
     finally:
         sql(f"SELECT outbox_drop_sink('{name}')", database)
-        sql("VACUUM outbox_batches, outbox_leases, outbox_retries", database)
+        sql("VACUUM _outbox.batches, _outbox.leases, outbox_retries", database)
 
 
 def sink(url: str, *, config: dict | None = None, **options) -> ContextManager:
@@ -173,7 +173,7 @@ def wait_until_settled(cursor, seconds: float = 60) -> None:
     """Until the only consumer of a database has read everything, and every batch is settled."""
     deadline = time.monotonic() + seconds
     while True:
-        cursor.execute("""SELECT lag = 0 AND NOT EXISTS (SELECT FROM outbox_leases WHERE acked_at IS NULL)
+        cursor.execute("""SELECT lag = 0 AND NOT EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL)
                             FROM consumer_offsets""")
         if cursor.fetchone() == ("t",):
             return

@@ -96,7 +96,7 @@ SELECT lock_token AS dead_token, count(*) FROM outbox_claim('stock', 400, lease 
 SELECT pg_sleep(1.1), 'a second later' AS time;
 SELECT lock_token AS new_token, count(*), min(attempts) AS attempt FROM outbox_claim('stock', 400, worker => 'lives') GROUP BY 1;
 \set ECHO none
-SELECT min(token) AS dead_token, max(token) AS new_token FROM outbox_leases JOIN outbox_consumers USING (consumer_id)
+SELECT min(token) AS dead_token, max(token) AS new_token FROM _outbox.leases JOIN outbox_consumers USING (consumer_id)
  WHERE name = 'stock' \gset
 \set ON_ERROR_STOP off
 \set ECHO queries

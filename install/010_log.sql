@@ -5,27 +5,27 @@
 ----------------------------------------------------------------------------------------------------
 
 -- CACHE 1: ids are drawn in the order of the calls.
-CREATE SEQUENCE outbox_messages_id_seq AS bigint CACHE 1 NO CYCLE;
-COMMENT ON SEQUENCE outbox_messages_id_seq
+CREATE SEQUENCE _outbox.messages_id_seq AS bigint CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE _outbox.messages_id_seq
 IS 'positions in the log; gaps are normal, and it is never set back';
 
-CREATE FUNCTION outbox_next_id() RETURNS bigint
+CREATE FUNCTION _outbox.next_id() RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_next_id';
-COMMENT ON FUNCTION outbox_next_id()
+COMMENT ON FUNCTION _outbox.next_id()
 IS 'the next position in the log, drawn after this transaction has its xid';
 
-CREATE FUNCTION outbox_new_tracking_id() RETURNS uuid
+CREATE FUNCTION _outbox.new_tracking_id() RETURNS uuid
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_new_tracking_id';
-COMMENT ON FUNCTION outbox_new_tracking_id()
+COMMENT ON FUNCTION _outbox.new_tracking_id()
 IS 'a UUIDv7, greater than all that this session has made before';
 
 -- Columns of fixed width come first, so that no row carries padding.
 CREATE TABLE outbox_messages (
     xid            xid8        NOT NULL DEFAULT pg_current_xact_id(),
-    id             bigint      NOT NULL DEFAULT outbox_next_id(),
+    id             bigint      NOT NULL DEFAULT _outbox.next_id(),
     occurred_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     tenant_id      bigint      NOT NULL DEFAULT 0,
-    tracking_id    uuid        NOT NULL DEFAULT outbox_new_tracking_id(),
+    tracking_id    uuid        NOT NULL DEFAULT _outbox.new_tracking_id(),
     event_version  smallint    NOT NULL DEFAULT 1,
     aggregate_type text        NOT NULL,
     aggregate_id   text        NOT NULL,
@@ -55,9 +55,9 @@ IS 'how many rows one call has written from here on, their ids in a row; NULL: n
 -- Unique indexes without the partition key can only exist on each partition by itself; pg_partman
 -- copies them from here. The second one is for finding what a transaction has written: the first row
 -- of each run is enough for that, and a batch pays for one entry instead of hundreds.
-CREATE TABLE outbox_messages_template (LIKE outbox_messages INCLUDING DEFAULTS);
-CREATE UNIQUE INDEX ON outbox_messages_template (id);
-CREATE UNIQUE INDEX ON outbox_messages_template (xid, id) WHERE run_length IS NOT NULL;
-COMMENT ON TABLE outbox_messages_template
+CREATE TABLE _outbox.messages_template (LIKE outbox_messages INCLUDING DEFAULTS);
+CREATE UNIQUE INDEX ON _outbox.messages_template (id);
+CREATE UNIQUE INDEX ON _outbox.messages_template (xid, id) WHERE run_length IS NOT NULL;
+COMMENT ON TABLE _outbox.messages_template
 IS 'always empty: the indexes that each partition of the log gets';
 

@@ -2,7 +2,7 @@
 -- done so, would have them called by the owner of the log. So would those with a foreign key to its configuration or with anything
 -- on it that runs when it is written: triggers, rules, constraints, defaults, indexes, tables that inherit. And what is written there
 -- decides which indexes a partition gets. One of its two tables cascades to the other.
-CREATE FUNCTION outbox_partman_intruders() RETURNS text
+CREATE FUNCTION _outbox.untrusted_partman_roles() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE partman AS (
         SELECT n.oid, n.nspacl, n.nspowner
@@ -38,7 +38,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT o.oprowner FROM partman n JOIN pg_operator o ON o.oprnamespace = n.oid
          UNION
-        SELECT s.owner FROM partman n CROSS JOIN LATERAL @extschema@.outbox_shadows(n.oid) s
+        SELECT s.owner FROM partman n CROSS JOIN LATERAL _outbox.catalog_shadowing(n.oid) s
          UNION
         SELECT relowner FROM config
          UNION
@@ -74,13 +74,13 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
        AND a.role <> (SELECT relowner FROM pg_class
                        WHERE oid = '@extschema@.outbox_messages'::regclass)
 $$;
-COMMENT ON FUNCTION outbox_partman_intruders()
+COMMENT ON FUNCTION _outbox.untrusted_partman_roles()
 IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
 
-CREATE FUNCTION outbox_partman_version() RETURNS integer
+CREATE FUNCTION _outbox.partman_version() RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT split_part(extversion, '.', 1)::integer FROM pg_extension WHERE extname = 'pg_partman'
 $$;
-COMMENT ON FUNCTION outbox_partman_version()
+COMMENT ON FUNCTION _outbox.partman_version()
 IS 'internal: 4 or 5, which want different things';
 

@@ -7,7 +7,7 @@ COMMENT ON TABLE outbox_messages_archive
 IS 'events that every consumer has passed, and that are older than outbox.hot_retention';
 
 -- Claims ask here whether a consumer is so far behind that it has to read the archive.
-CREATE TABLE outbox_archived_partitions (
+CREATE TABLE _outbox.archived_partitions (
     partition   name        PRIMARY KEY,
     lower_bound timestamptz NOT NULL,
     upper_bound timestamptz NOT NULL,
@@ -16,18 +16,18 @@ CREATE TABLE outbox_archived_partitions (
     archived_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     restored_at timestamptz
 );
-CREATE INDEX ON outbox_archived_partitions (last_id);
-COMMENT ON TABLE outbox_archived_partitions
+CREATE INDEX ON _outbox.archived_partitions (last_id);
+COMMENT ON TABLE _outbox.archived_partitions
 IS 'the partitions of the archive';
-COMMENT ON COLUMN outbox_archived_partitions.partition IS 'its table, in the schema of the log';
-COMMENT ON COLUMN outbox_archived_partitions.lower_bound IS 'the first moment that it covers';
-COMMENT ON COLUMN outbox_archived_partitions.upper_bound IS 'where it ends';
-COMMENT ON COLUMN outbox_archived_partitions.first_id IS 'least id in it';
-COMMENT ON COLUMN outbox_archived_partitions.last_id IS 'greatest id in it';
-COMMENT ON COLUMN outbox_archived_partitions.archived_at IS 'when it left the log';
-COMMENT ON COLUMN outbox_archived_partitions.restored_at IS 'when it came back from cold storage; NULL: it never left';
+COMMENT ON COLUMN _outbox.archived_partitions.partition IS 'its table, in the schema of the log';
+COMMENT ON COLUMN _outbox.archived_partitions.lower_bound IS 'the first moment that it covers';
+COMMENT ON COLUMN _outbox.archived_partitions.upper_bound IS 'where it ends';
+COMMENT ON COLUMN _outbox.archived_partitions.first_id IS 'least id in it';
+COMMENT ON COLUMN _outbox.archived_partitions.last_id IS 'greatest id in it';
+COMMENT ON COLUMN _outbox.archived_partitions.archived_at IS 'when it left the log';
+COMMENT ON COLUMN _outbox.archived_partitions.restored_at IS 'when it came back from cold storage; NULL: it never left';
 
-CREATE TABLE outbox_cold_files (
+CREATE TABLE _outbox.cold_files (
     file        text        PRIMARY KEY,
     partition   name        NOT NULL,
     lower_bound timestamptz NOT NULL,
@@ -38,15 +38,15 @@ CREATE TABLE outbox_cold_files (
     tried_at    timestamptz,
     stored_at   timestamptz
 );
-COMMENT ON TABLE outbox_cold_files
+COMMENT ON TABLE _outbox.cold_files
 IS 'partitions that were exported before they were dropped';
-COMMENT ON COLUMN outbox_cold_files.file IS 'its name in outbox.cold_storage_dir';
-COMMENT ON COLUMN outbox_cold_files.partition IS 'the table that it was';
-COMMENT ON COLUMN outbox_cold_files.lower_bound IS 'the first moment that it covers';
-COMMENT ON COLUMN outbox_cold_files.upper_bound IS 'where it ends';
-COMMENT ON COLUMN outbox_cold_files.events IS 'how many are in it';
-COMMENT ON COLUMN outbox_cold_files.bytes IS 'its size, compressed';
-COMMENT ON COLUMN outbox_cold_files.exported_at IS 'when it was written';
-COMMENT ON COLUMN outbox_cold_files.tried_at IS 'when outbox.archive_command was last called for it';
-COMMENT ON COLUMN outbox_cold_files.stored_at IS 'when outbox.archive_command was done with it; NULL: it is not';
+COMMENT ON COLUMN _outbox.cold_files.file IS 'its name in outbox.cold_storage_dir';
+COMMENT ON COLUMN _outbox.cold_files.partition IS 'the table that it was';
+COMMENT ON COLUMN _outbox.cold_files.lower_bound IS 'the first moment that it covers';
+COMMENT ON COLUMN _outbox.cold_files.upper_bound IS 'where it ends';
+COMMENT ON COLUMN _outbox.cold_files.events IS 'how many are in it';
+COMMENT ON COLUMN _outbox.cold_files.bytes IS 'its size, compressed';
+COMMENT ON COLUMN _outbox.cold_files.exported_at IS 'when it was written';
+COMMENT ON COLUMN _outbox.cold_files.tried_at IS 'when outbox.archive_command was last called for it';
+COMMENT ON COLUMN _outbox.cold_files.stored_at IS 'when outbox.archive_command was done with it; NULL: it is not';
 

@@ -2,11 +2,11 @@
 -- Consumers
 ----------------------------------------------------------------------------------------------------
 
-CREATE SEQUENCE outbox_consumers_id_seq AS integer;
-COMMENT ON SEQUENCE outbox_consumers_id_seq
+CREATE SEQUENCE _outbox.consumers_id_seq AS integer;
+COMMENT ON SEQUENCE _outbox.consumers_id_seq
 IS 'ids of consumers; a name can come back, its id cannot';
 
-CREATE TABLE outbox_consumers (
+CREATE TABLE _outbox.consumers (
     consumer_id       integer     PRIMARY KEY,
     name              text        NOT NULL UNIQUE,
     kind              text        NOT NULL DEFAULT 'worker' CHECK (kind IN ('worker', 'http', 'kafka')),
@@ -26,24 +26,24 @@ CREATE TABLE outbox_consumers (
     fair              boolean     NOT NULL DEFAULT false CHECK (NOT fair OR NOT ordered AND partitions = 1),
     payload_versions  jsonb
 );
-COMMENT ON TABLE outbox_consumers
+COMMENT ON TABLE _outbox.consumers
 IS 'who reads the log: filter, order, parallelism, retry policy';
-COMMENT ON COLUMN outbox_consumers.consumer_id IS 'what cursors, batches and dead letters belong to';
-COMMENT ON COLUMN outbox_consumers.name IS 'what callers know it by';
-COMMENT ON COLUMN outbox_consumers.kind IS 'worker: callers claim; http, kafka: the relay does';
-COMMENT ON COLUMN outbox_consumers.ordered IS 'are the events of an aggregate handled strictly in order?';
-COMMENT ON COLUMN outbox_consumers.paused IS 'a paused consumer claims nothing';
-COMMENT ON COLUMN outbox_consumers.partitions IS 'into how many batches a page of the log is dealt';
-COMMENT ON COLUMN outbox_consumers.tenant_id IS 'only events of this tenant; NULL: of all';
-COMMENT ON COLUMN outbox_consumers.event_types IS 'only these; NULL or empty: all';
-COMMENT ON COLUMN outbox_consumers.aggregate_types IS 'only these; NULL or empty: all';
-COMMENT ON COLUMN outbox_consumers.max_attempts IS 'then an event is a dead letter; NULL: outbox.max_attempts';
-COMMENT ON COLUMN outbox_consumers.immediate_retries IS 'failures without a pause; NULL: outbox.immediate_retries';
-COMMENT ON COLUMN outbox_consumers.backoff_base IS 'the first pause; NULL: outbox.backoff_base';
-COMMENT ON COLUMN outbox_consumers.backoff_max IS 'the longest pause; NULL: outbox.backoff_max';
-COMMENT ON COLUMN outbox_consumers.backoff_jitter IS 'what chance may take off a pause; NULL: outbox.backoff_jitter';
-COMMENT ON COLUMN outbox_consumers.created_at IS 'when it was created';
-COMMENT ON COLUMN outbox_consumers.pause_reason IS 'why the relay has paused it; NULL: somebody else did';
-COMMENT ON COLUMN outbox_consumers.fair IS 'do tenants take turns?';
-COMMENT ON COLUMN outbox_consumers.payload_versions IS 'in which version it gets which event type; others in the latest that upcasters reach';
+COMMENT ON COLUMN _outbox.consumers.consumer_id IS 'what cursors, batches and dead letters belong to';
+COMMENT ON COLUMN _outbox.consumers.name IS 'what callers know it by';
+COMMENT ON COLUMN _outbox.consumers.kind IS 'worker: callers claim; http, kafka: the relay does';
+COMMENT ON COLUMN _outbox.consumers.ordered IS 'are the events of an aggregate handled strictly in order?';
+COMMENT ON COLUMN _outbox.consumers.paused IS 'a paused consumer claims nothing';
+COMMENT ON COLUMN _outbox.consumers.partitions IS 'into how many batches a page of the log is dealt';
+COMMENT ON COLUMN _outbox.consumers.tenant_id IS 'only events of this tenant; NULL: of all';
+COMMENT ON COLUMN _outbox.consumers.event_types IS 'only these; NULL or empty: all';
+COMMENT ON COLUMN _outbox.consumers.aggregate_types IS 'only these; NULL or empty: all';
+COMMENT ON COLUMN _outbox.consumers.max_attempts IS 'then an event is a dead letter; NULL: outbox.max_attempts';
+COMMENT ON COLUMN _outbox.consumers.immediate_retries IS 'failures without a pause; NULL: outbox.immediate_retries';
+COMMENT ON COLUMN _outbox.consumers.backoff_base IS 'the first pause; NULL: outbox.backoff_base';
+COMMENT ON COLUMN _outbox.consumers.backoff_max IS 'the longest pause; NULL: outbox.backoff_max';
+COMMENT ON COLUMN _outbox.consumers.backoff_jitter IS 'what chance may take off a pause; NULL: outbox.backoff_jitter';
+COMMENT ON COLUMN _outbox.consumers.created_at IS 'when it was created';
+COMMENT ON COLUMN _outbox.consumers.pause_reason IS 'why the relay has paused it; NULL: somebody else did';
+COMMENT ON COLUMN _outbox.consumers.fair IS 'do tenants take turns?';
+COMMENT ON COLUMN _outbox.consumers.payload_versions IS 'in which version it gets which event type; others in the latest that upcasters reach';
 

@@ -3,7 +3,7 @@
 ----------------------------------------------------------------------------------------------------
 
 -- Names, not oids: a dump brings them along, and a function that is made again is found again.
-CREATE TABLE outbox_upcasters (
+CREATE TABLE _outbox.upcasters (
     event_type      text        NOT NULL,
     from_version    integer     NOT NULL CHECK (from_version BETWEEN 1 AND 32766),
     function_schema text        NOT NULL,
@@ -12,24 +12,24 @@ CREATE TABLE outbox_upcasters (
     registered_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, from_version)
 );
-COMMENT ON TABLE outbox_upcasters
+COMMENT ON TABLE _outbox.upcasters
 IS 'functions from jsonb to jsonb that bring a payload to the next version of its event type';
-COMMENT ON COLUMN outbox_upcasters.event_type IS 'whose payloads it takes';
-COMMENT ON COLUMN outbox_upcasters.from_version IS 'the version that it takes; it returns the one after that';
-COMMENT ON COLUMN outbox_upcasters.function_schema IS 'the schema of the function';
-COMMENT ON COLUMN outbox_upcasters.function_name IS 'its name; its argument is a jsonb';
-COMMENT ON COLUMN outbox_upcasters.registered_by IS 'the role that it has no more rights than';
-COMMENT ON COLUMN outbox_upcasters.registered_at IS 'since when';
+COMMENT ON COLUMN _outbox.upcasters.event_type IS 'whose payloads it takes';
+COMMENT ON COLUMN _outbox.upcasters.from_version IS 'the version that it takes; it returns the one after that';
+COMMENT ON COLUMN _outbox.upcasters.function_schema IS 'the schema of the function';
+COMMENT ON COLUMN _outbox.upcasters.function_name IS 'its name; its argument is a jsonb';
+COMMENT ON COLUMN _outbox.upcasters.registered_by IS 'the role that it has no more rights than';
+COMMENT ON COLUMN _outbox.upcasters.registered_at IS 'since when';
 
-CREATE FUNCTION outbox_upcasters_changed() RETURNS trigger
+CREATE FUNCTION _outbox.upcasters_changed() RETURNS trigger
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_upcasters_changed';
-COMMENT ON FUNCTION outbox_upcasters_changed()
+COMMENT ON FUNCTION _outbox.upcasters_changed()
 IS 'internal: all sessions read the upcasters again';
 
-CREATE TRIGGER outbox_upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_upcasters
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_upcasters_changed();
-ALTER TABLE outbox_upcasters ENABLE ALWAYS TRIGGER outbox_upcasters_changed;
-COMMENT ON TRIGGER outbox_upcasters_changed ON outbox_upcasters
+CREATE TRIGGER upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.upcasters
+FOR EACH STATEMENT EXECUTE FUNCTION _outbox.upcasters_changed();
+ALTER TABLE _outbox.upcasters ENABLE ALWAYS TRIGGER upcasters_changed;
+COMMENT ON TRIGGER upcasters_changed ON _outbox.upcasters
 IS 'sessions keep what they have read of the table';
 
 CREATE FUNCTION outbox_register_upcaster(event_type text, from_version integer, function regprocedure) RETURNS void
@@ -40,12 +40,12 @@ IS 'has a function bring payloads of an event type from a version to the next, w
 CREATE FUNCTION outbox_unregister_upcaster(event_type text, from_version integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_unregister_upcaster()');
+    PERFORM _outbox.require_no_tenant('outbox_unregister_upcaster()');
     IF event_type IS NULL OR from_version IS NULL THEN
         RAISE null_value_not_allowed USING
             MESSAGE = format('%s must not be NULL', CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'from_version' END);
     END IF;
-    DELETE FROM @extschema@.outbox_upcasters u
+    DELETE FROM _outbox.upcasters u
      WHERE u.event_type = outbox_unregister_upcaster.event_type
        AND u.from_version = outbox_unregister_upcaster.from_version;
     IF NOT FOUND THEN
@@ -56,7 +56,7 @@ END $$;
 COMMENT ON FUNCTION outbox_unregister_upcaster(text, integer)
 IS 'takes an upcaster away; the function stays';
 
-CREATE FUNCTION outbox_check_payload_versions(versions jsonb) RETURNS void
+CREATE FUNCTION _outbox.check_payload_versions(versions jsonb) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wanted record;
@@ -75,7 +75,7 @@ BEGIN
                 MESSAGE = format('payload_versions: "%s" must have a version from 1 to 32767, or "stored"', left(wanted.key, 255));
         END IF;
         -- Of a type without upcasters nothing is known: all may have been written in that version.
-        SELECT max(u.from_version) + 1 INTO latest FROM @extschema@.outbox_upcasters u WHERE u.event_type = wanted.key;
+        SELECT max(u.from_version) + 1 INTO latest FROM _outbox.upcasters u WHERE u.event_type = wanted.key;
         IF wanted.value::text::integer > latest THEN
             RAISE invalid_parameter_value USING
                 MESSAGE = format('payload_versions: upcasters bring "%s" to version %s, not to %s', left(wanted.key, 255), latest, wanted.value),
@@ -83,6 +83,6 @@ BEGIN
         END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_check_payload_versions(jsonb)
+COMMENT ON FUNCTION _outbox.check_payload_versions(jsonb)
 IS 'internal: raises an error if a consumer cannot ask for these versions';
 

@@ -2,27 +2,27 @@
 -- Managing consumers
 ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION outbox_partition_of(aggregate_type text, aggregate_id text, partitions integer)
+CREATE FUNCTION _outbox.partition_of(aggregate_type text, aggregate_id text, partitions integer)
 RETURNS integer LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_partition_of';
-COMMENT ON FUNCTION outbox_partition_of(text, text, integer)
+COMMENT ON FUNCTION _outbox.partition_of(text, text, integer)
 IS 'internal: which partition of a consumer an aggregate belongs to';
 
-CREATE FUNCTION outbox_place_cursor(consumer_id integer, to_time timestamptz) RETURNS void
+CREATE FUNCTION _outbox.place_cursor(consumer_id integer, to_time timestamptz) RETURNS void
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_place_cursor';
-COMMENT ON FUNCTION outbox_place_cursor(integer, timestamptz)
+COMMENT ON FUNCTION _outbox.place_cursor(integer, timestamptz)
 IS 'internal: gives a new consumer its first cursor';
 
-CREATE FUNCTION outbox_wake() RETURNS void
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_wake';
-COMMENT ON FUNCTION outbox_wake()
+CREATE FUNCTION _outbox.wake_relay() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_wake_relay';
+COMMENT ON FUNCTION _outbox.wake_relay()
 IS 'internal: the commit of this transaction wakes those who wait';
 
-CREATE FUNCTION outbox_lock_consumer(name text) RETURNS boolean
+CREATE FUNCTION _outbox.lock_consumer(name text) RETURNS boolean
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_lock_consumer';
-COMMENT ON FUNCTION outbox_lock_consumer(text)
+COMMENT ON FUNCTION _outbox.lock_consumer(text)
 IS 'internal: keeps claims away until the end of this transaction; true if anything is under way';
 
-CREATE FUNCTION outbox_parse_time(target text, argument text) RETURNS timestamptz
+CREATE FUNCTION _outbox.parse_time(target text, argument text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     result timestamptz;
@@ -39,19 +39,19 @@ BEGIN
     END;
     RETURN result;
 END $$;
-COMMENT ON FUNCTION outbox_parse_time(text, text)
+COMMENT ON FUNCTION _outbox.parse_time(text, text)
 IS 'internal: earliest and latest are the ends of time';
 
-CREATE FUNCTION outbox_find_consumer(name text) RETURNS outbox_consumers
+CREATE FUNCTION _outbox.find_consumer(name text) RETURNS _outbox.consumers
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    consumer @extschema@.outbox_consumers;
+    consumer _outbox.consumers;
 BEGIN
     IF name IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'consumer must not be NULL';
     END IF;
-    SELECT * INTO consumer FROM @extschema@.outbox_consumers c
-     WHERE c.name = outbox_find_consumer.name AND @extschema@.outbox_shows_tenant(c.tenant_id);
+    SELECT * INTO consumer FROM _outbox.consumers c
+     WHERE c.name = find_consumer.name AND _outbox.shows_tenant(c.tenant_id);
     IF NOT FOUND THEN
         RAISE undefined_object USING
             MESSAGE = format('consumer "%s" does not exist', left(name, 63)),
@@ -59,10 +59,10 @@ BEGIN
     END IF;
     RETURN consumer;
 END $$;
-COMMENT ON FUNCTION outbox_find_consumer(text)
+COMMENT ON FUNCTION _outbox.find_consumer(text)
 IS 'internal: the consumer with this name, or an error';
 
-CREATE FUNCTION outbox_check_consumer(consumer outbox_consumers) RETURNS void
+CREATE FUNCTION _outbox.check_consumer(consumer _outbox.consumers) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wrong text := CASE
@@ -91,34 +91,34 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = wrong;
     END IF;
 END $$;
-COMMENT ON FUNCTION outbox_check_consumer(outbox_consumers)
+COMMENT ON FUNCTION _outbox.check_consumer(_outbox.consumers)
 IS 'internal: raises an error if a consumer cannot be like this';
 
-CREATE FUNCTION outbox_add_consumer(consumer outbox_consumers, start_at text) RETURNS integer
+CREATE FUNCTION _outbox.add_consumer(consumer _outbox.consumers, start_at text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    start CONSTANT timestamptz := @extschema@.outbox_parse_time(start_at, 'start_at');
+    start CONSTANT timestamptz := _outbox.parse_time(start_at, 'start_at');
 BEGIN
     -- Names are for all tenants: that one is taken would tell of another's.
-    PERFORM @extschema@.outbox_refuse_tenants('to create a consumer');
+    PERFORM _outbox.require_no_tenant('to create a consumer');
     consumer.event_types := nullif(consumer.event_types, '{}');
     consumer.aggregate_types := nullif(consumer.aggregate_types, '{}');
     consumer.payload_versions := nullif(consumer.payload_versions, '{}');
-    PERFORM @extschema@.outbox_check_consumer(consumer);
-    PERFORM @extschema@.outbox_check_payload_versions(consumer.payload_versions);
-    consumer.consumer_id := nextval('@extschema@.outbox_consumers_id_seq');
+    PERFORM _outbox.check_consumer(consumer);
+    PERFORM _outbox.check_payload_versions(consumer.payload_versions);
+    consumer.consumer_id := nextval('_outbox.consumers_id_seq');
     consumer.paused := false;
     consumer.fair := coalesce(consumer.fair, false);
     consumer.created_at := clock_timestamp();
-    INSERT INTO @extschema@.outbox_consumers SELECT consumer.*;
-    PERFORM @extschema@.outbox_place_cursor(consumer.consumer_id, start);
+    INSERT INTO _outbox.consumers SELECT consumer.*;
+    PERFORM _outbox.place_cursor(consumer.consumer_id, start);
     RETURN consumer.consumer_id;
 EXCEPTION WHEN unique_violation THEN
     RAISE duplicate_object USING
         MESSAGE = format('consumer "%s" already exists', consumer.name),
         HINT = 'outbox_alter_consumer() or outbox_alter_sink() changes it, outbox_seek() moves it.';
 END $$;
-COMMENT ON FUNCTION outbox_add_consumer(outbox_consumers, text)
+COMMENT ON FUNCTION _outbox.add_consumer(_outbox.consumers, text)
 IS 'internal: adds a consumer, or the consumer of a sink';
 
 CREATE FUNCTION outbox_create_consumer(
@@ -128,7 +128,7 @@ CREATE FUNCTION outbox_create_consumer(
     payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    consumer @extschema@.outbox_consumers;
+    consumer _outbox.consumers;
 BEGIN
     consumer.name := name;
     consumer.kind := 'worker';
@@ -140,25 +140,23 @@ BEGIN
     consumer.max_attempts := max_attempts;
     consumer.fair := fair;
     consumer.payload_versions := payload_versions;
-    PERFORM @extschema@.outbox_add_consumer(consumer, start_at);
+    PERFORM _outbox.add_consumer(consumer, start_at);
 END $$;
 COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text, boolean,
                                            jsonb)
 IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
 
-CREATE FUNCTION outbox_alter_consumer(
-    name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
-    ordered boolean DEFAULT NULL, partitions integer DEFAULT NULL, max_attempts integer DEFAULT NULL,
-    immediate_retries integer DEFAULT NULL, backoff_base interval DEFAULT NULL,
-    backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL,
-    fair boolean DEFAULT NULL, payload_versions jsonb DEFAULT NULL)
-RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+CREATE FUNCTION _outbox.alter_consumer(
+    name text, event_types text[], aggregate_types text[], ordered boolean, partitions integer, max_attempts integer,
+    immediate_retries integer, backoff_base interval, backoff_max interval, backoff_jitter double precision,
+    fair boolean, payload_versions jsonb)
+RETURNS void LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    before @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
-    busy   CONSTANT boolean := @extschema@.outbox_lock_consumer(name);
-    after  @extschema@.outbox_consumers;
+    before _outbox.consumers := _outbox.find_consumer(name);
+    busy   CONSTANT boolean := _outbox.lock_consumer(name);
+    after  _outbox.consumers;
 BEGIN
-    before := @extschema@.outbox_find_consumer(name); -- again, behind the lock
+    before := _outbox.find_consumer(name); -- again, behind the lock
     after := before;
     after.event_types := nullif(coalesce(event_types, before.event_types), '{}');
     after.aggregate_types := nullif(coalesce(aggregate_types, before.aggregate_types), '{}');
@@ -171,8 +169,8 @@ BEGIN
     after.backoff_max := coalesce(backoff_max, before.backoff_max);
     after.backoff_jitter := coalesce(backoff_jitter, before.backoff_jitter);
     after.payload_versions := nullif(coalesce(payload_versions, before.payload_versions), '{}');
-    PERFORM @extschema@.outbox_check_consumer(after);
-    PERFORM @extschema@.outbox_check_payload_versions(payload_versions);
+    PERFORM _outbox.check_consumer(after);
+    PERFORM _outbox.check_payload_versions(payload_versions);
     IF after.kind <> 'worker' AND after.partitions <> 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'a sink has no partitions';
     ELSIF after.kind <> 'worker' AND after.fair THEN
@@ -184,52 +182,76 @@ BEGIN
             MESSAGE = 'ordered and partitions cannot change while batches are open or messages wait for a retry',
             HINT = 'Pause the consumer, let its workers finish, and try again.';
     END IF;
-    UPDATE @extschema@.outbox_consumers c
+    UPDATE _outbox.consumers c
        SET event_types = after.event_types, aggregate_types = after.aggregate_types,
            ordered = after.ordered, partitions = after.partitions, max_attempts = after.max_attempts,
            immediate_retries = after.immediate_retries, backoff_base = after.backoff_base,
            backoff_max = after.backoff_max, backoff_jitter = after.backoff_jitter, fair = after.fair,
            payload_versions = after.payload_versions
      WHERE c.consumer_id = before.consumer_id;
-    PERFORM @extschema@.outbox_wake();
+    PERFORM _outbox.wake_relay();
 END $$;
+COMMENT ON FUNCTION _outbox.alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
+                                           interval, double precision, boolean, jsonb)
+IS 'internal: changes a consumer or a sink';
+
+CREATE FUNCTION outbox_alter_consumer(
+    name text, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
+    ordered boolean DEFAULT NULL, partitions integer DEFAULT NULL, max_attempts integer DEFAULT NULL,
+    immediate_retries integer DEFAULT NULL, backoff_base interval DEFAULT NULL,
+    backoff_max interval DEFAULT NULL, backoff_jitter double precision DEFAULT NULL,
+    fair boolean DEFAULT NULL, payload_versions jsonb DEFAULT NULL)
+RETURNS void LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT _outbox.alter_consumer(name, event_types, aggregate_types, ordered, partitions, max_attempts,
+                                  immediate_retries, backoff_base, backoff_max, backoff_jitter, fair, payload_versions)
+$$;
 COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
                                           interval, double precision, boolean, jsonb)
 IS 'changes a consumer; NULL leaves things as they are, an empty list of types means all';
+
+CREATE FUNCTION _outbox.drop_consumer(name text, discard_dead_letters boolean) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_consumer';
+COMMENT ON FUNCTION _outbox.drop_consumer(text, boolean)
+IS 'internal: outbox_drop_consumer()';
 
 CREATE FUNCTION outbox_drop_consumer(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_consumer';
 COMMENT ON FUNCTION outbox_drop_consumer(text, boolean)
 IS 'forgets a consumer with its cursor and leases, and with its dead letters only if told so';
 
-CREATE FUNCTION outbox_set_paused(name text, paused boolean) RETURNS void
+CREATE FUNCTION _outbox.set_paused(name text, paused boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    consumer @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
+    consumer _outbox.consumers := _outbox.find_consumer(name);
 BEGIN
-    UPDATE @extschema@.outbox_consumers c SET paused = outbox_set_paused.paused, pause_reason = NULL
+    UPDATE _outbox.consumers c SET paused = set_paused.paused, pause_reason = NULL
      WHERE c.consumer_id = consumer.consumer_id;
     -- Whoever resumes a sink in a copy of its database wants it to send from there.
     IF NOT paused THEN
-        UPDATE @extschema@.outbox_sinks s SET home = @extschema@.outbox_identity()
+        UPDATE _outbox.sinks s SET home = _outbox.database_identity()
          WHERE s.consumer_id = consumer.consumer_id;
     END IF;
-    PERFORM @extschema@.outbox_wake();
+    PERFORM _outbox.wake_relay();
 END $$;
-COMMENT ON FUNCTION outbox_set_paused(text, boolean)
+COMMENT ON FUNCTION _outbox.set_paused(text, boolean)
 IS 'internal: pauses or resumes a consumer';
 
 CREATE FUNCTION outbox_pause(name text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.outbox_set_paused(name, true) $$;
+AS $$ SELECT _outbox.set_paused(name, true) $$;
 COMMENT ON FUNCTION outbox_pause(text)
 IS 'lets a consumer claim nothing more; what it has in hand can still be settled';
 
 CREATE FUNCTION outbox_resume(name text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-AS $$ SELECT @extschema@.outbox_set_paused(name, false) $$;
+AS $$ SELECT _outbox.set_paused(name, false) $$;
 COMMENT ON FUNCTION outbox_resume(text)
 IS 'ends a pause';
+
+CREATE FUNCTION _outbox.seek(consumer text, to_time timestamptz) RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seek';
+COMMENT ON FUNCTION _outbox.seek(text, timestamptz)
+IS 'internal: outbox_seek()';
 
 CREATE FUNCTION outbox_seek(consumer text, to_time timestamptz) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seek';
@@ -239,7 +261,7 @@ IS 'moves a consumer to the first event that entered the log at that time or lat
 CREATE FUNCTION outbox_seek(consumer text, target text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_seek(consumer, @extschema@.outbox_parse_time(target, 'target'));
+    PERFORM _outbox.seek(consumer, _outbox.parse_time(target, 'target'));
 END $$;
 COMMENT ON FUNCTION outbox_seek(text, text)
 IS 'moves a consumer to earliest, latest, or a time';

@@ -2,38 +2,38 @@
 -- Sinks: consumers that the relay serves
 ----------------------------------------------------------------------------------------------------
 
-CREATE TABLE outbox_sinks (
+CREATE TABLE _outbox.sinks (
     consumer_id integer PRIMARY KEY,
     config      jsonb   NOT NULL,
     home        text    NOT NULL
 );
-COMMENT ON TABLE outbox_sinks
+COMMENT ON TABLE _outbox.sinks
 IS 'where the relay brings events; the rest of each sink is in outbox_consumers';
-COMMENT ON COLUMN outbox_sinks.consumer_id IS 'the consumer that it is';
-COMMENT ON COLUMN outbox_sinks.config IS 'what the sink needs to know; secrets only by their names';
-COMMENT ON COLUMN outbox_sinks.home IS 'the database it was made in: a copy of that database keeps it paused';
+COMMENT ON COLUMN _outbox.sinks.consumer_id IS 'the consumer that it is';
+COMMENT ON COLUMN _outbox.sinks.config IS 'what the sink needs to know; secrets only by their names';
+COMMENT ON COLUMN _outbox.sinks.home IS 'the database it was made in: a copy of that database keeps it paused';
 
-CREATE FUNCTION outbox_identity() RETURNS text
-LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_identity';
-COMMENT ON FUNCTION outbox_identity()
+CREATE FUNCTION _outbox.database_identity() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_database_identity';
+COMMENT ON FUNCTION _outbox.database_identity()
 IS 'internal: which database this is, unlike any copy of it';
 
-CREATE FUNCTION outbox_check_sink(kind text, config text) RETURNS void
+CREATE FUNCTION _outbox.check_sink(kind text, config text) RETURNS void
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_sink';
-COMMENT ON FUNCTION outbox_check_sink(text, text)
+COMMENT ON FUNCTION _outbox.check_sink(text, text)
 IS 'internal: raises an error if there can be no such sink';
 
-CREATE FUNCTION outbox_find_sink(name text) RETURNS outbox_consumers
+CREATE FUNCTION _outbox.find_sink(name text) RETURNS _outbox.consumers
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    consumer @extschema@.outbox_consumers := @extschema@.outbox_find_consumer(name);
+    consumer _outbox.consumers := _outbox.find_consumer(name);
 BEGIN
     IF consumer.kind = 'worker' THEN
         RAISE wrong_object_type USING MESSAGE = format('consumer "%s" is not a sink', name);
     END IF;
     RETURN consumer;
 END $$;
-COMMENT ON FUNCTION outbox_find_sink(text)
+COMMENT ON FUNCTION _outbox.find_sink(text)
 IS 'internal: the sink with this name, or an error';
 
 CREATE FUNCTION outbox_create_sink(
@@ -42,7 +42,7 @@ CREATE FUNCTION outbox_create_sink(
     start_at text DEFAULT 'latest', payload_versions jsonb DEFAULT NULL)
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    consumer @extschema@.outbox_consumers;
+    consumer _outbox.consumers;
 BEGIN
     IF kind IS NULL OR config IS NULL THEN
         RAISE null_value_not_allowed USING
@@ -57,11 +57,11 @@ BEGIN
     consumer.aggregate_types := aggregate_types;
     consumer.max_attempts := max_attempts;
     consumer.payload_versions := payload_versions;
-    PERFORM @extschema@.outbox_check_consumer(consumer);
-    PERFORM @extschema@.outbox_check_sink(kind, config::text);
-    INSERT INTO @extschema@.outbox_sinks (consumer_id, config, home)
-    VALUES (@extschema@.outbox_add_consumer(consumer, start_at), config, @extschema@.outbox_identity());
-    PERFORM @extschema@.outbox_wake();
+    PERFORM _outbox.check_consumer(consumer);
+    PERFORM _outbox.check_sink(kind, config::text);
+    INSERT INTO _outbox.sinks (consumer_id, config, home)
+    VALUES (_outbox.add_consumer(consumer, start_at), config, _outbox.database_identity());
+    PERFORM _outbox.wake_relay();
 END $$;
 COMMENT ON FUNCTION outbox_create_sink(text, text, jsonb, text[], text[], bigint, boolean, integer, text, jsonb)
 IS 'creates a sink: the relay brings it every event that commits from now on, or from start_at';
@@ -74,16 +74,16 @@ CREATE FUNCTION outbox_alter_sink(
 RETURNS void LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
-    sink CONSTANT @extschema@.outbox_consumers := @extschema@.outbox_find_sink(name);
+    sink CONSTANT _outbox.consumers := _outbox.find_sink(name);
 BEGIN
     IF outbox_alter_sink.config IS NOT NULL THEN
         -- It can name every secret in the file.
-        PERFORM @extschema@.outbox_refuse_tenants('to change the config of a sink');
-        PERFORM @extschema@.outbox_check_sink(sink.kind, outbox_alter_sink.config::text);
-        UPDATE @extschema@.outbox_sinks s SET config = outbox_alter_sink.config
+        PERFORM _outbox.require_no_tenant('to change the config of a sink');
+        PERFORM _outbox.check_sink(sink.kind, outbox_alter_sink.config::text);
+        UPDATE _outbox.sinks s SET config = outbox_alter_sink.config
          WHERE s.consumer_id = sink.consumer_id;
     END IF;
-    PERFORM @extschema@.outbox_alter_consumer(
+    PERFORM _outbox.alter_consumer(
         name, event_types, aggregate_types, ordered, NULL, max_attempts, immediate_retries, backoff_base,
         backoff_max, backoff_jitter, NULL, payload_versions);
 END $$;
@@ -94,8 +94,8 @@ IS 'changes a sink; NULL leaves things as they are, a config replaces the whole 
 CREATE FUNCTION outbox_drop_sink(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_find_sink(name);
-    PERFORM @extschema@.outbox_drop_consumer(name, discard_dead_letters);
+    PERFORM _outbox.find_sink(name);
+    PERFORM _outbox.drop_consumer(name, discard_dead_letters);
 END $$;
 COMMENT ON FUNCTION outbox_drop_sink(text, boolean)
 IS 'forgets a sink, and its dead letters only if told so';
@@ -105,11 +105,11 @@ LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_test_sink';
 COMMENT ON PROCEDURE outbox_test_sink(text, boolean, text)
 IS 'has the relay send a made-up event to a sink, now, and says what came back';
 
-CREATE FUNCTION outbox_sink_states(
+CREATE FUNCTION _outbox.sink_states(
     OUT consumer_id integer, OUT in_hand integer, OUT on_the_way integer, OUT troubles integer,
     OUT delivered bigint, OUT rejected bigint, OUT resume_at timestamptz, OUT last_error_at timestamptz,
     OUT last_error text)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';
-COMMENT ON FUNCTION outbox_sink_states()
+COMMENT ON FUNCTION _outbox.sink_states()
 IS 'internal: what the relay is doing for each sink of this database that the session may see';
 

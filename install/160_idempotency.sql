@@ -3,7 +3,7 @@
 -- finished in one transaction is one row, written once, and has one entry in one index.
 ----------------------------------------------------------------------------------------------------
 
-CREATE TABLE idempotency_keys (
+CREATE TABLE _outbox.idempotency_keys (
     tenant_id    bigint      NOT NULL,
     token        bigint      NOT NULL,
     expires_at   timestamptz NOT NULL,
@@ -20,29 +20,29 @@ CREATE TABLE idempotency_keys (
     PRIMARY KEY (key, scope, tenant_id)
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off,
        autovacuum_vacuum_insert_scale_factor = 0.02);
-COMMENT ON TABLE idempotency_keys
+COMMENT ON TABLE _outbox.idempotency_keys
 IS 'idempotency keys in use, with the answers to them';
-COMMENT ON COLUMN idempotency_keys.tenant_id IS 'keys of different tenants never meet';
-COMMENT ON COLUMN idempotency_keys.token IS 'of the attempt that has the key; grows with every attempt';
-COMMENT ON COLUMN idempotency_keys.expires_at IS 'from then on the key counts as new';
-COMMENT ON COLUMN idempotency_keys.locked_until IS 'then another attempt may take over; NULL: it is finished';
-COMMENT ON COLUMN idempotency_keys.begun_at IS 'when the attempt was first written down';
-COMMENT ON COLUMN idempotency_keys.finished_at IS 'when the answer was known; NULL: it runs';
-COMMENT ON COLUMN idempotency_keys.status_code IS 'of the answer; NULL: it runs';
-COMMENT ON COLUMN idempotency_keys.failed IS 'is the answer a failure? It is replayed like any other';
-COMMENT ON COLUMN idempotency_keys.request_hash IS 'SHA-256 of the request in canonical JSON';
-COMMENT ON COLUMN idempotency_keys.scope IS 'what the request is about: keys of different scopes never meet';
-COMMENT ON COLUMN idempotency_keys.key IS 'as the client gave it';
-COMMENT ON COLUMN idempotency_keys.response IS 'of the answer';
+COMMENT ON COLUMN _outbox.idempotency_keys.tenant_id IS 'keys of different tenants never meet';
+COMMENT ON COLUMN _outbox.idempotency_keys.token IS 'of the attempt that has the key; grows with every attempt';
+COMMENT ON COLUMN _outbox.idempotency_keys.expires_at IS 'from then on the key counts as new';
+COMMENT ON COLUMN _outbox.idempotency_keys.locked_until IS 'then another attempt may take over; NULL: it is finished';
+COMMENT ON COLUMN _outbox.idempotency_keys.begun_at IS 'when the attempt was first written down';
+COMMENT ON COLUMN _outbox.idempotency_keys.finished_at IS 'when the answer was known; NULL: it runs';
+COMMENT ON COLUMN _outbox.idempotency_keys.status_code IS 'of the answer; NULL: it runs';
+COMMENT ON COLUMN _outbox.idempotency_keys.failed IS 'is the answer a failure? It is replayed like any other';
+COMMENT ON COLUMN _outbox.idempotency_keys.request_hash IS 'SHA-256 of the request in canonical JSON';
+COMMENT ON COLUMN _outbox.idempotency_keys.scope IS 'what the request is about: keys of different scopes never meet';
+COMMENT ON COLUMN _outbox.idempotency_keys.key IS 'as the client gave it';
+COMMENT ON COLUMN _outbox.idempotency_keys.response IS 'of the answer';
 
-CREATE TABLE idempotency_scopes (
+CREATE TABLE _outbox.idempotency_scopes (
     scope    text    COLLATE "C" PRIMARY KEY,
     required boolean NOT NULL
 );
-COMMENT ON TABLE idempotency_scopes
+COMMENT ON TABLE _outbox.idempotency_scopes
 IS 'scopes that have a rule of their own for calls without a key';
-COMMENT ON COLUMN idempotency_scopes.scope IS 'as calls name it';
-COMMENT ON COLUMN idempotency_scopes.required IS 'is a call without a key an error?';
+COMMENT ON COLUMN _outbox.idempotency_scopes.scope IS 'as calls name it';
+COMMENT ON COLUMN _outbox.idempotency_scopes.required IS 'is a call without a key an error?';
 
 CREATE FUNCTION idempotency_hash(request jsonb) RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
@@ -132,15 +132,15 @@ IS 'the attempt never happened: the key is free again';
 CREATE FUNCTION idempotency_required(scope text, required boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('idempotency_required()');
+    PERFORM _outbox.require_no_tenant('idempotency_required()');
     IF scope IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'scope must not be NULL';
     ELSIF octet_length(scope) NOT BETWEEN 1 AND 255 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'scope must have between 1 and 255 bytes';
     ELSIF required IS NULL THEN
-        DELETE FROM @extschema@.idempotency_scopes s WHERE s.scope = idempotency_required.scope;
+        DELETE FROM _outbox.idempotency_scopes s WHERE s.scope = idempotency_required.scope;
     ELSE
-        INSERT INTO @extschema@.idempotency_scopes AS s VALUES (scope, required)
+        INSERT INTO _outbox.idempotency_scopes AS s VALUES (scope, required)
             ON CONFLICT ON CONSTRAINT idempotency_scopes_pkey DO UPDATE SET required = excluded.required;
     END IF;
 END $$;

@@ -1,25 +1,25 @@
 -- Old rows of tables that have no index on their time, because every row would pay for it when it is written. A clock hand goes
 -- round instead: each run of maintenance looks through a 12th of the table, from where the last one ended. Rows come, and grow
 -- old, next to each other: where many are found, it goes on.
-CREATE TABLE outbox_sweeps (
+CREATE TABLE _outbox.expiry_cursors (
     swept regclass PRIMARY KEY,
     block bigint   NOT NULL,
     rest  bigint
 );
-INSERT INTO outbox_sweeps VALUES ('outbox_dedup_keys', 0), ('outbox_inbox', 0), ('idempotency_keys', 0);
-COMMENT ON TABLE outbox_sweeps
+INSERT INTO _outbox.expiry_cursors VALUES ('_outbox.dedup_keys', 0), ('_outbox.inbox', 0), ('_outbox.idempotency_keys', 0);
+COMMENT ON TABLE _outbox.expiry_cursors
 IS 'where to look next for rows that are to be removed: only a hint';
-COMMENT ON COLUMN outbox_sweeps.swept IS 'the table';
-COMMENT ON COLUMN outbox_sweeps.block IS 'the block of it';
-COMMENT ON COLUMN outbox_sweeps.rest IS 'how many blocks the run that is under way has yet to look through; negative: more than it had to; NULL: none is under way';
+COMMENT ON COLUMN _outbox.expiry_cursors.swept IS 'the table';
+COMMENT ON COLUMN _outbox.expiry_cursors.block IS 'the block of it';
+COMMENT ON COLUMN _outbox.expiry_cursors.rest IS 'how many blocks the run that is under way has yet to look through; negative: more than it had to; NULL: none is under way';
 
 -- Nobody waits here: whoever is using a row keeps it, and who cannot have the hint begins anywhere.
-CREATE FUNCTION outbox_sweep(swept regclass, condition text, max_rows integer, whole boolean DEFAULT false,
+CREATE FUNCTION _outbox.delete_expired(swept regclass, condition text, max_rows integer, whole boolean DEFAULT false,
                              max_blocks integer DEFAULT 10000, OUT removed integer, OUT again boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     blocks   CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
-    hint     @extschema@.outbox_sweeps;
+    hint     _outbox.expiry_cursors;
     place    bigint;
     still    bigint;
     next     bigint;
@@ -30,7 +30,7 @@ BEGIN
     removed := 0;
     -- Under one snapshot for the whole transaction, a hint that has changed would be an error.
     IF current_setting('transaction_isolation') = 'read committed' THEN
-        SELECT * INTO hint FROM @extschema@.outbox_sweeps s WHERE s.swept = outbox_sweep.swept FOR UPDATE SKIP LOCKED;
+        SELECT * INTO hint FROM _outbox.expiry_cursors s WHERE s.swept = delete_expired.swept FOR UPDATE SKIP LOCKED;
     END IF;
     place := coalesce(hint.block, floor(random() * blocks));
     still := coalesce(hint.rest, blocks / 12 + 1);
@@ -56,21 +56,21 @@ BEGIN
     still := still - looked;
     -- At most once around.
     again := hint.swept IS NOT NULL AND (still > 0 OR (removed >= looked AND still > -blocks));
-    UPDATE @extschema@.outbox_sweeps s
+    UPDATE _outbox.expiry_cursors s
        SET block = place, rest = CASE WHEN whole THEN hint.rest WHEN again THEN still END
      WHERE s.swept = hint.swept;
 END $$;
-COMMENT ON FUNCTION outbox_sweep(regclass, text, integer, boolean, integer)
+COMMENT ON FUNCTION _outbox.delete_expired(regclass, text, integer, boolean, integer)
 IS 'internal: removes rows of which a condition is true, no more than so many, from some blocks of a table or from the whole; is there more to do at once?';
 
 CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('idempotency_expire()');
+    PERFORM _outbox.require_no_tenant('idempotency_expire()');
     IF max_keys IS NULL OR max_keys < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'max_keys must be at least 1';
     END IF;
-    RETURN (@extschema@.outbox_sweep('@extschema@.idempotency_keys', 'expires_at <= clock_timestamp()', max_keys, whole => true)).removed;
+    RETURN (_outbox.delete_expired('_outbox.idempotency_keys', 'expires_at <= clock_timestamp()', max_keys, whole => true)).removed;
 END $$;
 COMMENT ON FUNCTION idempotency_expire(integer)
 IS 'removes expired keys, no more than so many; returns how many';

@@ -2,21 +2,21 @@
 -- Where everything is
 ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION outbox_has_passed(batch outbox_batches, xid xid8, id bigint) RETURNS boolean
+CREATE FUNCTION _outbox.has_passed(batch _outbox.batches, xid xid8, id bigint) RETURNS boolean
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_has_passed';
-COMMENT ON FUNCTION outbox_has_passed(outbox_batches, xid8, bigint)
+COMMENT ON FUNCTION _outbox.has_passed(_outbox.batches, xid8, bigint)
 IS 'internal: has the cursor in this batch passed the message?';
 
-CREATE FUNCTION outbox_known_upto(batch outbox_batches) RETURNS bigint
+CREATE FUNCTION _outbox.known_upto(batch _outbox.batches) RETURNS bigint
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_known_upto';
-COMMENT ON FUNCTION outbox_known_upto(outbox_batches)
+COMMENT ON FUNCTION _outbox.known_upto(_outbox.batches)
 IS 'internal: up to which id nothing can come any more that the cursor in this batch has not passed';
 
-CREATE FUNCTION outbox_last_id() RETURNS bigint
+CREATE FUNCTION _outbox.last_id() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(pg_sequence_last_value('@extschema@.outbox_messages_id_seq'), 0)
+    SELECT coalesce(pg_sequence_last_value('_outbox.messages_id_seq'), 0)
 $$;
-COMMENT ON FUNCTION outbox_last_id()
+COMMENT ON FUNCTION _outbox.last_id()
 IS 'internal: the last id that was drawn';
 
 -- A view is read with the search_path of whoever creates it: not with one that has the extension's
@@ -32,28 +32,28 @@ PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
 CREATE VIEW @extschema@.consumer_offsets WITH (security_barrier) AS
 SELECT c.name AS consumer_name,
        CASE WHEN c.partitions = 1 THEN '' ELSE p::text END AS partition_key,
-       least(@extschema@.outbox_known_upto(b.newest), waiting.first_id - 1, open.first_id - 1) AS last_processed_id,
+       least(_outbox.known_upto(b.newest), waiting.first_id - 1, open.first_id - 1) AS last_processed_id,
        done.at AS last_processed_at,
-       greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
+       greatest(_outbox.last_id() - coalesce(b.target_seq, b.passed_seq), 0)
        + CASE WHEN b.target_seq IS NULL THEN 0
               ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
        + open.waiting AS lag
-  FROM @extschema@.outbox_consumers c
+  FROM _outbox.consumers c
  CROSS JOIN LATERAL generate_series(0, c.partitions - 1) p
- CROSS JOIN LATERAL (SELECT o.*, o AS newest FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
+ CROSS JOIN LATERAL (SELECT o.*, o AS newest FROM _outbox.batches o WHERE o.consumer_id = c.consumer_id
                       ORDER BY o.token DESC LIMIT 1) b
- CROSS JOIN LATERAL (SELECT min(r.id) AS first_id FROM @extschema@.outbox_retries r
+ CROSS JOIN LATERAL (SELECT min(r.id) AS first_id FROM _outbox.retries r
                       WHERE r.consumer_id = c.consumer_id AND r.partition = p) waiting
  CROSS JOIN LATERAL (SELECT min(lower(coalesce(l.remaining, o.ids))) AS first_id,
                             coalesce(sum(e.count) FILTER (WHERE (l.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
-                       FROM @extschema@.outbox_leases l
-                       JOIN @extschema@.outbox_batches o USING (consumer_id, token)
+                       FROM _outbox.leases l
+                       JOIN _outbox.batches o USING (consumer_id, token)
                       CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), l.size) AS count FROM unnest(l.remaining) run) e
                       WHERE l.token = ANY (b.open_tokens) AND l.acked_at IS NULL
                         AND l.superseded_by IS NULL AND l.partition = p) open
- CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM @extschema@.outbox_leases l
+ CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM _outbox.leases l
                       WHERE l.consumer_id = c.consumer_id AND l.partition = p) done
- WHERE @extschema@.outbox_shows_tenant(c.tenant_id);
+ WHERE _outbox.shows_tenant(c.tenant_id);
 
 CREATE VIEW @extschema@.outbox_deliveries WITH (security_barrier) AS
 SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
@@ -61,7 +61,7 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
        CASE WHEN d.id IS NOT NULL THEN 'DEAD_LETTER'
             WHEN s.in_hand THEN 'PROCESSING'
             WHEN r.id IS NOT NULL THEN 'RETRY'
-            WHEN s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id) THEN 'PENDING'
+            WHEN s.open OR NOT _outbox.has_passed(n.newest, m.xid, m.id) THEN 'PENDING'
             ELSE 'COMPLETED' END AS status,
        CASE WHEN d.id IS NOT NULL THEN d.attempts
             WHEN s.in_hand THEN coalesce(r.attempts, 0) + s.attempts
@@ -75,26 +75,26 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
        coalesce(d.died_at, CASE WHEN s.in_hand THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
        CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
        coalesce(d.last_error, r.last_error,
-                CASE WHEN c.is_shown AND (s.open OR NOT @extschema@.outbox_has_passed(n.newest, m.xid, m.id))
+                CASE WHEN c.is_shown AND (s.open OR NOT _outbox.has_passed(n.newest, m.xid, m.id))
                      THEN coalesce(t.last_error, c.pause_reason) END)
        AS last_error
        -- To a tenant a consumer of all tenants shows what became of the tenant's events, and nothing of itself.
-  FROM (SELECT *, @extschema@.outbox_shows_tenant(tenant_id) AS is_shown FROM @extschema@.outbox_consumers) c
-  LEFT JOIN @extschema@.outbox_sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
+  FROM (SELECT *, _outbox.shows_tenant(tenant_id) AS is_shown FROM _outbox.consumers) c
+  LEFT JOIN _outbox.sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
  CROSS JOIN @extschema@.outbox_messages m
- CROSS JOIN LATERAL (SELECT o FROM @extschema@.outbox_batches o WHERE o.consumer_id = c.consumer_id
+ CROSS JOIN LATERAL (SELECT o FROM _outbox.batches o WHERE o.consumer_id = c.consumer_id
                       ORDER BY o.token DESC LIMIT 1) n (newest)
-  LEFT JOIN @extschema@.outbox_messages_dlq d ON d.consumer_id = c.consumer_id AND d.id = m.id
-  LEFT JOIN @extschema@.outbox_retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
+  LEFT JOIN _outbox.dead_letters d ON d.consumer_id = c.consumer_id AND d.id = m.id
+  LEFT JOIN _outbox.retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
   LEFT JOIN LATERAL (
       SELECT b.token, b.attempts, (count(*) FILTER (WHERE l.token IS NULL OR l.claimed_at IS NOT NULL) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
              o.open, o.open AND l.locked_until IS NOT NULL AND l.locked_until <> '-infinity' AS in_hand
-        FROM @extschema@.outbox_batches b LEFT JOIN @extschema@.outbox_leases l USING (consumer_id, token),
+        FROM _outbox.batches b LEFT JOIN _outbox.leases l USING (consumer_id, token),
              LATERAL (SELECT l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
                              AND coalesce(l.remaining @> m.id, true)) o (open)
        WHERE b.consumer_id = c.consumer_id AND b.ids @> m.id
        ORDER BY b.token DESC LIMIT 1) s ON true
- WHERE @extschema@.outbox_shows_tenant(m.tenant_id)
+ WHERE _outbox.shows_tenant(m.tenant_id)
    AND (c.tenant_id IS NULL OR m.tenant_id = c.tenant_id)
    AND (c.event_types IS NULL OR m.event_type = ANY (c.event_types))
    AND (c.aggregate_types IS NULL OR m.aggregate_type = ANY (c.aggregate_types));
@@ -149,15 +149,15 @@ BEGIN
     END IF;
     RETURN QUERY SELECT 'scheduled', NULL::bigint, NULL::text, 'SCHEDULED', s.refusals, made_at, NULL::text,
                         coalesce(s.try_again_at, s.available_at), s.last_error
-                   FROM @extschema@.outbox_scheduled s
-                  WHERE s.tracking_id = wanted AND @extschema@.outbox_shows_tenant(s.tenant_id);
+                   FROM _outbox.scheduled s
+                  WHERE s.tracking_id = wanted AND _outbox.shows_tenant(s.tenant_id);
 
     SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m
-     WHERE m.tracking_id = wanted AND @extschema@.outbox_shows_tenant(m.tenant_id)
+     WHERE m.tracking_id = wanted AND _outbox.shows_tenant(m.tenant_id)
        AND m.occurred_at BETWEEN made_at - interval '1 hour' AND made_at + interval '1 hour';
     IF NOT FOUND THEN
         SELECT m.id, m.occurred_at INTO entry FROM @extschema@.outbox_messages m
-         WHERE m.tracking_id = wanted AND @extschema@.outbox_shows_tenant(m.tenant_id);
+         WHERE m.tracking_id = wanted AND _outbox.shows_tenant(m.tenant_id);
     END IF;
     RETURN QUERY SELECT 'log', entry.id, d.consumer_name, d.status, d.attempts, coalesce(d.since, entry.occurred_at),
                         d.worker, d.available_at, d.last_error
@@ -169,12 +169,12 @@ BEGIN
     END IF;
     RETURN QUERY SELECT 'retries', r.id, c.name, 'RETRY', r.attempts, r.failed_at, NULL::text, r.available_at,
                         r.last_error
-                   FROM @extschema@.outbox_retries r JOIN @extschema@.outbox_consumers c USING (consumer_id)
-                  WHERE r.tracking_id = wanted AND @extschema@.outbox_shows_tenant(r.tenant_id);
+                   FROM _outbox.retries r JOIN _outbox.consumers c USING (consumer_id)
+                  WHERE r.tracking_id = wanted AND _outbox.shows_tenant(r.tenant_id);
     RETURN QUERY SELECT 'dead letters', l.id, c.name, 'DEAD_LETTER', l.attempts, l.died_at, NULL::text,
                         NULL::timestamptz, l.last_error
-                   FROM @extschema@.outbox_messages_dlq l JOIN @extschema@.outbox_consumers c USING (consumer_id)
-                  WHERE l.tracking_id = wanted AND @extschema@.outbox_shows_tenant(l.tenant_id);
+                   FROM _outbox.dead_letters l JOIN _outbox.consumers c USING (consumer_id)
+                  WHERE l.tracking_id = wanted AND _outbox.shows_tenant(l.tenant_id);
 END $$;
 COMMENT ON FUNCTION outbox_find(uuid)
 IS 'where an event is, and what each consumer has made of it';
@@ -200,7 +200,7 @@ BEGIN
                                        WHERE x.id = m.id AND x.occurred_at = m.occurred_at OFFSET 0) d ON true
                   WHERE m.aggregate_type = outbox_history.aggregate_type
                     AND m.aggregate_id = outbox_history.aggregate_id
-                    AND @extschema@.outbox_shows_tenant(m.tenant_id)
+                    AND _outbox.shows_tenant(m.tenant_id)
                   ORDER BY m.id, d.consumer_name;
 END $$;
 COMMENT ON FUNCTION outbox_history(text, text)

@@ -1,4 +1,4 @@
-CREATE FUNCTION outbox_can_lock(target regclass) RETURNS boolean
+CREATE FUNCTION _outbox.try_lock(target regclass) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
@@ -7,11 +7,11 @@ EXCEPTION
     WHEN lock_not_available THEN RETURN false;
     WHEN SQLSTATE 'OB999' THEN RETURN true;
 END $$;
-COMMENT ON FUNCTION outbox_can_lock(regclass)
+COMMENT ON FUNCTION _outbox.try_lock(regclass)
 IS 'internal: could a table be locked now, if others are kept waiting for 50 ms at most?';
 
 -- Others are kept waiting for 50 ms at most, and have their turn in between.
-CREATE FUNCTION outbox_lock_patiently(target regclass) RETURNS void
+CREATE FUNCTION _outbox.lock_with_retry(target regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     FOR try IN 1..20 LOOP
@@ -24,26 +24,26 @@ BEGIN
     END LOOP;
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
 END $$;
-COMMENT ON FUNCTION outbox_lock_patiently(regclass)
+COMMENT ON FUNCTION _outbox.lock_with_retry(regclass)
 IS 'internal: locks a table, without keeping others waiting for long at a time';
 
 -- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
 -- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
-CREATE FUNCTION outbox_move_strays(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint, object text, detail text)
+CREATE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
-    spare   CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions(parent) p WHERE p.is_default);
+    spare   CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions(parent) p WHERE p.is_default);
     place   record;
     start   timestamptz;
     own     text;
     is_over boolean;
     moved   boolean := false;
 BEGIN
-    IF @extschema@.outbox_default_holds_events(parent) IS NOT TRUE THEN
+    IF _outbox.default_partition_has_rows(parent) IS NOT TRUE THEN
         RETURN;
     END IF;
-    SELECT * INTO place FROM @extschema@.outbox_partition_width(parent);
+    SELECT * INTO place FROM _outbox.partition_width(parent);
     IF place.width IS NULL THEN
         RETURN; -- pg_partman knows nothing of the log: whoever makes partitions says so
     END IF;
@@ -52,7 +52,7 @@ BEGIN
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
         partition := NULL;
         events := NULL;
-        SELECT o.object, o.detail INTO object, detail FROM @extschema@.outbox_obstacle(parent, '_p' || to_char(start, place.suffix)) o;
+        SELECT o.object, o.detail INTO object, detail FROM _outbox.name_conflict(parent, '_p' || to_char(start, place.suffix)) o;
         IF FOUND THEN
             RETURN NEXT;
             CONTINUE;
@@ -67,75 +67,76 @@ BEGIN
         is_over := start + place.width <= clock_timestamp();
         IF is_over THEN
             -- Is it to be had at all? Otherwise everything would be moved for nothing.
-            CONTINUE WHEN NOT @extschema@.outbox_can_lock(spare);
+            CONTINUE WHEN NOT _outbox.try_lock(spare);
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
         END IF;
-        PERFORM @extschema@.outbox_create_partition(own, start, start + place.width, parent);
-        PERFORM @extschema@.audit_begin_removal();
+        PERFORM _outbox.check_no_foreign_key(spare);
+        PERFORM _outbox.create_partition(own, start, start + place.width, parent);
+        PERFORM _outbox.audit_begin_removal();
         EXECUTE format('WITH moved AS (DELETE FROM %1$s WHERE occurred_at >= %2$L AND occurred_at < %3$L RETURNING *)'
                        ' INSERT INTO %4$s (%5$s) SELECT %5$s FROM moved', spare, start, start + place.width, own,
-                       (SELECT string_agg(c.name, ', ') FROM @extschema@.outbox_columns(spare) c WHERE c.generated IS NULL));
+                       (SELECT string_agg(c.name, ', ') FROM _outbox.table_columns(spare) c WHERE c.generated IS NULL));
         GET DIAGNOSTICS events = ROW_COUNT;
-        PERFORM @extschema@.audit_end_removal();
+        PERFORM _outbox.audit_end_removal();
         IF is_over THEN
-            PERFORM @extschema@.outbox_lock_patiently(spare);
+            PERFORM _outbox.lock_with_retry(spare);
         END IF;
         EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
                        parent, own, start, start + place.width);
         partition := own::regclass;
-        PERFORM @extschema@.outbox_dress_partition(partition);
+        PERFORM _outbox.configure_partition(partition);
         moved := true;
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_move_strays(regclass)
+COMMENT ON FUNCTION _outbox.move_default_rows(regclass)
 IS 'internal: moves the events of one day from the default partition to a partition of their own; an object is in the way; all NULL: there are more';
 
 -- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
-CREATE FUNCTION outbox_prune_batches(max_batches integer) RETURNS integer
+CREATE FUNCTION _outbox.prune_batches(max_batches integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    cutoff  CONSTANT timestamptz := clock_timestamp() - @extschema@.outbox_setting('outbox.delivery_retention');
+    cutoff  CONSTANT timestamptz := clock_timestamp() - _outbox.setting('outbox.delivery_retention');
     reader  integer;
-    newest  @extschema@.outbox_batches;
+    newest  _outbox.batches;
     removed integer;
     total   integer := 0;
 BEGIN
-    FOR reader IN SELECT c.consumer_id FROM @extschema@.outbox_consumers c ORDER BY 1 LOOP
-        SELECT * INTO newest FROM @extschema@.outbox_batches b WHERE b.consumer_id = reader ORDER BY b.token DESC LIMIT 1;
+    FOR reader IN SELECT c.consumer_id FROM _outbox.consumers c ORDER BY 1 LOOP
+        SELECT * INTO newest FROM _outbox.batches b WHERE b.consumer_id = reader ORDER BY b.token DESC LIMIT 1;
         CONTINUE WHEN NOT FOUND;
         WITH old AS (
-            SELECT b.token FROM (SELECT o.token FROM @extschema@.outbox_batches o
+            SELECT b.token FROM (SELECT o.token FROM _outbox.batches o
                                   WHERE o.consumer_id = reader AND o.token < newest.token
                                   ORDER BY o.token LIMIT max_batches - total) b
-              LEFT JOIN @extschema@.outbox_leases l ON l.token = b.token
+              LEFT JOIN _outbox.leases l ON l.token = b.token
              WHERE b.token <> ALL (coalesce(newest.open_tokens, '{}'))
                AND coalesce(l.acked_at, l.claimed_at, '-infinity') < cutoff),
-        leases AS (DELETE FROM @extschema@.outbox_leases l USING old WHERE l.token = old.token)
-        DELETE FROM @extschema@.outbox_batches b USING old WHERE b.consumer_id = reader AND b.token = old.token;
+        leases AS (DELETE FROM _outbox.leases l USING old WHERE l.token = old.token)
+        DELETE FROM _outbox.batches b USING old WHERE b.consumer_id = reader AND b.token = old.token;
         GET DIAGNOSTICS removed = ROW_COUNT;
         total := total + removed;
         EXIT WHEN total >= max_batches;
     END LOOP;
     RETURN total;
 END $$;
-COMMENT ON FUNCTION outbox_prune_batches(integer)
+COMMENT ON FUNCTION _outbox.prune_batches(integer)
 IS 'internal: removes the record of old deliveries, no more than so many batches; returns how many';
 
 -- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
-CREATE FUNCTION outbox_keep_partitions(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.set_partition_retention(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM @extschema@.outbox_partitions(parent) p);
+    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM _outbox.partitions(parent) p);
     told   text[] := '{}';
     count  bigint;
     moved  regclass;
 BEGIN
     again := false;
-    PERFORM @extschema@.outbox_guard_partman();
-    FOR moved, count, object, detail IN SELECT * FROM @extschema@.outbox_move_strays(parent) LOOP
+    PERFORM _outbox.install_retention_guard();
+    FOR moved, count, object, detail IN SELECT * FROM _outbox.move_default_rows(parent) LOOP
         done := moved IS NOT NULL;
         IF object IS NOT NULL THEN
             told := told || object;
@@ -155,21 +156,21 @@ BEGIN
         RETURN NEXT;
     END LOOP;
     IF parent = '@extschema@.outbox_messages'::regclass THEN
-        PERFORM @extschema@.outbox_setup();
+        PERFORM _outbox.setup();
     ELSE
-        PERFORM @extschema@.audit_setup();
+        PERFORM _outbox.audit_setup();
     END IF;
     done := false;
-    FOR object, detail IN SELECT g.object, g.detail FROM @extschema@.outbox_gaps(parent) g WHERE g.object <> ALL (told) LOOP
+    FOR object, detail IN SELECT g.object, g.detail FROM _outbox.missing_partitions(parent) g WHERE g.object <> ALL (told) LOOP
         RETURN NEXT;
     END LOOP;
     done := true;
-    FOR object IN SELECT p.partition FROM @extschema@.outbox_partitions(parent) p
+    FOR object IN SELECT p.partition FROM _outbox.partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
         detail := 'made';
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_keep_partitions(regclass)
+COMMENT ON FUNCTION _outbox.set_partition_retention(regclass)
 IS 'internal: makes partitions ahead, and empties the default';
 

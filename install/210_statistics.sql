@@ -2,30 +2,30 @@
 -- Statistics. Counters are in shared memory. Everything else is looked up, and nothing scans the log.
 ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION outbox_consumer_counts(
+CREATE FUNCTION _outbox.consumer_counts(
     OUT consumer_id integer, OUT delivered bigint, OUT failed bigint, OUT dead bigint, OUT bytes bigint,
     OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
     OUT p99_ms double precision, OUT latency bigint[], OUT latency_sum double precision,
     OUT last_error text, OUT last_error_at timestamptz, OUT since timestamptz)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consumer_counts';
-COMMENT ON FUNCTION outbox_consumer_counts()
+COMMENT ON FUNCTION _outbox.consumer_counts()
 IS 'internal: what was counted for each consumer; 0 is all that have no place of their own. latency[i] took less than 2^(i+5) microseconds, and not less than half of that';
 
-CREATE FUNCTION outbox_event_counts(
+CREATE FUNCTION _outbox.event_counts(
     OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
     OUT since timestamptz)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_event_counts';
-COMMENT ON FUNCTION outbox_event_counts()
+COMMENT ON FUNCTION _outbox.event_counts()
 IS 'internal: what was counted for each event type; NULL is all that have no place of their own';
 
-CREATE FUNCTION outbox_stats_overflowed() RETURNS boolean
+CREATE FUNCTION _outbox.stats_overflowed() RETURNS boolean
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_overflowed';
-COMMENT ON FUNCTION outbox_stats_overflowed()
+COMMENT ON FUNCTION _outbox.stats_overflowed()
 IS 'internal: is anything counted under "other", because there are no more places?';
 
-CREATE FUNCTION outbox_give_back_places(consumers integer[]) RETURNS void
-LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_give_back_places';
-COMMENT ON FUNCTION outbox_give_back_places(integer[])
+CREATE FUNCTION _outbox.release_stats_slots(consumers integer[]) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_release_stats_slots';
+COMMENT ON FUNCTION _outbox.release_stats_slots(integer[])
 IS 'internal: frees the places of databases that are gone, and of all consumers of this one except these';
 
 CREATE FUNCTION outbox_stats_reset() RETURNS void
@@ -33,21 +33,21 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_reset';
 COMMENT ON FUNCTION outbox_stats_reset()
 IS 'starts the counters of this database anew';
 
-CREATE FUNCTION outbox_oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
+CREATE FUNCTION _outbox.oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
-COMMENT ON FUNCTION outbox_oldest_unsettled(text)
+COMMENT ON FUNCTION _outbox.oldest_unsettled(text)
 IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
 
 -- Not for times without end, whose difference is an error before PostgreSQL 17.
-CREATE FUNCTION outbox_age(since timestamptz) RETURNS double precision
+CREATE FUNCTION _outbox.age_of(since timestamptz) RETURNS double precision
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN isfinite(since) THEN greatest(extract(epoch FROM clock_timestamp() - since), 0)
                 WHEN since < clock_timestamp() THEN 'Infinity' ELSE 0 END
 $$;
-COMMENT ON FUNCTION outbox_age(timestamptz)
+COMMENT ON FUNCTION _outbox.age_of(timestamptz)
 IS 'internal: how many seconds ago that was; 0: it is yet to come, or never was';
 
-CREATE FUNCTION outbox_collect_stats(
+CREATE FUNCTION _outbox.collect_stats(
     OUT consumer text, OUT kind text, OUT paused boolean,
     OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
     OUT delivered bigint, OUT failed bigint, OUT retried bigint, OUT dead bigint, OUT bytes bigint,
@@ -58,9 +58,9 @@ CREATE FUNCTION outbox_collect_stats(
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     SELECT c.name, c.kind, c.paused,
-           @extschema@.outbox_age(least(o.occurred_at, r.oldest)),
+           _outbox.age_of(least(o.occurred_at, r.oldest)),
            o.is_exact OR coalesce(r.oldest <= o.occurred_at, false),
-           greatest(@extschema@.outbox_last_id() - coalesce(b.target_seq, b.passed_seq), 0)
+           greatest(_outbox.last_id() - coalesce(b.target_seq, b.passed_seq), 0)
            + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
            + l.waiting,
            coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
@@ -70,49 +70,49 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
            CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
                 THEN s.last_error ELSE n.last_error END,
            greatest(s.last_error_at, n.last_error_at), n.since
-      FROM @extschema@.outbox_consumers c
-      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
-      LEFT JOIN @extschema@.outbox_sink_states() s USING (consumer_id)
-     CROSS JOIN LATERAL (SELECT * FROM @extschema@.outbox_batches x WHERE x.consumer_id = c.consumer_id
+      FROM _outbox.consumers c
+      LEFT JOIN _outbox.consumer_counts() n USING (consumer_id)
+      LEFT JOIN _outbox.sink_states() s USING (consumer_id)
+     CROSS JOIN LATERAL (SELECT * FROM _outbox.batches x WHERE x.consumer_id = c.consumer_id
                           ORDER BY x.token DESC LIMIT 1) b
-     CROSS JOIN LATERAL @extschema@.outbox_oldest_unsettled(c.name) o
+     CROSS JOIN LATERAL _outbox.oldest_unsettled(c.name) o
      CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
                                                                      AND x.locked_until <> '-infinity') AS stale,
                                 coalesce(sum(e.count) FILTER (WHERE x.locked_until >= clock_timestamp()), 0)::bigint AS in_hand,
                                 coalesce(sum(e.count) FILTER (WHERE (x.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
-                           FROM @extschema@.outbox_leases x
+                           FROM _outbox.leases x
                           CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), x.size) AS count FROM unnest(x.remaining) run) e
                           WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
      CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
                                 min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next,
                                 coalesce(max(x.attempts), 0) AS attempts
-                           FROM @extschema@.outbox_retries x WHERE x.consumer_id = c.consumer_id) r
-     CROSS JOIN LATERAL (SELECT count(*) AS count FROM @extschema@.outbox_messages_dlq x
+                           FROM _outbox.retries x WHERE x.consumer_id = c.consumer_id) r
+     CROSS JOIN LATERAL (SELECT count(*) AS count FROM _outbox.dead_letters x
                           WHERE x.consumer_id = c.consumer_id) d
-     WHERE @extschema@.outbox_shows_tenant(c.tenant_id)
+     WHERE _outbox.shows_tenant(c.tenant_id)
 $$;
-COMMENT ON FUNCTION outbox_collect_stats()
+COMMENT ON FUNCTION _outbox.collect_stats()
 IS 'internal: the rows of outbox_stats';
 
-CREATE FUNCTION outbox_collect_event_stats(
+CREATE FUNCTION _outbox.collect_event_stats(
     OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
     OUT stats_reset timestamptz)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM @extschema@.outbox_event_counts()
-     WHERE enqueued + delivered + failed > 0 AND @extschema@.outbox_shows_tenant(NULL)
+    SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM _outbox.event_counts()
+     WHERE enqueued + delivered + failed > 0 AND _outbox.shows_tenant(NULL)
 $$;
-COMMENT ON FUNCTION outbox_collect_event_stats()
+COMMENT ON FUNCTION _outbox.collect_event_stats()
 IS 'internal: the rows of outbox_stats_events';
 
-CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    WITH consumers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_collect_stats()),
+CREATE FUNCTION _outbox.health(OUT status text, OUT reasons text[])
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    WITH consumers AS MATERIALIZED (SELECT * FROM _outbox.collect_stats()),
          problems AS (
         SELECT s.component IN ('relay', 'preload') -- where a partition is missing, the default one takes the events
                OR s.component = 'partitions' AND (SELECT count(*) FILTER (WHERE p.is_default) = 0 OR count(*) FILTER (WHERE p.upper_bound > clock_timestamp()) = 0
-                                                    FROM @extschema@.outbox_partitions() p) AS fails, format('%s: %s', s.component, s.detail) AS reason
-          FROM @extschema@.outbox_status() s WHERE NOT s.ok
+                                                    FROM _outbox.partitions() p) AS fails, format('%s: %s', s.component, s.detail) AS reason
+          FROM _outbox.status() s WHERE NOT s.ok
          UNION ALL
         SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM consumers c
          WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
@@ -123,69 +123,77 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
            coalesce(array_agg(reason ORDER BY fails DESC, reason), '{}')
       FROM problems
 $$;
+COMMENT ON FUNCTION _outbox.health()
+IS 'internal: the row of outbox_health()';
+
+CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
+LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+    SELECT * FROM _outbox.health()
+$$;
 COMMENT ON FUNCTION outbox_health()
 IS 'ok, degraded or failing, and why';
 
 -- Cumulative, as histograms are in Prometheus; what took longer than the last bound is in the count alone.
-CREATE FUNCTION outbox_collect_latency(
+CREATE FUNCTION _outbox.collect_latency(
     OUT consumer text, OUT latency_seconds double precision[], OUT latency_seconds_bucket bigint[],
     OUT latency_seconds_sum double precision, OUT latency_seconds_count bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.name, h.bounds, h.counts, coalesce(n.latency_sum, 0), coalesce((SELECT sum(x) FROM unnest(n.latency) x), 0)::bigint
-      FROM @extschema@.outbox_consumers c
-      LEFT JOIN @extschema@.outbox_consumer_counts() n USING (consumer_id)
+      FROM _outbox.consumers c
+      LEFT JOIN _outbox.consumer_counts() n USING (consumer_id)
      CROSS JOIN LATERAL (SELECT array_agg(2 ^ (i + 5) / 1e6 ORDER BY i) AS bounds,
                                 array_agg(coalesce((SELECT sum(x) FROM unnest(n.latency[:i]) x), 0)::bigint ORDER BY i) AS counts
                            FROM generate_series(1, 28) i) h
-     WHERE @extschema@.outbox_shows_tenant(c.tenant_id)
+     WHERE _outbox.shows_tenant(c.tenant_id)
 $$;
-COMMENT ON FUNCTION outbox_collect_latency()
+COMMENT ON FUNCTION _outbox.collect_latency()
 IS 'internal: the rows of outbox_stats_latency';
 
-CREATE FUNCTION outbox_collect_dead_letters(OUT consumer text, OUT event_type text, OUT dead_letters bigint)
+CREATE FUNCTION _outbox.collect_dead_letters(OUT consumer text, OUT event_type text, OUT dead_letters bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.name, d.event_type, count(*)
-      FROM @extschema@.outbox_messages_dlq d JOIN @extschema@.outbox_consumers c USING (consumer_id)
-     WHERE @extschema@.outbox_shows_tenant(c.tenant_id) GROUP BY 1, 2
+      FROM _outbox.dead_letters d JOIN _outbox.consumers c USING (consumer_id)
+     WHERE _outbox.shows_tenant(c.tenant_id) GROUP BY 1, 2
 $$;
-COMMENT ON FUNCTION outbox_collect_dead_letters()
+COMMENT ON FUNCTION _outbox.collect_dead_letters()
 IS 'internal: the rows of outbox_stats_dead_letters';
 
-CREATE FUNCTION outbox_collect_tables(OUT "table" text, OUT dead_tuples bigint, OUT bytes bigint)
+CREATE FUNCTION _outbox.collect_tables(OUT "table" text, OUT dead_tuples bigint, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT t.relname, sum(pg_stat_get_dead_tuples(coalesce(p.relid, t.oid)))::bigint, sum(pg_total_relation_size(coalesce(p.relid, t.oid)))::bigint
+    SELECT CASE t.relnamespace WHEN '_outbox'::regnamespace THEN '_outbox.' ELSE '' END || t.relname,
+           sum(pg_stat_get_dead_tuples(coalesce(p.relid, t.oid)))::bigint, sum(pg_total_relation_size(coalesce(p.relid, t.oid)))::bigint
       FROM pg_extension e
       JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_class'::regclass
       JOIN pg_class t ON t.oid = d.objid AND t.relkind IN ('r', 'p')
       LEFT JOIN LATERAL pg_partition_tree(t.oid) p ON p.isleaf
-     WHERE e.extname = 'outbox' AND d.deptype = 'e' AND @extschema@.outbox_shows_tenant(NULL)
+     WHERE e.extname = 'outbox' AND d.deptype = 'e' AND _outbox.shows_tenant(NULL)
      GROUP BY 1
 $$;
-COMMENT ON FUNCTION outbox_collect_tables()
+COMMENT ON FUNCTION _outbox.collect_tables()
 IS 'internal: the rows of outbox_stats_tables';
 
-CREATE FUNCTION outbox_collect_held(OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
+CREATE FUNCTION _outbox.collect_held(OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT h.consumer, max(@extschema@.outbox_age(h.since)), sum(h.bytes)::bigint
-      FROM @extschema@.outbox_held_partitions() h GROUP BY 1
+    SELECT h.consumer, max(_outbox.age_of(h.since)), sum(h.bytes)::bigint
+      FROM _outbox.held_partitions() h GROUP BY 1
 $$;
-COMMENT ON FUNCTION outbox_collect_held()
+COMMENT ON FUNCTION _outbox.collect_held()
 IS 'internal: the rows of outbox_stats_held';
 
-CREATE FUNCTION outbox_collect_database(
+CREATE FUNCTION _outbox.collect_database(
     OUT health integer, OUT relay_up integer, OUT scheduled_overdue bigint, OUT default_partition_events integer)
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_position('{ok,degraded,failing}', h.status) - 1, (r.worker IS NOT NULL)::integer,
-           (SELECT count(*) FROM @extschema@.outbox_scheduled s
+           (SELECT count(*) FROM _outbox.scheduled s
              WHERE s.available_at <= clock_timestamp() - interval '1 second' AND s.try_again_at IS NULL),
-           coalesce(@extschema@.outbox_default_holds_events(), false)::integer
-      FROM @extschema@.outbox_health() h, @extschema@.outbox_relay_status() r
+           coalesce(_outbox.default_partition_has_rows(), false)::integer
+      FROM _outbox.health() h, _outbox.relay_status() r
 $$;
-COMMENT ON FUNCTION outbox_collect_database()
+COMMENT ON FUNCTION _outbox.collect_database()
 IS 'internal: the row of outbox_stats_database';
 
 DO $do$
@@ -193,13 +201,13 @@ DECLARE
     path CONSTANT text := pg_catalog.current_setting('search_path');
 BEGIN
 PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-CREATE VIEW @extschema@.outbox_stats AS SELECT * FROM @extschema@.outbox_collect_stats();
-CREATE VIEW @extschema@.outbox_stats_events AS SELECT * FROM @extschema@.outbox_collect_event_stats();
-CREATE VIEW @extschema@.outbox_stats_latency AS SELECT * FROM @extschema@.outbox_collect_latency();
-CREATE VIEW @extschema@.outbox_stats_dead_letters AS SELECT * FROM @extschema@.outbox_collect_dead_letters();
-CREATE VIEW @extschema@.outbox_stats_tables AS SELECT * FROM @extschema@.outbox_collect_tables();
-CREATE VIEW @extschema@.outbox_stats_held AS SELECT * FROM @extschema@.outbox_collect_held();
-CREATE VIEW @extschema@.outbox_stats_database AS SELECT * FROM @extschema@.outbox_collect_database();
+CREATE VIEW @extschema@.outbox_stats AS SELECT * FROM _outbox.collect_stats();
+CREATE VIEW @extschema@.outbox_stats_events AS SELECT * FROM _outbox.collect_event_stats();
+CREATE VIEW @extschema@.outbox_stats_latency AS SELECT * FROM _outbox.collect_latency();
+CREATE VIEW @extschema@.outbox_stats_dead_letters AS SELECT * FROM _outbox.collect_dead_letters();
+CREATE VIEW @extschema@.outbox_stats_tables AS SELECT * FROM _outbox.collect_tables();
+CREATE VIEW @extschema@.outbox_stats_held AS SELECT * FROM _outbox.collect_held();
+CREATE VIEW @extschema@.outbox_stats_database AS SELECT * FROM _outbox.collect_database();
 PERFORM set_config('search_path', path, true);
 END $do$;
 

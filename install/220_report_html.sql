@@ -1,44 +1,44 @@
 ----------------------------------------------------------------------------------------------------
 -- The report: one page of HTML with nothing from elsewhere in it, and no script. What others have written gets
--- into it through outbox_html() alone.
+-- into it through html() alone.
 ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION outbox_html(value text) RETURNS text
+CREATE FUNCTION _outbox.html(value text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT replace(replace(replace(replace(replace(value, '&', '&amp;'), '<', '&lt;'), '>', '&gt;'), '"', '&quot;'), '''', '&#39;')
 $$;
-COMMENT ON FUNCTION outbox_html(text)
+COMMENT ON FUNCTION _outbox.html(text)
 IS 'internal: text for a page, between tags or in quotes';
 
-CREATE FUNCTION outbox_html_number(value numeric) RETURNS text
+CREATE FUNCTION _outbox.html_number(value numeric) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN value IS NULL THEN '&ndash;'
                 WHEN abs(value) < 1 AND value <> 0 THEN trim_scale(round(value, 1 - floor(log(abs(value)))::integer))::text
                 WHEN abs(value) < 10 THEN trim_scale(round(value, 1))::text
                 ELSE to_char(value, 'FM999,999,999,999,999,999,990') END
 $$;
-COMMENT ON FUNCTION outbox_html_number(numeric)
+COMMENT ON FUNCTION _outbox.html_number(numeric)
 IS 'internal: a number for people';
 
-CREATE FUNCTION outbox_html_seconds(value double precision) RETURNS text
+CREATE FUNCTION _outbox.html_seconds(value double precision) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN value IS NULL THEN '&ndash;' WHEN value <= 0 THEN '0 s'
-                ELSE (SELECT @extschema@.outbox_html_number((value / u.seconds)::numeric) || ' ' || u.name
+                ELSE (SELECT _outbox.html_number((value / u.seconds)::numeric) || ' ' || u.name
                         FROM (VALUES (86400, 'd'), (3600, 'h'), (60, 'min'), (1, 's'), (0.001, 'ms'), (0.000001, '&micro;s'))
                              u (seconds, name)
                        WHERE value >= u.seconds * 0.9999 OR u.seconds = 0.000001 ORDER BY u.seconds DESC LIMIT 1) END
 $$;
-COMMENT ON FUNCTION outbox_html_seconds(double precision)
+COMMENT ON FUNCTION _outbox.html_seconds(double precision)
 IS 'internal: how long something takes, for people';
 
-CREATE FUNCTION outbox_html_time(value timestamptz) RETURNS text
+CREATE FUNCTION _outbox.html_time(value timestamptz) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(to_char(value AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI'), '&ndash;')
 $$;
-COMMENT ON FUNCTION outbox_html_time(timestamptz)
+COMMENT ON FUNCTION _outbox.html_time(timestamptz)
 IS 'internal: a moment for people, in UTC';
 
-CREATE FUNCTION outbox_html_table(headings text[], rows text, otherwise text) RETURNS text
+CREATE FUNCTION _outbox.html_table(headings text[], rows text, otherwise text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN rows IS NULL THEN format('<p>%s</p>', otherwise)
                 ELSE format(E'<div class="wide"><table>\n<thead><tr>%s</tr></thead>\n<tbody>%s</tbody>\n</table></div>',
@@ -46,13 +46,13 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
                                                     ELSE format('<th>%s</th>', h) END, '' ORDER BY n)
                                FROM unnest(headings) WITH ORDINALITY AS x (h, n)), rows) END
 $$;
-COMMENT ON FUNCTION outbox_html_table(text[], text, text)
+COMMENT ON FUNCTION _outbox.html_table(text[], text, text)
 IS 'internal: a table, or what is said if it has no rows; a heading with # in front is that of numbers';
 
 -- Lines over time. `value` has a row for each moment and a column for each line; where it is NULL, and where moments
 -- are further apart than `gap`, a line is interrupted. Scales: spark (a small chart without axes), number, seconds, and
 -- latency, which is seconds on a logarithmic scale.
-CREATE FUNCTION outbox_svg_line(label text, scale text, since timestamptz, until timestamptz, gap interval,
+CREATE FUNCTION _outbox.svg_line(label text, scale text, since timestamptz, until timestamptz, gap interval,
                                 at timestamptz[], value double precision[]) RETURNS text
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -95,8 +95,8 @@ BEGIN
     IF NOT is_small THEN
         SELECT parts || string_agg(format('<path class="grid" d="M%s,%sH%s"/><text class="y" x="%s" y="%s">%s</text>',
                                           x_first, t.y, x_last, x_first - 7, t.y + 4,
-                                          CASE WHEN scale = 'number' THEN @extschema@.outbox_html_number(t.tick::numeric)
-                                               ELSE @extschema@.outbox_html_seconds(t.tick) END), '' ORDER BY t.tick)
+                                          CASE WHEN scale = 'number' THEN _outbox.html_number(t.tick::numeric)
+                                               ELSE _outbox.html_seconds(t.tick) END), '' ORDER BY t.tick)
           INTO parts
           FROM (SELECT tick, round((y_least - (y_least - y_most) *
                                     CASE WHEN scale = 'latency' THEN ln(tick / bottom) / ln(top / bottom) ELSE tick / top END)::numeric, 1) AS y
@@ -132,13 +132,13 @@ BEGIN
                        || CASE WHEN dots IS NULL THEN '' ELSE format('<path class="dot s%s" d="%s"/>', line, dots) END;
     END LOOP;
     RETURN format(E'<svg class="%s" viewBox="0 0 %s %s" role="img" aria-label="%s">%s</svg>\n',
-                  CASE WHEN is_small THEN 'spark' ELSE 'chart' END, width, height, @extschema@.outbox_html(label), parts);
+                  CASE WHEN is_small THEN 'spark' ELSE 'chart' END, width, height, _outbox.html(label), parts);
 END $$;
-COMMENT ON FUNCTION outbox_svg_line(text, text, timestamptz, timestamptz, interval, timestamptz[], double precision[])
+COMMENT ON FUNCTION _outbox.svg_line(text, text, timestamptz, timestamptz, interval, timestamptz[], double precision[])
 IS 'internal: a chart of lines over time';
 
 -- Within a bucket, times are taken to be spread evenly.
-CREATE FUNCTION outbox_percentiles(counts bigint[], before bigint[], parts double precision[]) RETURNS double precision[]
+CREATE FUNCTION _outbox.percentiles(counts bigint[], before bigint[], parts double precision[]) RETURNS double precision[]
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     added  bigint[] := '{}';
@@ -151,7 +151,7 @@ BEGIN
     FOR i IN 1 .. coalesce(cardinality(counts), 0) LOOP
         added[i] := counts[i] - coalesce(before[i], 0);
         IF added[i] < 0 THEN
-            RETURN @extschema@.outbox_percentiles(counts, NULL, parts);
+            RETURN _outbox.percentiles(counts, NULL, parts);
         END IF;
         total := total + added[i];
     END LOOP;
@@ -167,6 +167,6 @@ BEGIN
     END IF;
     RETURN found;
 END $$;
-COMMENT ON FUNCTION outbox_percentiles(bigint[], bigint[], double precision[])
+COMMENT ON FUNCTION _outbox.percentiles(bigint[], bigint[], double precision[])
 IS 'internal: percentiles, in seconds and in rising order, of what was counted in powers of two since it was counted before';
 

@@ -1,22 +1,22 @@
 -- What a consumer does not want is among the messages that it has yet to read.
-CREATE FUNCTION outbox_waiting(lag_seconds double precision, lag_messages bigint, in_flight bigint, waiting_retries bigint) RETURNS bigint
+CREATE FUNCTION _outbox.waiting(lag_seconds double precision, lag_messages bigint, in_flight bigint, waiting_retries bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN lag_seconds = 0 THEN 0 ELSE lag_messages + in_flight + waiting_retries END
 $$;
-COMMENT ON FUNCTION outbox_waiting(double precision, bigint, bigint, bigint)
+COMMENT ON FUNCTION _outbox.waiting(double precision, bigint, bigint, bigint)
 IS 'internal: how many events a consumer has yet to settle, at most';
 
 -- Counters become what was added to them: all of it, if they began anew meanwhile.
-CREATE FUNCTION outbox_report_series(
-    present outbox_stats_history[], since timestamptz, width interval,
+CREATE FUNCTION _outbox.report_series(
+    present _outbox.stats_history[], since timestamptz, width interval,
     OUT consumer_id integer, OUT samples bigint, OUT at timestamptz[], OUT lag double precision[], OUT waiting double precision[],
     OUT enqueued bigint, OUT enqueued_rate double precision[], OUT delivered bigint, OUT delivered_rate double precision[],
     OUT dead bigint, OUT dead_letters double precision[], OUT latency double precision[])
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH samples AS (
-        SELECT h.*, false AS is_now FROM unnest(present) p JOIN @extschema@.outbox_stats_history h USING (consumer_id)
-         WHERE h.at < p.at AND h.at > since - @extschema@.outbox_setting('outbox.maintenance_interval')
+        SELECT h.*, false AS is_now FROM unnest(present) p JOIN _outbox.stats_history h USING (consumer_id)
+         WHERE h.at < p.at AND h.at > since - _outbox.setting('outbox.maintenance_interval')
          UNION ALL
         SELECT p.*, true FROM unnest(present) p
     ), followed AS (
@@ -29,7 +29,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
                lag(s.dead) OVER w AS dead_before
           FROM samples s WINDOW w AS (PARTITION BY s.consumer_id ORDER BY s.at)
     ), added AS (
-        SELECT f.*, @extschema@.outbox_waiting(f.lag_seconds, f.lag_messages, f.in_flight, f.waiting_retries) AS waiting,
+        SELECT f.*, _outbox.waiting(f.lag_seconds, f.lag_messages, f.in_flight, f.waiting_retries) AS waiting,
                extract(epoch FROM f.at - coalesce(f.earlier, CASE WHEN f.anew THEN f.stats_reset END)) AS seconds,
                f.enqueued - CASE WHEN f.anew OR f.enqueued < f.enqueued_before THEN 0 ELSE f.enqueued_before END AS new_enqueued,
                f.delivered - CASE WHEN f.anew OR f.delivered < f.delivered_before THEN 0 ELSE f.delivered_before END AS new_delivered,
@@ -45,7 +45,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
                nullif(sum(a.seconds), 0) AS seconds
           FROM added a WHERE a.at >= since GROUP BY 1, 2
     ), percentiles AS (
-        SELECT l.consumer_id, l.bin, @extschema@.outbox_percentiles(l.latency, l.before, '{0.5,0.95,0.99}') AS latency
+        SELECT l.consumer_id, l.bin, _outbox.percentiles(l.latency, l.before, '{0.5,0.95,0.99}') AS latency
           FROM (SELECT f.consumer_id, f.bin, f.at, f.latency,
                        CASE WHEN f.stats_reset = lag(f.stats_reset) OVER w THEN lag(f.latency) OVER w END AS before,
                        f.stats_reset >= since OR lag(f.at) OVER w IS NOT NULL AS is_known
@@ -62,90 +62,90 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
            array_agg(coalesce(p.latency, '{NULL,NULL,NULL}') ORDER BY b.bin)
       FROM bins b LEFT JOIN percentiles p USING (consumer_id, bin) GROUP BY 1
 $$;
-COMMENT ON FUNCTION outbox_report_series(outbox_stats_history[], timestamptz, interval)
+COMMENT ON FUNCTION _outbox.report_series(_outbox.stats_history[], timestamptz, interval)
 IS 'internal: the last hours of each consumer, as charts want them';
 
 -- The worst come first, and so many are shown.
-CREATE FUNCTION outbox_report_consumers(hours integer, max_shown integer, OUT flow text, OUT charts text)
+CREATE FUNCTION _outbox.report_consumers(hours integer, max_shown integer, OUT flow text, OUT charts text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 DECLARE
-    is_counted CONSTANT boolean := @extschema@.outbox_is_preloaded();
-    present    CONSTANT @extschema@.outbox_stats_history[] := ARRAY(SELECT n FROM @extschema@.outbox_stats_now() n);
+    is_counted CONSTANT boolean := _outbox.is_preloaded();
+    present    CONSTANT _outbox.stats_history[] := ARRAY(SELECT n FROM _outbox.stats_now() n);
     until      CONSTANT timestamptz := clock_timestamp();
     since      CONSTANT timestamptz := until - make_interval(hours => hours);
     width      CONSTANT interval := make_interval(secs => hours * 50); -- 72 points to a line
-    gap        CONSTANT interval := 3 * greatest(width, @extschema@.outbox_setting('outbox.maintenance_interval'));
+    gap        CONSTANT interval := 3 * greatest(width, _outbox.setting('outbox.maintenance_interval'));
     produced   record;
     c          record;
     others     bigint;
 BEGIN
     SELECT * INTO produced
-      FROM @extschema@.outbox_report_series(ARRAY(SELECT p FROM unnest(present) p WHERE p.consumer_id = 0), since, width);
+      FROM _outbox.report_series(ARRAY(SELECT p FROM unnest(present) p WHERE p.consumer_id = 0), since, width);
     IF NOT FOUND AND is_counted THEN
         produced.enqueued := 0;
     END IF;
-    flow := format(E'<p>From %s to %s UTC.%s</p>\n', @extschema@.outbox_html_time(since), @extschema@.outbox_html_time(until),
+    flow := format(E'<p>From %s to %s UTC.%s</p>\n', _outbox.html_time(since), _outbox.html_time(until),
                    CASE WHEN NOT is_counted
                         THEN ' The library is not in shared_preload_libraries: there are no statistics, and only what can be'
                              ' looked up is shown.' END);
     charts := CASE WHEN produced.samples > 0
                    THEN format(E'<figure><figcaption>Produced, events per second</figcaption>\n%s</figure>\n'
                                '<figure><figcaption>Delivered to all, events per second</figcaption>\n%s</figure>\n',
-                               @extschema@.outbox_svg_line('events produced per second', 'number', since, until, gap,
+                               _outbox.svg_line('events produced per second', 'number', since, until, gap,
                                                            produced.at, produced.enqueued_rate),
-                               @extschema@.outbox_svg_line('events delivered per second', 'number', since, until, gap,
+                               _outbox.svg_line('events delivered per second', 'number', since, until, gap,
                                                            produced.at, produced.delivered_rate))
                    ELSE '' END;
     FOR c IN
         WITH worst AS MATERIALIZED (
             SELECT s.*, o.consumer_id,
-                   @extschema@.outbox_waiting(s.lag_seconds, s.lag_messages, s.in_flight, s.waiting_retries) AS waiting_now,
+                   _outbox.waiting(s.lag_seconds, s.lag_messages, s.in_flight, s.waiting_retries) AS waiting_now,
                    coalesce(o.event_types <> '{}', false) OR coalesce(o.aggregate_types <> '{}', false)
                        OR o.tenant_id IS NOT NULL AS is_picky,
                    row_number() OVER (ORDER BY (s.lag_seconds > 60 AND s.lag_is_exact) DESC, s.backoff_until IS NOT NULL DESC,
                                                s.dlq_depth > 0 DESC, s.waiting_retries > 0 DESC, s.lag_seconds DESC,
                                                s.dlq_depth DESC, s.consumer) AS place,
                    count(*) OVER () - max_shown AS others
-              FROM @extschema@.outbox_collect_stats() s JOIN @extschema@.outbox_consumers o ON o.name = s.consumer
+              FROM _outbox.collect_stats() s JOIN _outbox.consumers o ON o.name = s.consumer
              ORDER BY place LIMIT max_shown)
         SELECT w.consumer, w.kind, w.paused, w.is_picky, w.place, w.others, w.lag_seconds, w.lag_is_exact, w.backoff_until,
                w.waiting_now, w.dlq_depth, w.last_error, w.last_error_at, coalesce(v.samples, 0) > 0 AS has_past,
                v.at, v.lag, v.waiting, v.delivered, v.delivered_rate, v.dead, v.dead_letters, v.latency,
                EXISTS (SELECT FROM unnest(v.latency) l WHERE l IS NOT NULL) AS has_latency
           FROM worst w
-          LEFT JOIN @extschema@.outbox_report_series(
+          LEFT JOIN _outbox.report_series(
                         ARRAY(SELECT p FROM unnest(present) p WHERE p.consumer_id IN (SELECT x.consumer_id FROM worst x)), since, width) v
                  USING (consumer_id)
          ORDER BY w.place
     LOOP
         others := c.others;
-        flow := flow || format(E'<article><h3>%s <small>%s</small></h3>\n%s</article>\n', @extschema@.outbox_html(c.consumer),
+        flow := flow || format(E'<article><h3>%s <small>%s</small></h3>\n%s</article>\n', _outbox.html(c.consumer),
             concat_ws(', ', c.kind, CASE WHEN c.paused THEN 'paused' END, CASE WHEN c.backoff_until IS NOT NULL THEN 'in trouble' END,
                       'lag ' || CASE WHEN c.lag_is_exact OR c.lag_seconds = 0 THEN '' ELSE 'at most ' END
-                             || @extschema@.outbox_html_seconds(c.lag_seconds)),
+                             || _outbox.html_seconds(c.lag_seconds)),
             (SELECT string_agg(format(E'<div><b>%s</b> <span>%s</span>%s</div>\n', f.figure, f.label,
                                       CASE WHEN c.has_past AND f.line IS NOT NULL
-                                           THEN @extschema@.outbox_svg_line(f.label, 'spark', since, until, gap, f.at, f.line) END),
+                                           THEN _outbox.svg_line(f.label, 'spark', since, until, gap, f.at, f.line) END),
                                '' ORDER BY f.n)
                FROM (VALUES (1, 'produced', CASE WHEN c.is_picky AND produced.enqueued > 0 THEN '&le; ' ELSE '' END
-                                            || @extschema@.outbox_html_number(produced.enqueued), produced.at, produced.enqueued_rate),
-                            (2, 'delivered', @extschema@.outbox_html_number(CASE WHEN is_counted THEN c.delivered END), c.at, c.delivered_rate),
+                                            || _outbox.html_number(produced.enqueued), produced.at, produced.enqueued_rate),
+                            (2, 'delivered', _outbox.html_number(CASE WHEN is_counted THEN c.delivered END), c.at, c.delivered_rate),
                             (3, 'waiting', CASE WHEN c.is_picky AND c.waiting_now > 0 THEN '&le; ' ELSE '' END
-                                           || @extschema@.outbox_html_number(c.waiting_now), c.at, c.waiting),
+                                           || _outbox.html_number(c.waiting_now), c.at, c.waiting),
                             (4, 'dead' || CASE WHEN is_counted AND c.dead > 0 THEN format(' (%s came)', c.dead) ELSE '' END,
-                             @extschema@.outbox_html_number(c.dlq_depth), c.at, c.dead_letters)) f (n, label, figure, at, line))
+                             _outbox.html_number(c.dlq_depth), c.at, c.dead_letters)) f (n, label, figure, at, line))
             || CASE WHEN c.last_error IS NOT NULL
-                    THEN format('<p>%s <small>%s UTC</small></p>', @extschema@.outbox_html(left(c.last_error, 300)),
-                                @extschema@.outbox_html_time(c.last_error_at)) ELSE '' END);
+                    THEN format('<p>%s <small>%s UTC</small></p>', _outbox.html(left(c.last_error, 300)),
+                                _outbox.html_time(c.last_error_at)) ELSE '' END);
         IF c.has_past THEN
             charts := charts || format(E'<figure><figcaption>%s: lag</figcaption>\n%s</figure>\n'
                                        '<figure><figcaption>%s: latency%s</figcaption>\n%s</figure>\n',
-                @extschema@.outbox_html(c.consumer),
-                @extschema@.outbox_svg_line('lag of ' || c.consumer, 'seconds', since, until, gap, c.at, c.lag),
-                @extschema@.outbox_html(c.consumer),
+                _outbox.html(c.consumer),
+                _outbox.svg_line('lag of ' || c.consumer, 'seconds', since, until, gap, c.at, c.lag),
+                _outbox.html(c.consumer),
                 CASE WHEN c.has_latency THEN ' <i class="s1">p50</i> <i class="s2">p95</i> <i class="s3">p99</i>' END,
                 CASE WHEN c.has_latency
-                     THEN @extschema@.outbox_svg_line('latency of ' || c.consumer, 'latency', since, until, gap, c.at, c.latency)
+                     THEN _outbox.svg_line('latency of ' || c.consumer, 'latency', since, until, gap, c.at, c.latency)
                      ELSE '<p>Nothing was delivered.</p>' END);
         END IF;
     END LOOP;
@@ -157,91 +157,91 @@ BEGIN
     charts := coalesce('<div class="charts">' || nullif(charts, '') || '</div>',
                        '<p>No history yet: maintenance adds to it every outbox.maintenance_interval.</p>');
 END $$;
-COMMENT ON FUNCTION outbox_report_consumers(integer, integer)
+COMMENT ON FUNCTION _outbox.report_consumers(integer, integer)
 IS 'internal: the parts of the report about consumers';
 
-CREATE FUNCTION outbox_report_types() RETURNS text
+CREATE FUNCTION _outbox.report_types() RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT @extschema@.outbox_html_table('{Event type,#Enqueued,#Delivered,#Failed attempts,#Share,#Dead}',
+    SELECT _outbox.html_table('{Event type,#Enqueued,#Delivered,#Failed attempts,#Share,#Dead}',
                string_agg(format('<tr><td>%s</td><td class="n">%s</td><td class="n">%s</td><td class="n">%s</td>'
                                  '<td class="n">%s %%</td><td class="n">%s</td></tr>',
-                                 @extschema@.outbox_html(t.event_type), @extschema@.outbox_html_number(t.enqueued),
-                                 @extschema@.outbox_html_number(t.delivered), @extschema@.outbox_html_number(t.failed),
-                                 @extschema@.outbox_html_number(100.0 * t.failed / (t.delivered + t.failed)),
-                                 @extschema@.outbox_html_number(t.dead)), E'\n' ORDER BY t.failed DESC, t.event_type),
+                                 _outbox.html(t.event_type), _outbox.html_number(t.enqueued),
+                                 _outbox.html_number(t.delivered), _outbox.html_number(t.failed),
+                                 _outbox.html_number(100.0 * t.failed / (t.delivered + t.failed)),
+                                 _outbox.html_number(t.dead)), E'\n' ORDER BY t.failed DESC, t.event_type),
                'No attempt has failed.')
-           || CASE WHEN count(*) > 0 THEN format('<p>Counted since %s UTC.</p>', @extschema@.outbox_html_time(min(t.stats_reset))) ELSE '' END
-      FROM (SELECT * FROM @extschema@.outbox_collect_event_stats() WHERE failed > 0 ORDER BY failed DESC, event_type LIMIT 20) t
+           || CASE WHEN count(*) > 0 THEN format('<p>Counted since %s UTC.</p>', _outbox.html_time(min(t.stats_reset))) ELSE '' END
+      FROM (SELECT * FROM _outbox.collect_event_stats() WHERE failed > 0 ORDER BY failed DESC, event_type LIMIT 20) t
 $$;
-COMMENT ON FUNCTION outbox_report_types()
+COMMENT ON FUNCTION _outbox.report_types()
 IS 'internal: the part of the report about event types';
 
 -- No more than the newest of each consumer are looked at, so that it is quick with millions, too.
-CREATE FUNCTION outbox_report_dead_letters() RETURNS text
+CREATE FUNCTION _outbox.report_dead_letters() RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-    SELECT @extschema@.outbox_html_table('{Event type,Consumer,#Dead,First,Last,Last error}',
+    SELECT _outbox.html_table('{Event type,Consumer,#Dead,First,Last,Last error}',
                string_agg(format('<tr><td>%s</td><td>%s</td><td class="n">%s%s</td><td class="t">%s</td><td class="t">%s</td><td>%s</td></tr>',
-                                 @extschema@.outbox_html(t.event_type), @extschema@.outbox_html(t.name),
-                                 CASE WHEN t.is_part THEN '&ge; ' END, @extschema@.outbox_html_number(t.count),
-                                 @extschema@.outbox_html_time(t.first), @extschema@.outbox_html_time(t.last),
-                                 @extschema@.outbox_html(t.error)), E'\n' ORDER BY t.count DESC, t.event_type, t.name),
+                                 _outbox.html(t.event_type), _outbox.html(t.name),
+                                 CASE WHEN t.is_part THEN '&ge; ' END, _outbox.html_number(t.count),
+                                 _outbox.html_time(t.first), _outbox.html_time(t.last),
+                                 _outbox.html(t.error)), E'\n' ORDER BY t.count DESC, t.event_type, t.name),
                'There are none.')
       FROM (SELECT d.event_type, c.name, count(*) AS count, min(d.died_at) AS first, max(d.died_at) AS last,
                    (array_agg(d.error ORDER BY d.died_at DESC))[1] AS error, bool_or(d.is_part) AS is_part
-              FROM @extschema@.outbox_consumers c
+              FROM _outbox.consumers c
              CROSS JOIN LATERAL (SELECT x.event_type, x.died_at, left(x.last_error, 300) AS error,
                                         count(*) OVER () = 10000 AS is_part
-                                   FROM (SELECT * FROM @extschema@.outbox_messages_dlq y WHERE y.consumer_id = c.consumer_id
+                                   FROM (SELECT * FROM _outbox.dead_letters y WHERE y.consumer_id = c.consumer_id
                                           ORDER BY y.id DESC LIMIT 10000) x) d
              GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 20) t
 $$;
-COMMENT ON FUNCTION outbox_report_dead_letters()
+COMMENT ON FUNCTION _outbox.report_dead_letters()
 IS 'internal: the part of the report about dead letters';
 
-CREATE FUNCTION outbox_report_partitions() RETURNS text
+CREATE FUNCTION _outbox.report_partitions() RETURNS text
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT concat_ws(E'\n',
         (SELECT format('<p>The log: %s, %s partitions, %s of them for times to come. The archive: %s, %s partitions%s.'
                        ' Cold storage: %s files, %s, with %s events%s.</p>',
                        l.size, l.count, l.ahead, a.size, a.count,
                        CASE WHEN a.count > 0
-                            THEN format(' from %s to %s UTC', @extschema@.outbox_html_time(a.first), @extschema@.outbox_html_time(a.last)) END,
-                       f.count, f.size, @extschema@.outbox_html_number(f.events),
+                            THEN format(' from %s to %s UTC', _outbox.html_time(a.first), _outbox.html_time(a.last)) END,
+                       f.count, f.size, _outbox.html_number(f.events),
                        CASE WHEN f.unstored > 0 THEN format('; %s of the files wait for outbox.archive_command', f.unstored) END)
            FROM (SELECT count(*), count(*) FILTER (WHERE lower_bound > clock_timestamp()) AS ahead,
-                        pg_size_pretty(coalesce(sum(pg_total_relation_size(partition)), 0)) AS size FROM @extschema@.outbox_partitions()) l,
+                        pg_size_pretty(coalesce(sum(pg_total_relation_size(partition)), 0)) AS size FROM _outbox.partitions()) l,
                 (SELECT count(*), min(p.lower_bound) AS first, max(p.upper_bound) AS last,
                         pg_size_pretty(coalesce(sum(pg_total_relation_size(c.oid)), 0)) AS size
-                   FROM @extschema@.outbox_archived_partitions p
+                   FROM _outbox.archived_partitions p
                    LEFT JOIN pg_class c ON c.relname = p.partition AND c.relnamespace =
                              (SELECT relnamespace FROM pg_class WHERE oid = '@extschema@.outbox_messages'::regclass)) a,
                 (SELECT count(*), pg_size_pretty(coalesce(sum(bytes), 0)) AS size, coalesce(sum(events), 0) AS events,
-                        count(*) FILTER (WHERE stored_at IS NULL) AS unstored FROM @extschema@.outbox_cold_files) f),
-        (SELECT @extschema@.outbox_html_table('{Partition,From (UTC),To (UTC),#Events&#44; about,#Size}',
+                        count(*) FILTER (WHERE stored_at IS NULL) AS unstored FROM _outbox.cold_files) f),
+        (SELECT _outbox.html_table('{Partition,From (UTC),To (UTC),#Events&#44; about,#Size}',
                     string_agg(format('<tr><td>%s</td><td class="t">%s</td><td class="t">%s</td><td class="n">%s</td><td class="n">%s</td></tr>',
-                                      @extschema@.outbox_html(c.relname), @extschema@.outbox_html_time(p.lower_bound),
-                                      @extschema@.outbox_html_time(p.upper_bound),
-                                      @extschema@.outbox_html_number(nullif(c.reltuples, -1)::numeric),
+                                      _outbox.html(c.relname), _outbox.html_time(p.lower_bound),
+                                      _outbox.html_time(p.upper_bound),
+                                      _outbox.html_number(nullif(c.reltuples, -1)::numeric),
                                       pg_size_pretty(pg_total_relation_size(p.partition))), E'\n' ORDER BY p.lower_bound DESC NULLS FIRST),
                     'The log has no partitions yet.')
-           FROM (SELECT * FROM @extschema@.outbox_partitions() WHERE lower_bound <= clock_timestamp() OR is_default
+           FROM (SELECT * FROM _outbox.partitions() WHERE lower_bound <= clock_timestamp() OR is_default
                   ORDER BY lower_bound DESC NULLS FIRST LIMIT 20) p
            JOIN pg_class c ON c.oid = p.partition),
-        (SELECT '<h3>Held back</h3>' || @extschema@.outbox_html_table('{Partition,By,Why,Since (UTC),#Size}',
+        (SELECT '<h3>Held back</h3>' || _outbox.html_table('{Partition,By,Why,Since (UTC),#Size}',
                     string_agg(format('<tr><td>%s</td><td>%s</td><td>%s</td><td class="t">%s</td><td class="n">%s</td></tr>',
-                                      @extschema@.outbox_html(c.relname), @extschema@.outbox_html(h.consumer),
-                                      @extschema@.outbox_html(h.reason), @extschema@.outbox_html_time(h.since), pg_size_pretty(h.bytes)),
+                                      _outbox.html(c.relname), _outbox.html(h.consumer),
+                                      _outbox.html(h.reason), _outbox.html_time(h.since), pg_size_pretty(h.bytes)),
                                E'\n' ORDER BY h.since, h.consumer), 'Nothing.')
            FROM (SELECT * FROM @extschema@.outbox_held_partitions() ORDER BY since, consumer LIMIT 20) h
            JOIN pg_class c ON c.oid = h.partition))
 $$;
-COMMENT ON FUNCTION outbox_report_partitions()
+COMMENT ON FUNCTION _outbox.report_partitions()
 IS 'internal: the part of the report about partitions';
 
-CREATE FUNCTION outbox_report_advice(OUT urgency integer, OUT subject text, OUT reason text, OUT call text)
+CREATE FUNCTION _outbox.report_advice(OUT urgency integer, OUT subject text, OUT reason text, OUT call text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
-    WITH consumers AS MATERIALIZED (SELECT * FROM @extschema@.outbox_collect_stats())
+    WITH consumers AS MATERIALIZED (SELECT * FROM _outbox.collect_stats())
     SELECT CASE WHEN s.component IN ('preload', 'relay', 'partitions') THEN 1 ELSE 2 END, s.component, concat_ws('. ', s.detail, s.hint),
            CASE WHEN c.paused THEN format('SELECT outbox_resume(%L);', c.consumer)
                 WHEN c.consumer IS NOT NULL THEN format('CALL outbox_test_sink(%L);', c.consumer)
@@ -257,7 +257,7 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
      WHERE NOT s.ok
     UNION ALL
     SELECT 3, 'consumer ' || c.consumer,
-           format('%s behind. ', @extschema@.outbox_html_seconds(c.lag_seconds)) ||
+           format('%s behind. ', _outbox.html_seconds(c.lag_seconds)) ||
            CASE WHEN c.stale_leases > 0 THEN 'Leases of its workers have run out: they died, or need longer ones.'
                 WHEN c.lag_messages = 0 AND c.waiting_retries > 0 THEN 'What it has yet to settle waits for another attempt.'
                 WHEN c.kind <> 'worker' THEN 'Its receiver takes events more slowly than they come.'
@@ -281,12 +281,12 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     UNION ALL
     SELECT 6, 'event type ' || t.event_type, format('%s of %s attempts failed.', t.failed, t.delivered + t.failed),
            'SELECT consumer, last_error, last_error_at FROM outbox_stats WHERE failed > 0;'
-      FROM @extschema@.outbox_collect_event_stats() t WHERE t.failed >= 10 AND t.failed > 0.05 * (t.delivered + t.failed)
+      FROM _outbox.collect_event_stats() t WHERE t.failed >= 10 AND t.failed > 0.05 * (t.delivered + t.failed)
 $$;
-COMMENT ON FUNCTION outbox_report_advice()
+COMMENT ON FUNCTION _outbox.report_advice()
 IS 'internal: what is to be done, why, and what to call; the most urgent has the least number';
 
-CREATE FUNCTION outbox_report_style() RETURNS text
+CREATE FUNCTION _outbox.report_style() RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT '
 :root { color-scheme: light dark; --ink: #1c1f24; --soft: #5d6570; --line: #d9dde2; --page: #fff; --box: #f5f6f8;
@@ -331,7 +331,7 @@ code { display: block; margin: .2rem 0 .5rem; padding: .3rem .5rem; overflow-wra
   .charts { grid-template-columns: 1fr 1fr; } .wide { overflow: visible; } }
 '
 $$;
-COMMENT ON FUNCTION outbox_report_style()
+COMMENT ON FUNCTION _outbox.report_style()
 IS 'internal: how the report looks';
 
 CREATE FUNCTION outbox_report(hours integer DEFAULT 6) RETURNS text
@@ -341,20 +341,20 @@ DECLARE
     consumers record;
     advice    text;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_report()');
+    PERFORM _outbox.require_no_tenant('outbox_report()');
     IF hours IS NULL OR hours NOT BETWEEN 1 AND 168 THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('hours must be between 1 and 168, not %s', coalesce(hours::text, 'NULL')),
             HINT = 'The report is about so many of the last hours.';
     END IF;
     SELECT * INTO health FROM @extschema@.outbox_health();
-    SELECT * INTO consumers FROM @extschema@.outbox_report_consumers(hours, max_shown => 20);
-    SELECT '<ul>' || string_agg(format('<li><b>%s</b>: %s<code>%s</code></li>', @extschema@.outbox_html(a.subject),
-                                       @extschema@.outbox_html(left(a.reason, 1000)), @extschema@.outbox_html(a.call)),
+    SELECT * INTO consumers FROM _outbox.report_consumers(hours, max_shown => 20);
+    SELECT '<ul>' || string_agg(format('<li><b>%s</b>: %s<code>%s</code></li>', _outbox.html(a.subject),
+                                       _outbox.html(left(a.reason, 1000)), _outbox.html(a.call)),
                                 E'\n' ORDER BY a.place) FILTER (WHERE a.place <= 30) || '</ul>'
            || CASE WHEN count(*) > 30 THEN format('<p>And %s more like these.</p>', count(*) - 30) ELSE '' END
       INTO advice
-      FROM (SELECT x.*, row_number() OVER (ORDER BY x.urgency, x.subject) AS place FROM @extschema@.outbox_report_advice() x) a;
+      FROM (SELECT x.*, row_number() OVER (ORDER BY x.urgency, x.subject) AS place FROM _outbox.report_advice() x) a;
 
     RETURN format($page$<!DOCTYPE html>
 <html lang="en">
@@ -392,16 +392,16 @@ BEGIN
 </section>
 </body>
 </html>$page$,
-        @extschema@.outbox_html(current_database()), @extschema@.outbox_report_style(),
-        @extschema@.outbox_html_time(clock_timestamp()), @extschema@.outbox_html(current_setting('server_version')),
-        (SELECT @extschema@.outbox_html(e.extversion) FROM pg_extension e WHERE e.extname = 'outbox'),
+        _outbox.html(current_database()), _outbox.report_style(),
+        _outbox.html_time(clock_timestamp()), _outbox.html(current_setting('server_version')),
+        (SELECT _outbox.html(e.extversion) FROM pg_extension e WHERE e.extname = 'outbox'),
         health.status,
-        (SELECT '<ul>' || string_agg(format('<li>%s</li>', @extschema@.outbox_html(left(r, 500))), '' ORDER BY n) || '</ul>'
+        (SELECT '<ul>' || string_agg(format('<li>%s</li>', _outbox.html(left(r, 500))), '' ORDER BY n) || '</ul>'
                 || CASE WHEN cardinality(health.reasons) > 20 THEN format('<p>And %s more.</p>', cardinality(health.reasons) - 20) ELSE '' END
            FROM unnest(health.reasons[:20]) WITH ORDINALITY AS x (r, n)),
         CASE WHEN hours = 1 THEN 'hour' ELSE format('%s hours', hours) END,
-        consumers.flow, consumers.charts, @extschema@.outbox_report_types(), @extschema@.outbox_report_dead_letters(),
-        @extschema@.outbox_report_partitions(), coalesce(advice, '<p>Nothing to do.</p>'));
+        consumers.flow, consumers.charts, _outbox.report_types(), _outbox.report_dead_letters(),
+        _outbox.report_partitions(), coalesce(advice, '<p>Nothing to do.</p>'));
 END $$;
 COMMENT ON FUNCTION outbox_report(integer)
 IS 'the last hours as one page of HTML, with charts, and what is to be done';

@@ -4,18 +4,18 @@
 ----------------------------------------------------------------------------------------------------
 
 -- CACHE 1, as for the log.
-CREATE SEQUENCE audit_log_id_seq AS bigint CACHE 1 NO CYCLE;
-COMMENT ON SEQUENCE audit_log_id_seq
+CREATE SEQUENCE _outbox.audit_log_id_seq AS bigint CACHE 1 NO CYCLE;
+COMMENT ON SEQUENCE _outbox.audit_log_id_seq
 IS 'ids of rows of the audit log; gaps are normal, and it is never set back';
 
-CREATE FUNCTION audit_next_id() RETURNS bigint
+CREATE FUNCTION _outbox.audit_next_id() RETURNS bigint
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_id';
-COMMENT ON FUNCTION audit_next_id()
+COMMENT ON FUNCTION _outbox.audit_next_id()
 IS 'internal: the next id in the audit log, drawn after this transaction has its xid';
 
 CREATE TABLE audit_log (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
-    id          bigint      NOT NULL DEFAULT audit_next_id(),
+    id          bigint      NOT NULL DEFAULT _outbox.audit_next_id(),
     occurred_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     tenant_id   bigint      NOT NULL DEFAULT 0,
     actor       text        NOT NULL,
@@ -40,39 +40,39 @@ COMMENT ON COLUMN audit_log.after IS 'how it is now; NULL: it is not, or does no
 COMMENT ON COLUMN audit_log.context IS 'an object: where from, why, on whose behalf';
 
 -- The second one is unique because pg_partman copies no other.
-CREATE TABLE audit_log_template (LIKE audit_log INCLUDING DEFAULTS);
-CREATE UNIQUE INDEX ON audit_log_template (id);
-CREATE UNIQUE INDEX ON audit_log_template (entity_type, entity_id, id);
-COMMENT ON TABLE audit_log_template
+CREATE TABLE _outbox.audit_log_template (LIKE audit_log INCLUDING DEFAULTS);
+CREATE UNIQUE INDEX ON _outbox.audit_log_template (id);
+CREATE UNIQUE INDEX ON _outbox.audit_log_template (entity_type, entity_id, id);
+COMMENT ON TABLE _outbox.audit_log_template
 IS 'always empty: the indexes that each partition of the audit log gets';
 
-CREATE FUNCTION audit_refuse_change() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'audit_refuse_change';
-COMMENT ON FUNCTION audit_refuse_change()
+CREATE FUNCTION _outbox.audit_forbid_change() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'audit_forbid_change';
+COMMENT ON FUNCTION _outbox.audit_forbid_change()
 IS 'internal: refuses UPDATE, DELETE and TRUNCATE, but for retention';
 
-CREATE FUNCTION audit_begin_removal() RETURNS void
+CREATE FUNCTION _outbox.audit_begin_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
-COMMENT ON FUNCTION audit_begin_removal()
+COMMENT ON FUNCTION _outbox.audit_begin_removal()
 IS 'internal: from here on this transaction may remove rows of the audit log';
 
-CREATE FUNCTION audit_end_removal() RETURNS void
+CREATE FUNCTION _outbox.audit_end_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
-COMMENT ON FUNCTION audit_end_removal()
+COMMENT ON FUNCTION _outbox.audit_end_removal()
 IS 'internal: from here on it may not';
 
 -- One for all of them: partitions get it too, by themselves or from audit_guard_partitions().
-CREATE TRIGGER audit_refuse_change BEFORE UPDATE OR DELETE ON audit_log
-    FOR EACH ROW EXECUTE FUNCTION audit_refuse_change();
+CREATE TRIGGER audit_forbid_change BEFORE UPDATE OR DELETE ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION _outbox.audit_forbid_change();
 CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON audit_log
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse_change();
-ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
-COMMENT ON TRIGGER audit_refuse_change ON audit_log IS 'the audit log is append-only';
+    FOR EACH STATEMENT EXECUTE FUNCTION _outbox.audit_forbid_change();
+ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
+COMMENT ON TRIGGER audit_forbid_change ON audit_log IS 'the audit log is append-only';
 COMMENT ON TRIGGER audit_refuse_truncate ON audit_log IS 'the audit log is append-only';
 
 -- One chain per month, whichever partition its rows are in. Nothing here refers to a row by more than its id:
 -- rows that retention has removed stay in it as hashes.
-CREATE TABLE audit_chain (
+CREATE TABLE _outbox.audit_chain (
     period     date        NOT NULL,
     position   bigint      NOT NULL,
     id         bigint      UNIQUE,
@@ -82,46 +82,46 @@ CREATE TABLE audit_chain (
     chained_at timestamptz NOT NULL,
     PRIMARY KEY (period, position)
 );
-CREATE INDEX ON audit_chain (period, position) WHERE removed IS NOT NULL;
-COMMENT ON TABLE audit_chain IS 'the hash chain over the audit log: append-only';
-COMMENT ON COLUMN audit_chain.period IS 'the first day of the month, in UTC';
-COMMENT ON COLUMN audit_chain.position IS 'the place in the chain of that month, from 1';
-COMMENT ON COLUMN audit_chain.id IS 'the row; NULL: this is about what retention has removed';
-COMMENT ON COLUMN audit_chain.removed IS 'the ids of rows that retention has removed; {(,)}: all before this';
-COMMENT ON COLUMN audit_chain.content IS 'SHA-256 over the row, or over what is in removed';
-COMMENT ON COLUMN audit_chain.hash IS 'SHA-256 over the hash before it, and over all else in this row';
-COMMENT ON COLUMN audit_chain.chained_at IS 'when it was put in the chain';
+CREATE INDEX ON _outbox.audit_chain (period, position) WHERE removed IS NOT NULL;
+COMMENT ON TABLE _outbox.audit_chain IS 'the hash chain over the audit log: append-only';
+COMMENT ON COLUMN _outbox.audit_chain.period IS 'the first day of the month, in UTC';
+COMMENT ON COLUMN _outbox.audit_chain.position IS 'the place in the chain of that month, from 1';
+COMMENT ON COLUMN _outbox.audit_chain.id IS 'the row; NULL: this is about what retention has removed';
+COMMENT ON COLUMN _outbox.audit_chain.removed IS 'the ids of rows that retention has removed; {(,)}: all before this';
+COMMENT ON COLUMN _outbox.audit_chain.content IS 'SHA-256 over the row, or over what is in removed';
+COMMENT ON COLUMN _outbox.audit_chain.hash IS 'SHA-256 over the hash before it, and over all else in this row';
+COMMENT ON COLUMN _outbox.audit_chain.chained_at IS 'when it was put in the chain';
 
-CREATE TRIGGER audit_refuse_change BEFORE UPDATE OR DELETE ON audit_chain
-    FOR EACH ROW EXECUTE FUNCTION audit_refuse_change();
-CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON audit_chain
-    FOR EACH STATEMENT EXECUTE FUNCTION audit_refuse_change();
-ALTER TABLE audit_chain ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
-COMMENT ON TRIGGER audit_refuse_change ON audit_chain IS 'the chain is append-only';
-COMMENT ON TRIGGER audit_refuse_truncate ON audit_chain IS 'the chain is append-only';
+CREATE TRIGGER audit_forbid_change BEFORE UPDATE OR DELETE ON _outbox.audit_chain
+    FOR EACH ROW EXECUTE FUNCTION _outbox.audit_forbid_change();
+CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON _outbox.audit_chain
+    FOR EACH STATEMENT EXECUTE FUNCTION _outbox.audit_forbid_change();
+ALTER TABLE _outbox.audit_chain ENABLE ALWAYS TRIGGER audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
+COMMENT ON TRIGGER audit_forbid_change ON _outbox.audit_chain IS 'the chain is append-only';
+COMMENT ON TRIGGER audit_refuse_truncate ON _outbox.audit_chain IS 'the chain is append-only';
 
-CREATE TABLE audit_progress (
+CREATE TABLE _outbox.audit_progress (
     identity    text    NOT NULL,
     settled_id  bigint  NOT NULL,
     horizon     xid8    NOT NULL,
     pending_id  bigint  NOT NULL,
     pending_xid xid8    NOT NULL
 );
-ALTER TABLE audit_progress REPLICA IDENTITY FULL; -- see outbox_finish_partition()
-COMMENT ON TABLE audit_progress IS 'one row, since the audit log is in use: how far the chain is';
-COMMENT ON COLUMN audit_progress.identity IS 'the database whose transactions these are';
-COMMENT ON COLUMN audit_progress.settled_id IS 'all rows up to this id are in the chain; one that comes later was slipped in';
-COMMENT ON COLUMN audit_progress.horizon IS 'what transactions before this one have written is in the chain';
-COMMENT ON COLUMN audit_progress.pending_id IS 'what settled_id will be once all transactions before pending_xid have ended';
-COMMENT ON COLUMN audit_progress.pending_xid IS 'see pending_id';
+ALTER TABLE _outbox.audit_progress REPLICA IDENTITY FULL; -- see secure_partition()
+COMMENT ON TABLE _outbox.audit_progress IS 'one row, since the audit log is in use: how far the chain is';
+COMMENT ON COLUMN _outbox.audit_progress.identity IS 'the database whose transactions these are';
+COMMENT ON COLUMN _outbox.audit_progress.settled_id IS 'all rows up to this id are in the chain; one that comes later was slipped in';
+COMMENT ON COLUMN _outbox.audit_progress.horizon IS 'what transactions before this one have written is in the chain';
+COMMENT ON COLUMN _outbox.audit_progress.pending_id IS 'what settled_id will be once all transactions before pending_xid have ended';
+COMMENT ON COLUMN _outbox.audit_progress.pending_xid IS 'see pending_id';
 
-CREATE TABLE audit_retention (
+CREATE TABLE _outbox.audit_retention (
     entity_type text     PRIMARY KEY,
     retention   interval NOT NULL
 );
-COMMENT ON TABLE audit_retention IS 'what audit_set_retention() was told';
-COMMENT ON COLUMN audit_retention.entity_type IS 'rows of this entity type';
-COMMENT ON COLUMN audit_retention.retention IS 'are removed when they are as old as this, with their month';
+COMMENT ON TABLE _outbox.audit_retention IS 'what audit_set_retention() was told';
+COMMENT ON COLUMN _outbox.audit_retention.entity_type IS 'rows of this entity type';
+COMMENT ON COLUMN _outbox.audit_retention.retention IS 'are removed when they are as old as this, with their month';
 
 CREATE FUNCTION audit_record(
     actor text, action text, entity_type text, entity_id text, before jsonb DEFAULT NULL, after jsonb DEFAULT NULL,
@@ -134,7 +134,7 @@ IS 'appends a row to the audit log in this transaction; returns its id';
 CREATE FUNCTION audit_set_retention(entity_type text, retention interval) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('audit_set_retention()');
+    PERFORM _outbox.require_no_tenant('audit_set_retention()');
     IF entity_type IS NULL THEN
         RAISE null_value_not_allowed USING MESSAGE = 'entity_type must not be NULL';
     ELSIF entity_type = '' THEN
@@ -148,18 +148,18 @@ BEGIN
             HINT = 'NULL makes outbox.audit_retention hold again.';
     END IF;
     IF retention IS NULL THEN
-        DELETE FROM @extschema@.audit_retention r WHERE r.entity_type = audit_set_retention.entity_type;
+        DELETE FROM _outbox.audit_retention r WHERE r.entity_type = audit_set_retention.entity_type;
     ELSE
-        INSERT INTO @extschema@.audit_retention AS r VALUES (entity_type, retention)
+        INSERT INTO _outbox.audit_retention AS r VALUES (entity_type, retention)
             ON CONFLICT ON CONSTRAINT audit_retention_pkey DO UPDATE SET retention = EXCLUDED.retention;
     END IF;
 END $$;
 COMMENT ON FUNCTION audit_set_retention(text, interval)
 IS 'how long rows of an entity type stay in the audit log; NULL: as long as outbox.audit_retention says';
 
-CREATE FUNCTION audit_may_read(tenant_id bigint) RETURNS boolean
+CREATE FUNCTION _outbox.audit_may_read(tenant_id bigint) RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
-COMMENT ON FUNCTION audit_may_read(bigint)
+COMMENT ON FUNCTION _outbox.audit_may_read(bigint)
 IS 'for the policy of the audit log: may this session see rows of a tenant?';
 
 -- What is an object on both sides, or only on one, is gone into. Arrays are values.

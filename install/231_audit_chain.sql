@@ -2,62 +2,62 @@
 -- The chain over the audit log, and its retention. Writers know nothing of it: it is made by maintenance.
 ----------------------------------------------------------------------------------------------------
 
-CREATE FUNCTION audit_next_xid() RETURNS xid8
+CREATE FUNCTION _outbox.audit_next_xid() RETURNS xid8
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_xid';
-COMMENT ON FUNCTION audit_next_xid()
+COMMENT ON FUNCTION _outbox.audit_next_xid()
 IS 'internal: all transactions that have an xid have a lesser one';
 
-CREATE FUNCTION audit_content(recorded audit_log) RETURNS bytea
+CREATE FUNCTION _outbox.audit_content(recorded audit_log) RETURNS bytea
 LANGUAGE c STABLE STRICT PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_content';
-COMMENT ON FUNCTION audit_content(audit_log)
+COMMENT ON FUNCTION _outbox.audit_content(audit_log)
 IS 'internal: SHA-256 over every column of a row, whatever the settings of the session';
 
-CREATE FUNCTION audit_link(previous bytea, entry audit_chain) RETURNS bytea
+CREATE FUNCTION _outbox.audit_link(previous bytea, entry _outbox.audit_chain) RETURNS bytea
 LANGUAGE c STABLE PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_link';
-COMMENT ON FUNCTION audit_link(bytea, audit_chain)
+COMMENT ON FUNCTION _outbox.audit_link(bytea, _outbox.audit_chain)
 IS 'internal: what the hash of an entry of the chain has to be';
 
 -- Ranges have one form, and no letters but digits.
-CREATE FUNCTION audit_content(removed int8multirange) RETURNS bytea
+CREATE FUNCTION _outbox.audit_content(removed int8multirange) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT sha256(convert_to(removed::text, 'SQL_ASCII'))
 $$;
-COMMENT ON FUNCTION audit_content(int8multirange)
+COMMENT ON FUNCTION _outbox.audit_content(int8multirange)
 IS 'internal: SHA-256 over the ids of rows that were removed';
 
-CREATE FUNCTION audit_period(occurred_at timestamptz) RETURNS date
+CREATE FUNCTION _outbox.audit_period(occurred_at timestamptz) RETURNS date
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date
 $$;
-COMMENT ON FUNCTION audit_period(timestamptz)
+COMMENT ON FUNCTION _outbox.audit_period(timestamptz)
 IS 'internal: the month whose chain a row belongs to';
 
 -- The newest entry of a month, or what comes before the first one.
-CREATE FUNCTION audit_newest(period date) RETURNS audit_chain
+CREATE FUNCTION _outbox.audit_newest(period date) RETURNS _outbox.audit_chain
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT coalesce((SELECT c FROM @extschema@.audit_chain c WHERE c.period = audit_newest.period
+    SELECT coalesce((SELECT c FROM _outbox.audit_chain c WHERE c.period = audit_newest.period
                       ORDER BY c.position DESC LIMIT 1),
-                    ROW(period, 0, NULL, NULL, '', NULL, '-infinity')::@extschema@.audit_chain)
+                    ROW(period, 0, NULL, NULL, '', NULL, '-infinity')::_outbox.audit_chain)
 $$;
-COMMENT ON FUNCTION audit_newest(date)
+COMMENT ON FUNCTION _outbox.audit_newest(date)
 IS 'internal: the newest entry in the chain of a month';
 
 -- Of either a row or what was removed.
-CREATE FUNCTION audit_append(newest audit_chain, id bigint, removed int8multirange, content bytea) RETURNS audit_chain
+CREATE FUNCTION _outbox.audit_append(newest _outbox.audit_chain, id bigint, removed int8multirange, content bytea) RETURNS _outbox.audit_chain
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    entry @extschema@.audit_chain := newest;
+    entry _outbox.audit_chain := newest;
 BEGIN
     entry.position := newest.position + 1;
     entry.id := id;
     entry.removed := removed;
     entry.content := content;
     entry.chained_at := clock_timestamp();
-    entry.hash := @extschema@.audit_link(newest.hash, entry);
-    INSERT INTO @extschema@.audit_chain SELECT entry.*;
+    entry.hash := _outbox.audit_link(newest.hash, entry);
+    INSERT INTO _outbox.audit_chain SELECT entry.*;
     RETURN entry;
 END $$;
-COMMENT ON FUNCTION audit_append(audit_chain, bigint, int8multirange, bytea)
+COMMENT ON FUNCTION _outbox.audit_append(_outbox.audit_chain, bigint, int8multirange, bytea)
 IS 'internal: puts an entry behind the newest one of its month';
 
 -- Which rows: those that have committed and are not in the chain yet, written by transactions before the oldest
@@ -69,28 +69,28 @@ IS 'internal: puts an entry behind the newest one of its month';
 --
 -- xids mean nothing in another cluster. There the audit log is locked against writers instead, once: what
 -- is visible then is all there is.
-CREATE FUNCTION audit_chain_rows(max_rows integer) RETURNS integer
+CREATE FUNCTION _outbox.audit_chain_rows(max_rows integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
 DECLARE
-    progress @extschema@.audit_progress;
+    progress _outbox.audit_progress;
     is_home  boolean;
     last_id  bigint;
     next_xid xid8;
     ended    xid8;
     recorded @extschema@.audit_log;
-    newest   @extschema@.audit_chain;
+    newest   _outbox.audit_chain;
     period   date;
     count    integer := 0;
 BEGIN
-    SELECT * INTO progress FROM @extschema@.audit_progress;
-    is_home := FOUND AND progress.identity = @extschema@.outbox_identity();
+    SELECT * INTO progress FROM _outbox.audit_progress;
+    is_home := FOUND AND progress.identity = _outbox.database_identity();
     IF NOT is_home THEN
         LOCK TABLE @extschema@.audit_log IN SHARE MODE;
     END IF;
     -- What is passed over now is never looked at again.
-    PERFORM @extschema@.outbox_refresh_partitions('@extschema@.audit_log');
-    last_id := coalesce(pg_sequence_last_value('@extschema@.audit_log_id_seq'), 0);
-    next_xid := @extschema@.audit_next_xid();
+    PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
+    last_id := coalesce(pg_sequence_last_value('_outbox.audit_log_id_seq'), 0);
+    next_xid := _outbox.audit_next_xid();
     ended := pg_snapshot_xmin(pg_current_snapshot());
     IF is_home AND ended <= progress.horizon THEN
         RETURN 0;
@@ -98,13 +98,13 @@ BEGIN
 
     FOR recorded IN SELECT * FROM @extschema@.audit_log a
                      WHERE a.id > coalesce(progress.settled_id, 0) AND (a.xid < ended OR NOT is_home)
-                       AND NOT EXISTS (SELECT FROM @extschema@.audit_chain c WHERE c.id = a.id)
+                       AND NOT EXISTS (SELECT FROM _outbox.audit_chain c WHERE c.id = a.id)
                      ORDER BY a.id LIMIT max_rows LOOP
-        period := @extschema@.audit_period(recorded.occurred_at);
+        period := _outbox.audit_period(recorded.occurred_at);
         IF newest.period IS DISTINCT FROM period THEN
-            newest := @extschema@.audit_newest(period);
+            newest := _outbox.audit_newest(period);
         END IF;
-        newest := @extschema@.audit_append(newest, recorded.id, NULL, @extschema@.audit_content(recorded));
+        newest := _outbox.audit_append(newest, recorded.id, NULL, _outbox.audit_content(recorded));
         count := count + 1;
     END LOOP;
     IF count = max_rows THEN
@@ -112,74 +112,74 @@ BEGIN
     END IF;
 
     IF is_home THEN
-        UPDATE @extschema@.audit_progress p SET
+        UPDATE _outbox.audit_progress p SET
             horizon = ended,
             settled_id = CASE WHEN ended >= p.pending_xid THEN p.pending_id ELSE p.settled_id END,
             pending_id = CASE WHEN ended >= p.pending_xid THEN last_id ELSE p.pending_id END,
             pending_xid = CASE WHEN ended >= p.pending_xid THEN next_xid ELSE p.pending_xid END;
     ELSE
-        DELETE FROM @extschema@.audit_progress;
-        INSERT INTO @extschema@.audit_progress VALUES (@extschema@.outbox_identity(), last_id, ended, last_id, next_xid);
+        DELETE FROM _outbox.audit_progress;
+        INSERT INTO _outbox.audit_progress VALUES (_outbox.database_identity(), last_id, ended, last_id, next_xid);
     END IF;
     RETURN count;
 END $$;
-COMMENT ON FUNCTION audit_chain_rows(integer)
+COMMENT ON FUNCTION _outbox.audit_chain_rows(integer)
 IS 'internal: puts rows of the audit log into the chain, no more than so many; returns how many';
 
 -- Every month that anything is known of.
-CREATE FUNCTION audit_periods() RETURNS SETOF date
+CREATE FUNCTION _outbox.audit_periods() RETURNS SETOF date
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    spare CONSTANT regclass := (SELECT p.partition FROM @extschema@.outbox_partitions('@extschema@.audit_log') p WHERE p.is_default);
+    spare CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p WHERE p.is_default);
 BEGIN
     RETURN QUERY
     WITH RECURSIVE chained(period) AS (
-        (SELECT c.period FROM @extschema@.audit_chain c ORDER BY 1 LIMIT 1)
+        (SELECT c.period FROM _outbox.audit_chain c ORDER BY 1 LIMIT 1)
          UNION ALL
-        SELECT (SELECT c.period FROM @extschema@.audit_chain c WHERE c.period > d.period ORDER BY 1 LIMIT 1) FROM chained d
+        SELECT (SELECT c.period FROM _outbox.audit_chain c WHERE c.period > d.period ORDER BY 1 LIMIT 1) FROM chained d
          WHERE d.period IS NOT NULL)
     SELECT d.period FROM chained d WHERE d.period IS NOT NULL
      UNION
-    SELECT @extschema@.audit_period(p.lower_bound) FROM @extschema@.outbox_partitions('@extschema@.audit_log') p
+    SELECT _outbox.audit_period(p.lower_bound) FROM _outbox.partitions('@extschema@.audit_log') p
      WHERE NOT p.is_default AND pg_relation_size(p.partition) > 0;
     IF spare IS NOT NULL THEN
-        RETURN QUERY EXECUTE format('SELECT DISTINCT %s(occurred_at) FROM %s', '@extschema@.audit_period', spare);
+        RETURN QUERY EXECUTE format('SELECT DISTINCT %s(occurred_at) FROM %s', '_outbox.audit_period', spare);
     END IF;
 END $$;
-COMMENT ON FUNCTION audit_periods()
+COMMENT ON FUNCTION _outbox.audit_periods()
 IS 'internal: the months that have rows or a chain, some perhaps twice';
 
 -- One statement for a month, so that rows and chain are of one moment.
-CREATE FUNCTION audit_verify_period(
+CREATE FUNCTION _outbox.audit_verify_period(
     period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint, OUT problem text,
     OUT last_position bigint, OUT last_hash text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH ended AS (
         -- Behind the last time that all of it was dropped.
-        SELECT max(c.position) AS position, max(c.chained_at) AS at FROM @extschema@.audit_chain c
+        SELECT max(c.position) AS position, max(c.chained_at) AS at FROM _outbox.audit_chain c
          WHERE c.period = $1 AND c.removed IS NOT NULL AND c.removed = '{(,)}'
     ), gone AS (
-        SELECT range_agg(c.removed) AS ids FROM @extschema@.audit_chain c, ended e
+        SELECT range_agg(c.removed) AS ids FROM _outbox.audit_chain c, ended e
          WHERE c.period = $1 AND c.removed IS NOT NULL AND c.position > coalesce(e.position, 0)
     ), links AS (
         SELECT c AS entry, c.position, c.id, c.removed, c.content, c.hash,
                lag(c.hash) OVER (ORDER BY c.position) AS previous,
                lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position, c.position = e.position AS is_end
-          FROM @extschema@.audit_chain c, ended e WHERE c.period = $1 AND c.position >= coalesce(e.position, 0)
+          FROM _outbox.audit_chain c, ended e WHERE c.period = $1 AND c.position >= coalesce(e.position, 0)
     ), recorded AS (
-        SELECT a.id, @extschema@.audit_content(a) AS content FROM @extschema@.audit_log a
+        SELECT a.id, _outbox.audit_content(a) AS content FROM @extschema@.audit_log a
          WHERE a.occurred_at >= $1::timestamp AT TIME ZONE 'UTC'
            AND a.occurred_at <= CASE WHEN isfinite($1) THEN ($1 + interval '1 month' - interval '1 microsecond') ELSE $1::timestamp END AT TIME ZONE 'UTC'
     ), judged AS (
         SELECT l.position, coalesce(l.id, r.id) AS id, r.id IS NOT NULL AND l.position IS NOT NULL AS is_checked,
-               r.id IS NOT NULL AND l.position IS NULL AND r.id > coalesce((SELECT p.settled_id FROM @extschema@.audit_progress p), 0) AS is_new,
+               r.id IS NOT NULL AND l.position IS NULL AND r.id > coalesce((SELECT p.settled_id FROM _outbox.audit_progress p), 0) AS is_new,
                CASE WHEN l.position IS NULL THEN
-                         CASE WHEN r.id <= (SELECT p.settled_id FROM @extschema@.audit_progress p) THEN 'the row is not in the chain' END
+                         CASE WHEN r.id <= (SELECT p.settled_id FROM _outbox.audit_progress p) THEN 'the row is not in the chain' END
                     WHEN l.is_end THEN NULL
                     WHEN l.previous_position <> l.position - 1 THEN 'the entry of the chain before it is missing'
-                    WHEN l.hash <> @extschema@.audit_link(l.previous, l.entry) THEN 'its entry in the chain was changed'
+                    WHEN l.hash <> _outbox.audit_link(l.previous, l.entry) THEN 'its entry in the chain was changed'
                     WHEN l.id IS NULL THEN
-                         CASE WHEN l.removed IS NULL OR l.content <> @extschema@.audit_content(l.removed) THEN 'an entry about retention was changed' END
+                         CASE WHEN l.removed IS NULL OR l.content <> _outbox.audit_content(l.removed) THEN 'an entry about retention was changed' END
                     WHEN r.id IS NULL THEN CASE WHEN l.id <@ g.ids THEN NULL ELSE 'the row is missing' END
                     WHEN l.content <> r.content THEN 'the row was changed' END AS problem
           FROM links l FULL JOIN recorded r ON r.id = l.id CROSS JOIN gone g
@@ -198,7 +198,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
            (SELECT f.id FROM first f), (SELECT f.problem FROM first f),
            (SELECT n.position FROM newest n), (SELECT encode(n.hash, 'hex') FROM newest n)
 $$;
-COMMENT ON FUNCTION audit_verify_period(date, text)
+COMMENT ON FUNCTION _outbox.audit_verify_period(date, text)
 IS 'internal: audit_verify() for one month';
 
 CREATE FUNCTION audit_verify(since timestamptz DEFAULT NULL, known jsonb DEFAULT '{}')
@@ -209,7 +209,7 @@ DECLARE
     period date;
     wrong  text;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('audit_verify()');
+    PERFORM _outbox.require_no_tenant('audit_verify()');
     IF known IS NULL OR jsonb_typeof(known) <> 'object' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'known must be a JSON object of months and hashes',
@@ -222,20 +222,20 @@ BEGIN
             MESSAGE = format('known has something else than a hash for a month: %L', wrong),
             HINT = 'Such as {"2026-01": "..."} with the last_hash that audit_verify() returned, 64 hexadecimal digits.';
     END IF;
-    PERFORM @extschema@.outbox_refresh_partitions('@extschema@.audit_log');
-    FOR period IN SELECT DISTINCT p FROM @extschema@.audit_periods() p
-                   WHERE since IS NULL OR p >= @extschema@.audit_period(since) ORDER BY p LOOP
+    PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
+    FOR period IN SELECT DISTINCT p FROM _outbox.audit_periods() p
+                   WHERE since IS NULL OR p >= _outbox.audit_period(since) ORDER BY p LOOP
         month := CASE WHEN isfinite(period) THEN to_char(period, 'YYYY-MM') ELSE period::text END;
         SELECT v.rows_checked, v.not_yet_chained, v.broken_id, v.problem, v.last_position, v.last_hash
           INTO rows_checked, not_yet_chained, broken_id, problem, last_position, last_hash
-          FROM @extschema@.audit_verify_period(period, known ->> month) v;
+          FROM _outbox.audit_verify_period(period, known ->> month) v;
         ok := problem IS NULL;
         known := known - month;
         RETURN NEXT;
     END LOOP;
     -- A hash of a month of which nothing is left. A month before that was asked for is not looked at.
     FOR month IN SELECT k FROM jsonb_object_keys(known) k
-                  WHERE since IS NULL OR k >= to_char(@extschema@.audit_period(since), 'YYYY-MM') ORDER BY k LOOP
+                  WHERE since IS NULL OR k >= to_char(_outbox.audit_period(since), 'YYYY-MM') ORDER BY k LOOP
         ok := false;
         rows_checked := 0;
         not_yet_chained := 0;

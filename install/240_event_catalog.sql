@@ -3,7 +3,7 @@
 -- outbox.catalog_mode says.
 ----------------------------------------------------------------------------------------------------
 
-CREATE TABLE outbox_event_types (
+CREATE TABLE _outbox.event_types (
     event_type    text        NOT NULL,
     event_version integer     NOT NULL,
     owner_module  text        NOT NULL,
@@ -16,54 +16,54 @@ CREATE TABLE outbox_event_types (
     changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, event_version)
 );
-COMMENT ON TABLE outbox_event_types IS 'the catalog of events';
-COMMENT ON COLUMN outbox_event_types.event_type IS 'its name: <Aggregate><PastTenseVerb>';
-COMMENT ON COLUMN outbox_event_types.event_version IS 'each version has a schema of its own';
-COMMENT ON COLUMN outbox_event_types.owner_module IS 'the one module that emits the event, in all versions';
-COMMENT ON COLUMN outbox_event_types.json_schema IS 'what its payload looks like; NULL: anything';
-COMMENT ON COLUMN outbox_event_types.description IS 'what it means, for people';
-COMMENT ON COLUMN outbox_event_types.consumers IS 'who is known to listen, for people';
-COMMENT ON COLUMN outbox_event_types.replay_safe IS 'whether consumers may get it again, for people';
-COMMENT ON COLUMN outbox_event_types.pii_fields
+COMMENT ON TABLE _outbox.event_types IS 'the catalog of events';
+COMMENT ON COLUMN _outbox.event_types.event_type IS 'its name: <Aggregate><PastTenseVerb>';
+COMMENT ON COLUMN _outbox.event_types.event_version IS 'each version has a schema of its own';
+COMMENT ON COLUMN _outbox.event_types.owner_module IS 'the one module that emits the event, in all versions';
+COMMENT ON COLUMN _outbox.event_types.json_schema IS 'what its payload looks like; NULL: anything';
+COMMENT ON COLUMN _outbox.event_types.description IS 'what it means, for people';
+COMMENT ON COLUMN _outbox.event_types.consumers IS 'who is known to listen, for people';
+COMMENT ON COLUMN _outbox.event_types.replay_safe IS 'whether consumers may get it again, for people';
+COMMENT ON COLUMN _outbox.event_types.pii_fields
 IS 'JSON pointers to what must not be in a payload; * stands for all members or elements';
-COMMENT ON COLUMN outbox_event_types.registered_at IS 'when it was registered';
-COMMENT ON COLUMN outbox_event_types.changed_at IS 'when what is said about it changed';
+COMMENT ON COLUMN _outbox.event_types.registered_at IS 'when it was registered';
+COMMENT ON COLUMN _outbox.event_types.changed_at IS 'when what is said about it changed';
 
 -- A trigger, so that also what is done by hand or by a restore reaches all sessions.
-CREATE FUNCTION outbox_event_types_changed() RETURNS trigger
+CREATE FUNCTION _outbox.event_types_changed() RETURNS trigger
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_event_types_changed';
-COMMENT ON FUNCTION outbox_event_types_changed()
+COMMENT ON FUNCTION _outbox.event_types_changed()
 IS 'internal: has all sessions forget what they know of the catalog';
 
-CREATE TRIGGER outbox_event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON outbox_event_types
-FOR EACH STATEMENT EXECUTE FUNCTION outbox_event_types_changed();
-ALTER TABLE outbox_event_types ENABLE ALWAYS TRIGGER outbox_event_types_changed;
+CREATE TRIGGER event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.event_types
+FOR EACH STATEMENT EXECUTE FUNCTION _outbox.event_types_changed();
+ALTER TABLE _outbox.event_types ENABLE ALWAYS TRIGGER event_types_changed;
 
-CREATE FUNCTION outbox_check_schema(json_schema jsonb) RETURNS void
+CREATE FUNCTION _outbox.check_schema(json_schema jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_schema';
-COMMENT ON FUNCTION outbox_check_schema(jsonb)
+COMMENT ON FUNCTION _outbox.check_schema(jsonb)
 IS 'internal: raises an error if a JSON Schema cannot be used';
 
-CREATE FUNCTION outbox_breaking_change(before jsonb, after jsonb) RETURNS text
+CREATE FUNCTION _outbox.breaking_change(before jsonb, after jsonb) RETURNS text
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_breaking_change';
-COMMENT ON FUNCTION outbox_breaking_change(jsonb, jsonb)
+COMMENT ON FUNCTION _outbox.breaking_change(jsonb, jsonb)
 IS 'internal: why one schema cannot follow another under the same version; NULL if it can';
 
-CREATE FUNCTION outbox_doubt_about_name(event_type text) RETURNS text
-LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_doubt_about_name';
-COMMENT ON FUNCTION outbox_doubt_about_name(text)
+CREATE FUNCTION _outbox.lint_event_name(event_type text) RETURNS text
+LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_lint_event_name';
+COMMENT ON FUNCTION _outbox.lint_event_name(text)
 IS 'internal: why a name is probably not <Aggregate><PastTenseVerb>; NULL if it is';
 
-CREATE FUNCTION outbox_is_pointer(pointer text) RETURNS boolean
+CREATE FUNCTION _outbox.is_pointer(pointer text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_is_pointer';
-COMMENT ON FUNCTION outbox_is_pointer(text)
+COMMENT ON FUNCTION _outbox.is_pointer(text)
 IS 'internal: is this a JSON pointer to a part of something?';
 
-CREATE FUNCTION outbox_check_event_name(event_type text) RETURNS void
+CREATE FUNCTION _outbox.check_event_name(event_type text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     -- First: it loads the library, and until then anybody can set anything.
-    doubt CONSTANT text := @extschema@.outbox_doubt_about_name(event_type);
+    doubt CONSTANT text := _outbox.lint_event_name(event_type);
     rule  CONSTANT text := current_setting('outbox.event_name_pattern');
 BEGIN
     IF rule <> '' THEN
@@ -80,10 +80,10 @@ BEGIN
             HINT = 'An event says what has happened, and to what: OrderConfirmed.';
     END IF;
 END $$;
-COMMENT ON FUNCTION outbox_check_event_name(text)
+COMMENT ON FUNCTION _outbox.check_event_name(text)
 IS 'internal: refuses or doubts the name of an event';
 
-CREATE FUNCTION outbox_check_event_type(new outbox_event_types) RETURNS void
+CREATE FUNCTION _outbox.check_event_type(new _outbox.event_types) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     pointer text;
@@ -113,15 +113,15 @@ BEGIN
         RAISE invalid_parameter_value USING MESSAGE = wrong;
     END IF;
     FOREACH pointer IN ARRAY new.pii_fields LOOP
-        IF NOT @extschema@.outbox_is_pointer(pointer) THEN
+        IF NOT _outbox.is_pointer(pointer) THEN
             RAISE invalid_parameter_value USING
                 MESSAGE = format('pii_fields must be JSON pointers, and "%s" is none', left(pointer, 63)),
                 HINT = 'For example /customer/email, or /travellers/*/passport.';
         END IF;
     END LOOP;
-    PERFORM @extschema@.outbox_check_schema(new.json_schema);
+    PERFORM _outbox.check_schema(new.json_schema);
 END $$;
-COMMENT ON FUNCTION outbox_check_event_type(outbox_event_types)
+COMMENT ON FUNCTION _outbox.check_event_type(_outbox.event_types)
 IS 'internal: raises an error if the catalog cannot have an event like this';
 
 CREATE FUNCTION outbox_register_event(
@@ -131,12 +131,12 @@ CREATE FUNCTION outbox_register_event(
 RETURNS text LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_variable
 DECLARE
-    before @extschema@.outbox_event_types;
-    after  @extschema@.outbox_event_types;
+    before _outbox.event_types;
+    after  _outbox.event_types;
     owner  text;
     breaks text;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_register_event()');
+    PERFORM _outbox.require_no_tenant('outbox_register_event()');
     after.event_type := event_type;
     after.event_version := event_version;
     after.owner_module := owner_module;
@@ -145,11 +145,11 @@ BEGIN
     after.consumers := coalesce(consumers, '{}');
     after.replay_safe := coalesce(replay_safe, true);
     after.pii_fields := coalesce(pii_fields, '{}');
-    PERFORM @extschema@.outbox_check_event_type(after);
+    PERFORM _outbox.check_event_type(after);
 
     -- One at a time: whose an event is depends on all versions.
-    LOCK TABLE @extschema@.outbox_event_types IN SHARE ROW EXCLUSIVE MODE;
-    SELECT t.owner_module INTO owner FROM @extschema@.outbox_event_types t
+    LOCK TABLE _outbox.event_types IN SHARE ROW EXCLUSIVE MODE;
+    SELECT t.owner_module INTO owner FROM _outbox.event_types t
      WHERE t.event_type = event_type LIMIT 1;
     IF owner <> owner_module THEN
         RAISE object_in_use USING
@@ -157,11 +157,11 @@ BEGIN
             HINT = 'One module emits an event. outbox_set_event_owner() hands it over, in all versions.';
     END IF;
 
-    SELECT * INTO before FROM @extschema@.outbox_event_types t
+    SELECT * INTO before FROM _outbox.event_types t
      WHERE t.event_type = event_type AND t.event_version = event_version;
     IF NOT FOUND THEN
-        PERFORM @extschema@.outbox_check_event_name(event_type);
-        INSERT INTO @extschema@.outbox_event_types
+        PERFORM _outbox.check_event_name(event_type);
+        INSERT INTO _outbox.event_types
         VALUES (event_type, event_version, owner_module, json_schema, description, after.consumers,
                 after.replay_safe, after.pii_fields);
         RETURN 'registered';
@@ -175,16 +175,16 @@ BEGIN
     IF (before.json_schema IS NULL) <> (json_schema IS NULL) THEN
         breaks := CASE WHEN json_schema IS NULL THEN 'there is no schema any more' ELSE 'there was no schema' END;
     ELSE
-        breaks := @extschema@.outbox_breaking_change(before.json_schema, json_schema);
+        breaks := _outbox.breaking_change(before.json_schema, json_schema);
     END IF;
     IF breaks IS NOT NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('json_schema would break "%s" version %s: %s', event_type, event_version, breaks),
             HINT = format('Register it as version %s.',
-                (SELECT max(t.event_version) + 1 FROM @extschema@.outbox_event_types t
+                (SELECT max(t.event_version) + 1 FROM _outbox.event_types t
                   WHERE t.event_type = event_type));
     END IF;
-    UPDATE @extschema@.outbox_event_types t
+    UPDATE _outbox.event_types t
        SET json_schema = after.json_schema, description = after.description, consumers = after.consumers,
            replay_safe = after.replay_safe, pii_fields = after.pii_fields, changed_at = clock_timestamp()
      WHERE t.event_type = event_type AND t.event_version = event_version;
@@ -196,12 +196,12 @@ IS 'puts an event into the catalog, or changes what it says; a change that would
 CREATE FUNCTION outbox_unregister_event(event_type text, event_version integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_unregister_event()');
+    PERFORM _outbox.require_no_tenant('outbox_unregister_event()');
     IF event_type IS NULL OR event_version IS NULL THEN
         RAISE null_value_not_allowed USING
             MESSAGE = CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'event_version' END || ' must not be NULL';
     END IF;
-    DELETE FROM @extschema@.outbox_event_types t
+    DELETE FROM _outbox.event_types t
      WHERE t.event_type = outbox_unregister_event.event_type
        AND t.event_version = outbox_unregister_event.event_version;
     RETURN FOUND;
@@ -214,15 +214,15 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 DECLARE
     versions integer;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_set_event_owner()');
+    PERFORM _outbox.require_no_tenant('outbox_set_event_owner()');
     IF event_type IS NULL OR owner_module IS NULL THEN
         RAISE null_value_not_allowed USING
             MESSAGE = CASE WHEN event_type IS NULL THEN 'event_type' ELSE 'owner_module' END || ' must not be NULL';
     ELSIF owner_module = '' OR octet_length(owner_module) > 255 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'owner_module must have between 1 and 255 bytes';
     END IF;
-    LOCK TABLE @extschema@.outbox_event_types IN SHARE ROW EXCLUSIVE MODE;
-    UPDATE @extschema@.outbox_event_types t
+    LOCK TABLE _outbox.event_types IN SHARE ROW EXCLUSIVE MODE;
+    UPDATE _outbox.event_types t
        SET owner_module = outbox_set_event_owner.owner_module, changed_at = clock_timestamp()
      WHERE t.event_type = outbox_set_event_owner.event_type;
     GET DIAGNOSTICS versions = ROW_COUNT;

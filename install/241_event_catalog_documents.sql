@@ -1,5 +1,5 @@
 -- Characters that mean something in Markdown are written as entities, which no renderer takes for markup.
-CREATE FUNCTION outbox_markdown_text(value text) RETURNS text
+CREATE FUNCTION _outbox.markdown_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(string_agg(CASE
                WHEN c IN (E'\n', E'\r', E'\t') THEN ' '
@@ -7,31 +7,31 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
                ELSE c END, '' ORDER BY n), '')
       FROM string_to_table(value, NULL) WITH ORDINALITY AS r(c, n)
 $$;
-COMMENT ON FUNCTION outbox_markdown_text(text)
+COMMENT ON FUNCTION _outbox.markdown_text(text)
 IS 'internal: a text that means in Markdown nothing but itself';
 
 -- A fence longer than any run of backticks inside: nothing in the schema ends it.
-CREATE FUNCTION outbox_markdown_code(value text) RETURNS text
+CREATE FUNCTION _outbox.markdown_code(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT format(E'%1$sjson\n%2$s\n%1$s', repeat('`', 1 + greatest(2, max(length(r[1])))), value)
       FROM (SELECT ARRAY['``']::text[] AS r UNION ALL SELECT regexp_matches(value, '`+', 'g')) runs
 $$;
-COMMENT ON FUNCTION outbox_markdown_code(text)
+COMMENT ON FUNCTION _outbox.markdown_code(text)
 IS 'internal: a block of code in Markdown';
 
-CREATE FUNCTION outbox_catalog_markdown() RETURNS text
+CREATE FUNCTION _outbox.catalog_markdown() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH event AS (
         SELECT t.event_type, t.event_version, t.owner_module, t.json_schema,
-               @extschema@.outbox_markdown_text(t.event_type) AS title,
-               @extschema@.outbox_markdown_text(t.owner_module) AS module,
-               @extschema@.outbox_markdown_text(t.description) AS description,
-               (SELECT string_agg(@extschema@.outbox_markdown_text(c), ', ' ORDER BY c COLLATE "C")
+               _outbox.markdown_text(t.event_type) AS title,
+               _outbox.markdown_text(t.owner_module) AS module,
+               _outbox.markdown_text(t.description) AS description,
+               (SELECT string_agg(_outbox.markdown_text(c), ', ' ORDER BY c COLLATE "C")
                   FROM unnest(t.consumers) c) AS consumers,
-               (SELECT string_agg(@extschema@.outbox_markdown_text(f), ', ' ORDER BY f COLLATE "C")
+               (SELECT string_agg(_outbox.markdown_text(f), ', ' ORDER BY f COLLATE "C")
                   FROM unnest(t.pii_fields) f) AS pii_fields,
                CASE WHEN t.replay_safe THEN 'yes' ELSE 'no' END AS replay_safe
-          FROM @extschema@.outbox_event_types t
+          FROM _outbox.event_types t
     ), line AS (
         SELECT string_agg(format('| %s | %s | %s | %s | %s |', title, event_version, module,
                                  coalesce(consumers, '-'), replay_safe), E'\n'
@@ -44,7 +44,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                                         '- Safe to replay: ' || replay_safe,
                                         '- Personal data, never published: ' || pii_fields),
                               CASE WHEN json_schema IS NULL THEN 'Its payload has no schema.'
-                                   ELSE @extschema@.outbox_markdown_code(jsonb_pretty(json_schema)) END), E'\n\n'
+                                   ELSE _outbox.markdown_code(jsonb_pretty(json_schema)) END), E'\n\n'
                           ORDER BY event_type COLLATE "C", event_version) AS sections
           FROM event
     )
@@ -53,25 +53,25 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         sections, 'None are registered.') || E'\n'
       FROM line
 $$;
-COMMENT ON FUNCTION outbox_catalog_markdown()
+COMMENT ON FUNCTION _outbox.catalog_markdown()
 IS 'internal: the catalog of events as Markdown';
 
 -- One channel, message and operation for each version of an event. What names one of them may only consist of
 -- [A-Za-z0-9_-], so other characters become their bytes in hex; _ does, too, so no two are alike.
-CREATE FUNCTION outbox_asyncapi_key(event_type text, event_version integer) RETURNS text
+CREATE FUNCTION _outbox.asyncapi_key(event_type text, event_version integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(CASE WHEN c ~ '[A-Za-z0-9-]' THEN c ELSE '_' || encode(convert_to(c, 'UTF8'), 'hex') END, ''
                       ORDER BY n) || '_v' || event_version
       FROM string_to_table(event_type, NULL) WITH ORDINALITY AS r(c, n)
 $$;
-COMMENT ON FUNCTION outbox_asyncapi_key(text, integer)
+COMMENT ON FUNCTION _outbox.asyncapi_key(text, integer)
 IS 'internal: what a version of an event is called inside an AsyncAPI document';
 
-CREATE FUNCTION outbox_catalog_asyncapi() RETURNS text
+CREATE FUNCTION _outbox.catalog_asyncapi() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH event AS (
-        SELECT t.*, @extschema@.outbox_asyncapi_key(t.event_type, t.event_version) AS key
-          FROM @extschema@.outbox_event_types t
+        SELECT t.*, _outbox.asyncapi_key(t.event_type, t.event_version) AS key
+          FROM _outbox.event_types t
     ), message AS (
         SELECT key, event_type, jsonb_strip_nulls(jsonb_build_object(
                    'name', event_type,
@@ -111,7 +111,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'components', jsonb_build_object('messages', coalesce(jsonb_object_agg(key, body), '{}'))))
       FROM message
 $$;
-COMMENT ON FUNCTION outbox_catalog_asyncapi()
+COMMENT ON FUNCTION _outbox.catalog_asyncapi()
 IS 'internal: the catalog of events as an AsyncAPI document';
 
 CREATE FUNCTION outbox_catalog(format text DEFAULT 'markdown') RETURNS text
@@ -119,9 +119,9 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 BEGIN
     CASE format
     WHEN 'markdown' THEN
-        RETURN @extschema@.outbox_catalog_markdown();
+        RETURN _outbox.catalog_markdown();
     WHEN 'asyncapi' THEN
-        RETURN @extschema@.outbox_catalog_asyncapi();
+        RETURN _outbox.catalog_asyncapi();
     ELSE
         RAISE invalid_parameter_value USING
             MESSAGE = pg_catalog.format('format %s is not known', coalesce(quote_literal(left(format, 63)), 'NULL')),

@@ -18,8 +18,8 @@ BEGIN
     LOOP
         EXECUTE format('ALTER TABLE %s ENABLE ROW LEVEL SECURITY', owned);
         EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned,
-                       CASE owned WHEN '@extschema@.audit_log'::regclass THEN '@extschema@.audit_may_read'::regproc
-                                  ELSE '@extschema@.outbox_may_read'::regproc END);
+                       CASE owned WHEN '@extschema@.audit_log'::regclass THEN '_outbox.audit_may_read'::regproc
+                                  ELSE '_outbox.may_read'::regproc END);
         EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
     END LOOP;
     PERFORM set_config('search_path', path, true);

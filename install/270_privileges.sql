@@ -4,7 +4,7 @@
 
 -- The sets are disjoint, so that taking one back never takes from another. The last five of an admin
 -- are what the views call, as whoever reads them.
-CREATE FUNCTION outbox_privilege_functions(privilege text) RETURNS SETOF regprocedure
+CREATE FUNCTION _outbox.privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     names text[] := CASE privilege
@@ -17,10 +17,10 @@ DECLARE
               idempotency_hash}'::text[]
         WHEN 'audit' THEN '{audit_record}'::text[]
         WHEN 'auditor' THEN '{audit_diff, audit_verify, audit_may_read}'::text[]
-        WHEN 'reader' THEN '{outbox_may_read}'::text[]
+        WHEN 'reader' THEN '{may_read}'::text[]
         WHEN 'monitor' THEN
-            '{outbox_collect_stats, outbox_collect_event_stats, outbox_collect_latency, outbox_collect_dead_letters,
-              outbox_collect_tables, outbox_collect_held, outbox_collect_database, outbox_metrics, outbox_health, outbox_report,
+            '{collect_stats, collect_event_stats, collect_latency, collect_dead_letters,
+              collect_tables, collect_held, collect_database, outbox_metrics, outbox_health, outbox_report,
               outbox_catalog}'::text[]
         WHEN 'admin' THEN
             '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
@@ -30,7 +30,7 @@ DECLARE
               outbox_register_upcaster, outbox_unregister_upcaster,
               outbox_register_event, outbox_unregister_event, outbox_set_event_owner,
               outbox_seek, outbox_redrive, outbox_discard, outbox_find, outbox_history,
-              outbox_has_passed, outbox_known_upto, outbox_last_id, outbox_sink_states, outbox_shows_tenant}'::text[]
+              has_passed, known_upto, last_id, sink_states, shows_tenant}'::text[]
         END;
 BEGIN
     IF names IS NULL THEN
@@ -45,15 +45,15 @@ BEGIN
        WHERE e.extname = 'outbox' AND p.proname = ANY (names)
        ORDER BY p.oid;
 END $$;
-COMMENT ON FUNCTION outbox_privilege_functions(text)
+COMMENT ON FUNCTION _outbox.privilege_functions(text)
 IS 'internal: the functions that a privilege consists of';
 
-CREATE FUNCTION outbox_privilege_views(privilege text) RETURNS SETOF regclass
+CREATE FUNCTION _outbox.privilege_views(privilege text) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.oid::regclass FROM pg_class c
       JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e'
       JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-     WHERE e.extname = 'outbox' AND c.relkind IN ('v', 'r', 'p')
+     WHERE e.extname = 'outbox' AND c.relkind IN ('v', 'r', 'p') AND c.relnamespace = e.extnamespace
        AND c.relname = ANY (CASE privilege
                WHEN 'reader' THEN '{outbox_messages, outbox_messages_archive, outbox_scheduled, outbox_retries,
                                     outbox_messages_dlq, idempotency_keys}'::text[]
@@ -62,10 +62,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
                                      outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
-COMMENT ON FUNCTION outbox_privilege_views(text)
+COMMENT ON FUNCTION _outbox.privilege_views(text)
 IS 'internal: the views and tables that a privilege lets read';
 
-CREATE FUNCTION outbox_check_role(role name) RETURNS void
+CREATE FUNCTION _outbox.check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF role IS NULL THEN
@@ -82,7 +82,7 @@ BEGIN
             MESSAGE = format('role %I owns the log and can do everything', role);
     END IF;
 END $$;
-COMMENT ON FUNCTION outbox_check_role(name)
+COMMENT ON FUNCTION _outbox.check_role(name)
 IS 'internal: is this a role that privileges can be granted to?';
 
 CREATE FUNCTION outbox_grant(role name, privilege text) RETURNS void
@@ -91,15 +91,15 @@ DECLARE
     function regprocedure;
     readable regclass;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_grant()');
-    PERFORM @extschema@.outbox_check_role(role);
-    FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
+    PERFORM _outbox.require_no_tenant('outbox_grant()');
+    PERFORM _outbox.check_role(role);
+    FOR function IN SELECT _outbox.privilege_functions(privilege) LOOP
         EXECUTE format('GRANT EXECUTE ON ROUTINE %s TO %I', function, role);
     END LOOP;
-    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+    FOR readable IN SELECT _outbox.privilege_views(privilege) LOOP
         EXECUTE format('GRANT SELECT ON %s TO %I', readable, role);
     END LOOP;
-    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', @extschema@.outbox_schema_of('outbox'), role);
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', _outbox.schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
 IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a writer or a reader of the audit log, a reader, a monitor or an admin does';
@@ -111,12 +111,12 @@ DECLARE
     function regprocedure;
     readable regclass;
 BEGIN
-    PERFORM @extschema@.outbox_refuse_tenants('outbox_revoke()');
-    PERFORM @extschema@.outbox_check_role(role);
-    FOR function IN SELECT @extschema@.outbox_privilege_functions(privilege) LOOP
+    PERFORM _outbox.require_no_tenant('outbox_revoke()');
+    PERFORM _outbox.check_role(role);
+    FOR function IN SELECT _outbox.privilege_functions(privilege) LOOP
         EXECUTE format('REVOKE EXECUTE ON ROUTINE %s FROM %I', function, role);
     END LOOP;
-    FOR readable IN SELECT @extschema@.outbox_privilege_views(privilege) LOOP
+    FOR readable IN SELECT _outbox.privilege_views(privilege) LOOP
         EXECUTE format('REVOKE SELECT ON %s FROM %I', readable, role);
     END LOOP;
 END $$;
@@ -132,8 +132,11 @@ DECLARE
     path      CONSTANT text := pg_catalog.current_setting('search_path');
     intruders text;
 BEGIN
-    -- Nothing that others may have put into the extension's schema is to be found from here on.
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    FOR other IN SELECT _outbox.other_grantees(n.nspacl, n.nspowner) FROM pg_namespace n WHERE n.nspname = '_outbox' LOOP
+        EXECUTE format('REVOKE ALL ON SCHEMA _outbox FROM %s', other);
+    END LOOP;
+    GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- its functions and tables have privileges of their own
     FOR member IN
         SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
@@ -141,15 +144,15 @@ BEGIN
          WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
     LOOP
         IF member.proowner IS NULL THEN
-            PERFORM @extschema@.outbox_close(member.objid::regclass);
+            PERFORM _outbox.revoke_all(member.objid::regclass);
             CONTINUE;
         END IF;
-        FOR other IN SELECT @extschema@.outbox_others(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
         END LOOP;
     END LOOP;
-    PERFORM @extschema@.outbox_guard_partman();
-    intruders := @extschema@.outbox_partman_intruders();
+    PERFORM _outbox.install_retention_guard();
+    intruders := _outbox.untrusted_partman_roles();
     IF intruders IS NOT NULL THEN
         RAISE WARNING USING
             MESSAGE = format('pg_partman''s schema is open to %s', intruders),

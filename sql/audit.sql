@@ -1,18 +1,18 @@
 \set SHOW_CONTEXT never
 -- Before anybody uses it there is nothing, and maintenance makes nothing.
-SELECT count(*) FROM outbox_run_step('audit_partitions');
-SELECT count(*) FROM outbox_run_step('audit_chain');
-SELECT count(*) FROM outbox_run_step('audit_retention');
-SELECT count(*) FROM outbox_partitions('audit_log');
+SELECT count(*) FROM _outbox.run_step('audit_partitions');
+SELECT count(*) FROM _outbox.run_step('audit_chain');
+SELECT count(*) FROM _outbox.run_step('audit_retention');
+SELECT count(*) FROM _outbox.partitions('audit_log');
 SELECT * FROM audit_verify();
 
 -- The first row brings the partitions: this month, at least three ahead, and a default.
 SELECT audit_record('alice', 'update', 'Order', '4711', '{"state": "open", "total": 10}', '{"state": "paid", "total": 10}') AS id;
 SELECT count(*) FILTER (WHERE NOT is_default) BETWEEN 4 AND 5 AS ahead, count(*) FILTER (WHERE is_default) AS defaults,
        bool_and(is_default OR (extract(day FROM lower_bound AT TIME ZONE 'UTC') = 1 AND upper_bound > lower_bound + interval '27 days')) AS monthly
-  FROM outbox_partitions('audit_log');
+  FROM _outbox.partitions('audit_log');
 -- pg_partman would leave its search_path to the session.
-DO $$ BEGIN PERFORM outbox_run_step('audit_partitions'); END $$;
+DO $$ BEGIN PERFORM _outbox.run_step('audit_partitions'); END $$;
 SHOW search_path;
 SELECT id, xid < pg_current_xact_id() AS earlier, occurred_at <= clock_timestamp() AS past, tenant_id, actor, action, entity_type, entity_id, before, after, context
   FROM audit_log;
@@ -71,7 +71,7 @@ SELECT audit_set_retention('Order', '0');
 SELECT audit_set_retention('Order', '-1 day');
 SELECT audit_set_retention('Order', '1 month -31 days');
 SELECT audit_set_retention('Order', '1001 years');
-SELECT count(*) FROM audit_retention;
+SELECT count(*) FROM _outbox.audit_retention;
 SELECT audit_diff(NULL);
 SELECT audit_diff(-1);
 SELECT * FROM audit_verify(known => NULL);
@@ -86,7 +86,7 @@ SELECT audit_set_retention('Order', '10 years');
 SELECT audit_set_retention('Session', '1 day');
 SELECT audit_set_retention('Session', NULL);
 SELECT audit_set_retention('Unknown', NULL);
-SELECT * FROM audit_retention;
+SELECT * FROM _outbox.audit_retention;
 
 -- What was changed.
 SELECT * FROM audit_diff(1);
@@ -106,8 +106,8 @@ SELECT audit_record('x', 'a', 't', '1', (repeat('{"a":', 1000) || '1' || repeat(
 SELECT cardinality(path), before, after FROM audit_diff(:id);
 
 -- Append-only, for the owner and superusers too, and on partitions.
-SELECT partition AS current FROM outbox_partitions('audit_log') WHERE lower_bound <= now() AND upper_bound > now() \gset
-SELECT partition AS spare FROM outbox_partitions('audit_log') WHERE is_default \gset
+SELECT partition AS current FROM _outbox.partitions('audit_log') WHERE lower_bound <= now() AND upper_bound > now() \gset
+SELECT partition AS spare FROM _outbox.partitions('audit_log') WHERE is_default \gset
 \set VERBOSITY terse
 UPDATE audit_log SET actor = 'mallory' WHERE id = 1;
 DELETE FROM audit_log WHERE id = 1;
@@ -124,24 +124,24 @@ TRUNCATE :spare;
 \set VERBOSITY default
 DELETE FROM audit_log WHERE id = 1;
 \set VERBOSITY terse
-SELECT count(*) FROM outbox_run_step('audit_chain');
-SELECT count(*) > 10 AS chained FROM audit_chain;
-UPDATE audit_chain SET hash = '' WHERE id = 1;
-DELETE FROM audit_chain WHERE id = 1;
-TRUNCATE audit_chain;
+SELECT count(*) FROM _outbox.run_step('audit_chain');
+SELECT count(*) > 10 AS chained FROM _outbox.audit_chain;
+UPDATE _outbox.audit_chain SET hash = '' WHERE id = 1;
+DELETE FROM _outbox.audit_chain WHERE id = 1;
+TRUNCATE _outbox.audit_chain;
 -- Who could have removed cannot any more when the part of the transaction is over that could.
 BEGIN;
 SAVEPOINT s;
-SELECT audit_begin_removal();
+SELECT _outbox.audit_begin_removal();
 ROLLBACK TO s;
 DELETE FROM audit_log WHERE id = 1;
 ROLLBACK;
 BEGIN;
-SELECT audit_begin_removal();
+SELECT _outbox.audit_begin_removal();
 UPDATE audit_log SET actor = 'mallory' WHERE id = 1;
 ROLLBACK;
 DELETE FROM audit_log WHERE id = 1;
-SELECT audit_refuse_change();
+SELECT _outbox.audit_forbid_change();
 \set VERBOSITY default
 UPDATE partman.part_config SET retention = '1 month' WHERE parent_table = 'public.audit_log';
 
@@ -191,14 +191,14 @@ SELECT count(*) FROM audit_log;
 SELECT audit_diff(1);
 SELECT audit_verify();
 SELECT audit_set_retention('t', '1 day');
-SELECT audit_begin_removal();
+SELECT _outbox.audit_begin_removal();
 SET ROLE audit_reader;
 SELECT audit_record('r', 'a', 't', '1');
 SELECT count(*) > 0 AS ok FROM audit_log;
 SELECT count(*) > 0 AS ok FROM audit_diff(1);
 SELECT bool_and(ok) FROM audit_verify();
 DELETE FROM audit_log;
-SELECT * FROM audit_chain;
+SELECT * FROM _outbox.audit_chain;
 SELECT audit_set_retention('t', '1 day');
 -- A tenant's auditor sees the tenant's rows, and what is about all is not for it.
 RESET ROLE;

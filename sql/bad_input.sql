@@ -9,7 +9,7 @@ EXCEPTION WHEN OTHERS THEN
                             hint = PG_EXCEPTION_HINT;
 END $$;
 SELECT count(*) AS messages_before, (SELECT count(*) FROM outbox_scheduled) AS scheduled_before,
-       (SELECT count(*) FROM outbox_dedup_keys) AS keys_before FROM outbox_messages \gset
+       (SELECT count(*) FROM _outbox.dedup_keys) AS keys_before FROM outbox_messages \gset
 \pset format unaligned
 \pset tuples_only on
 
@@ -94,5 +94,5 @@ SELECT * FROM attempt($$SELECT outbox_enqueue('T', '1', 'E', to_jsonb(repeat('x'
 \pset tuples_only off
 \pset format aligned
 SELECT count(*) - :messages_before AS messages, (SELECT count(*) FROM outbox_scheduled) - :scheduled_before AS scheduled,
-       (SELECT count(*) FROM outbox_dedup_keys) - :keys_before AS keys FROM outbox_messages;
+       (SELECT count(*) FROM _outbox.dedup_keys) - :keys_before AS keys FROM outbox_messages;
 DROP FUNCTION attempt_second, attempt;

@@ -8,7 +8,7 @@ SELECT outbox_register_event('OrderConfirmed', 1, 'sales', consumers => '{a, NUL
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', pii_fields => '{NULL}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', consumers => '{{a}, {b}}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', pii_fields => '{{/a}, {/b}}');
-SELECT outbox_event_types_changed();
+SELECT _outbox.event_types_changed();
 SELECT outbox_register_event('', 1, 'sales');
 SELECT outbox_register_event(repeat('x', 256), 1, 'sales');
 SELECT outbox_register_event('OrderConfirmed', 0, 'sales');
@@ -38,17 +38,17 @@ SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"$ref": "#/%ff"}');
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', (repeat('{"items":', 1000) || '{}' || repeat('}', 1000))::jsonb);
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', jsonb_build_object('enum', jsonb_build_array(repeat('x', 1100000))));
 \set VERBOSITY default
-SELECT count(*) FROM outbox_event_types;
+SELECT count(*) FROM _outbox.event_types;
 
 -- The same again changes nothing. What is compatible is changed. What is not is refused.
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales',
     '{"type": "object", "properties": {"order": {"type": "integer", "minimum": 1}, "state": {"enum": ["a", "b"]}},
       "required": ["order"], "additionalProperties": false}', 'An order is *final*.', '{billing, shipping}') AS first;
-SELECT xmin AS before FROM outbox_event_types \gset
+SELECT xmin AS before FROM _outbox.event_types \gset
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales',
     '{"type": "object", "properties": {"order": {"type": "integer", "minimum": 1}, "state": {"enum": ["a", "b"]}},
       "required": ["order"], "additionalProperties": false}', 'An order is *final*.', '{billing, shipping}') AS again;
-SELECT xmin = :'before' AS untouched FROM outbox_event_types;
+SELECT xmin = :'before' AS untouched FROM _outbox.event_types;
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales',
     '{"type": "object", "properties": {"order": {"type": "integer", "minimum": 0, "title": "number"}, "state": {"enum": ["a", "b", "c"]},
       "note": {"type": "string"}}, "required": ["order"], "additionalProperties": false}', 'An order is *final*.') AS compatible;
@@ -61,7 +61,7 @@ SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"type": "object", "
 SELECT outbox_register_event('OrderConfirmed', 3, 'billing');
 SELECT outbox_set_event_owner('OrderConfirmed', 'billing');
 SELECT outbox_register_event('OrderConfirmed', 3, 'billing');
-SELECT event_version, owner_module FROM outbox_event_types ORDER BY 1;
+SELECT event_version, owner_module FROM _outbox.event_types ORDER BY 1;
 SELECT outbox_unregister_event('OrderConfirmed', 3), outbox_unregister_event('OrderConfirmed', 3);
 
 -- Names that say nothing, and commands. A pattern makes it a rule.
@@ -117,7 +117,7 @@ SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{"why": 1}');
 -- Also by hand.
 INSERT INTO outbox_event_types VALUES ('OrderLost', 1, 'sales', NULL, NULL, '{}', true, '{}');
 SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{}') IS NOT NULL AS taken;
-DELETE FROM outbox_event_types WHERE event_type = 'OrderLost';
+DELETE FROM _outbox.event_types WHERE event_type = 'OrderLost';
 SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{}');
 
 -- Personal data goes nowhere, and is in no message.
@@ -199,7 +199,7 @@ REVOKE USAGE ON SCHEMA public FROM outbox_author;
 DROP ROLE outbox_author;
 
 -- The catalog, for people and for tools.
-TRUNCATE outbox_event_types;
+TRUNCATE _outbox.event_types;
 SELECT outbox_catalog();
 SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"type": "object", "description": "```"}',
     E'A | b <script>\n\n# *no* [heading](x)', '{billing, "ship|ping"}', false, '{/customer/*/email}');
@@ -211,7 +211,7 @@ SELECT outbox_catalog('asyncapi')::jsonb -> 'channels' -> 'OrderConfirmed_v1', o
 SELECT jsonb_pretty(outbox_catalog('asyncapi')::jsonb -> 'components');
 SELECT outbox_catalog('html');
 SELECT outbox_catalog(NULL);
-TRUNCATE outbox_event_types;
+TRUNCATE _outbox.event_types;
 RESET outbox.catalog_mode;
 
 -- A change that comes by replication is heard of, too.
@@ -219,7 +219,7 @@ SET outbox.catalog_mode = enforce;
 SELECT outbox_register_event('OrderNoticed', 1, 'sales') IS NOT NULL AS registered;
 SELECT outbox_enqueue('Order', '1', 'OrderNoticed', '{}', event_version => 1) IS NOT NULL AS enqueued;
 SET session_replication_role = replica;
-DELETE FROM outbox_event_types WHERE event_type = 'OrderNoticed';
+DELETE FROM _outbox.event_types WHERE event_type = 'OrderNoticed';
 RESET session_replication_role;
 SELECT outbox_enqueue('Order', '1', 'OrderNoticed', '{}', event_version => 1) IS NOT NULL AS enqueued;
 RESET outbox.catalog_mode;

@@ -3,7 +3,7 @@ TRUNCATE outbox_messages;
 CREATE FUNCTION pg_temp.enqueue(VARIADIC ids text[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(outbox_enqueue('Order', i, 'OrderConfirmed', '{}'::jsonb)) FROM unnest(ids) i $$;
 CREATE FUNCTION pg_temp.expire() RETURNS void LANGUAGE sql AS
-$$ UPDATE outbox_leases SET locked_until = clock_timestamp() - interval '1 ms'
+$$ UPDATE _outbox.leases SET locked_until = clock_timestamp() - interval '1 ms'
     WHERE locked_until > clock_timestamp() AND acked_at IS NULL AND superseded_by IS NULL $$;
 CREATE TABLE claimed (worker text, aggregate_id text, id bigint, attempts int, lock_token bigint, locked_until timestamptz);
 CREATE FUNCTION pg_temp.claim(consumer text, batch_size int, worker text) RETURNS SETOF text LANGUAGE plpgsql AS $$
@@ -28,9 +28,9 @@ SELECT count(*) > 5 AS old_too, bool_or(aggregate_id = 'before') AS before FROM 
 -- Batches are disjoint, and an empty answer changes nothing.
 SELECT pg_temp.claim('new', 3, 'w2');
 SELECT pg_temp.claim('new', 3, 'w3');
-SELECT max(token) AS newest FROM outbox_batches \gset
+SELECT max(token) AS newest FROM _outbox.batches \gset
 SELECT pg_temp.claim('new', 3, 'w3');
-SELECT max(token) = :newest AS nothing_written, pg_current_xact_id_if_assigned() IS NULL FROM outbox_batches;
+SELECT max(token) = :newest AS nothing_written, pg_current_xact_id_if_assigned() IS NULL FROM _outbox.batches;
 SELECT aggregate_id FROM outbox_peek('new');
 
 -- What a delivery looks like from outside.
@@ -89,7 +89,7 @@ SELECT outbox_ack(pg_temp.token('w3')), outbox_ack(pg_temp.token('w1'));
 SELECT pg_temp.claim('new', 10, 'w1');
 
 -- The newest row of a consumer is all that is needed of its past.
-SELECT count(*) AS open FROM outbox_leases l JOIN outbox_consumers USING (consumer_id)
+SELECT count(*) AS open FROM _outbox.leases l JOIN outbox_consumers USING (consumer_id)
  WHERE name = 'new' AND acked_at IS NULL AND superseded_by IS NULL;
 
 -- A claim that is rolled back never was.
@@ -128,13 +128,13 @@ SELECT outbox_alter_consumer('filtered', event_types => '{}', aggregate_types =>
 SELECT event_types, aggregate_types, tenant_id FROM outbox_consumers WHERE name = 'filtered';
 -- Who reads far without finding anything remembers how far.
 SELECT outbox_alter_consumer('filtered', event_types => '{Never}');
-SELECT count(*) AS rows FROM outbox_batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered' \gset
+SELECT count(*) AS rows FROM _outbox.batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered' \gset
 INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)
 SELECT 'Many', i, 'Unwanted', '{}' FROM generate_series(1, 1500) i;
 SELECT pg_temp.claim('filtered', 10, 'w2');
-SELECT count(*) - :rows AS cursor_rows FROM outbox_batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered';
+SELECT count(*) - :rows AS cursor_rows FROM _outbox.batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered';
 SELECT pg_temp.claim('filtered', 10, 'w2');
-SELECT count(*) - :rows AS cursor_rows FROM outbox_batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered';
+SELECT count(*) - :rows AS cursor_rows FROM _outbox.batches JOIN outbox_consumers USING (consumer_id) WHERE name = 'filtered';
 SELECT lag FROM consumer_offsets WHERE consumer_name = 'filtered';
 
 -- A page is dealt to the partitions; each claim takes one batch of it, cut if it wants less.
@@ -203,22 +203,22 @@ SELECT outbox_cancel(:'later');
 
 DROP TABLE claimed;
 SELECT outbox_drop_consumer(name) FROM outbox_consumers ORDER BY name;
-SELECT count(*) AS batches FROM outbox_batches;
-SELECT count(*) AS leases FROM outbox_leases;
+SELECT count(*) AS batches FROM _outbox.batches;
+SELECT count(*) AS leases FROM _outbox.leases;
 
 -- An index of somebody else's, in another order, is not taken for ours: the cursor would go back.
-CREATE INDEX in_another_order ON outbox_batches (consumer_id, token DESC);
-REINDEX INDEX CONCURRENTLY outbox_batches_pkey;
+CREATE INDEX in_another_order ON _outbox.batches (consumer_id, token DESC);
+REINDEX INDEX CONCURRENTLY _outbox.batches_pkey;
 SELECT outbox_create_consumer('reindexed');
 SELECT count(outbox_enqueue('Order', i, 'Reindexed', '{}')) FROM generate_series(1, 3) i;
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
 SELECT aggregate_id FROM outbox_consume('reindexed', 1);
-DROP INDEX in_another_order;
+DROP INDEX _outbox.in_another_order;
 -- Where ours is gone, the error says what to do.
 \set SHOW_CONTEXT never
 BEGIN;
-ALTER TABLE outbox_batches DROP CONSTRAINT outbox_batches_pkey;
+ALTER TABLE _outbox.batches DROP CONSTRAINT batches_pkey;
 SELECT outbox_consume('reindexed', 1);
 ROLLBACK;
 SELECT outbox_drop_consumer('reindexed');
@@ -243,14 +243,14 @@ DROP TABLE peeked;
 -- Triggers of somebody else's are fired, and batches are what they are without them.
 CREATE FUNCTION pg_temp.notice() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN RAISE NOTICE '% of %', TG_OP, TG_TABLE_NAME; RETURN NEW; END $$;
-CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON outbox_batches FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
-CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON outbox_leases FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
+CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON _outbox.batches FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
+CREATE TRIGGER noticed BEFORE INSERT OR UPDATE ON _outbox.leases FOR EACH ROW EXECUTE FUNCTION pg_temp.notice();
 SELECT pg_temp.enqueue('g');
 SELECT aggregate_id, attempts, lock_token AS token FROM outbox_claim('peeks') \gset got_
 SELECT :'got_aggregate_id' AS aggregate_id, :got_attempts AS attempts, outbox_ack(:got_token) AS acked;
 SELECT count(*) FROM outbox_claim('peeks');
-DROP TRIGGER noticed ON outbox_batches;
-DROP TRIGGER noticed ON outbox_leases;
+DROP TRIGGER noticed ON _outbox.batches;
+DROP TRIGGER noticed ON _outbox.leases;
 SELECT outbox_drop_consumer(name) FROM outbox_consumers ORDER BY name;
 
 -- A partition of the log that is partitioned itself is neither read nor passed over.
@@ -265,8 +265,8 @@ SELECT count(*) FROM outbox_consume('nested');
 SELECT outbox_drop_consumer('nested');
 -- One that somebody detaches concurrently, and has not finished with, is none of the log's.
 BEGIN;
-SELECT count(*) AS before FROM outbox_partitions() \gset
+SELECT count(*) AS before FROM _outbox.partitions() \gset
 UPDATE pg_inherits SET inhdetachpending = true
- WHERE inhrelid = (SELECT partition FROM outbox_partitions() ORDER BY lower_bound NULLS LAST LIMIT 1);
-SELECT :before - count(*) AS fewer FROM outbox_partitions();
+ WHERE inhrelid = (SELECT partition FROM _outbox.partitions() ORDER BY lower_bound NULLS LAST LIMIT 1);
+SELECT :before - count(*) AS fewer FROM _outbox.partitions();
 ROLLBACK;

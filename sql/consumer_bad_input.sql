@@ -3,8 +3,8 @@
 SELECT outbox_create_consumer('good', start_at => 'earliest');
 SELECT outbox_enqueue('Bad', '1', 'E', '{}') IS NOT NULL AS ok;
 SELECT lock_token, id FROM outbox_claim('good', 1) \gset
-CREATE TEMP TABLE before AS SELECT (SELECT count(*) FROM outbox_consumers) AS consumers, (SELECT max(token) FROM outbox_batches) AS token,
-    (SELECT sum(hashtext(l::text)) FROM outbox_leases l) AS leases, (SELECT count(*) FROM outbox_retries) AS retries,
+CREATE TEMP TABLE before AS SELECT (SELECT count(*) FROM outbox_consumers) AS consumers, (SELECT max(token) FROM _outbox.batches) AS token,
+    (SELECT sum(hashtext(l::text)) FROM _outbox.leases l) AS leases, (SELECT count(*) FROM outbox_retries) AS retries,
     (SELECT count(*) FROM outbox_messages_dlq) AS dead;
 -- consumers
 SELECT outbox_create_consumer(NULL);
@@ -90,16 +90,16 @@ SELECT inbox_accept(repeat('x', 64), '00000000-0000-7000-8000-000000000001');
 SELECT outbox_find(NULL);
 SELECT outbox_history(NULL, '1');
 -- A cursor that is none, to a function that an admin may call.
-SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, 7, '{}', NULL, NULL, NULL)::outbox_batches, '5', 3),
-       outbox_known_upto(ROW(1, 1, 0, 1, 1, false, NULL, NULL, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches);
-SELECT outbox_has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, NULL, '{}', '{1,2}', NULL, NULL)::outbox_batches, '5', 3);
+SELECT _outbox.has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, 7, '{}', NULL, NULL, NULL)::_outbox.batches, '5', 3),
+       _outbox.known_upto(ROW(1, 1, 0, 1, 1, false, NULL, NULL, NULL, '{}', '{1,2}', NULL, NULL)::_outbox.batches);
+SELECT _outbox.has_passed(ROW(1, 1, 0, 1, 1, false, NULL, 5, NULL, '{}', '{1,2}', NULL, NULL)::_outbox.batches, '5', 3);
 -- No partitions.
-SELECT outbox_partition_of('Order', '1', 0);
-SELECT outbox_partition_of('Order', '1', -1);
+SELECT _outbox.partition_of('Order', '1', 0);
+SELECT _outbox.partition_of('Order', '1', -1);
 -- what is no partition
-SELECT * FROM outbox_holders(0);
-SELECT * FROM outbox_holders('outbox_messages');
-SELECT * FROM outbox_holders('outbox_batches');
+SELECT * FROM _outbox.partition_readers(0);
+SELECT * FROM _outbox.partition_readers('outbox_messages');
+SELECT * FROM _outbox.partition_readers('_outbox.batches');
 -- A sink is the relay's alone.
 BEGIN;
 UPDATE outbox_consumers SET kind = 'http' WHERE name = 'good';
@@ -111,8 +111,8 @@ CALL outbox_test_sink(NULL);
 BEGIN READ ONLY;
 SELECT outbox_claim('good');
 ROLLBACK;
-SELECT (SELECT count(*) FROM outbox_consumers) = consumers AND (SELECT max(token) FROM outbox_batches) = token
-   AND (SELECT sum(hashtext(l::text)) FROM outbox_leases l) = leases AND (SELECT count(*) FROM outbox_retries) = retries
+SELECT (SELECT count(*) FROM outbox_consumers) = consumers AND (SELECT max(token) FROM _outbox.batches) = token
+   AND (SELECT sum(hashtext(l::text)) FROM _outbox.leases l) = leases AND (SELECT count(*) FROM outbox_retries) = retries
    AND (SELECT count(*) FROM outbox_messages_dlq) = dead AS nothing_changed FROM before;
 SELECT outbox_ack(:lock_token);
 SELECT outbox_drop_consumer('good');

@@ -30,20 +30,20 @@ SELECT outbox_enqueue('Payment', 3, 'PaymentDue', '{}', dedup_key => 'pay-3') = 
 SET outbox.dedup_window = '1h';
 SELECT outbox_enqueue('Payment', 4, 'PaymentTaken', '{}', dedup_key => 'pay-4') AS fourth \gset
 SELECT outbox_enqueue('Payment', 4, 'PaymentTaken', '{}', dedup_key => 'pay-4') = :'fourth' AS same;
-SELECT expires_at BETWEEN now() + interval '50 min' AND now() + interval '1 h' AS an_hour FROM outbox_dedup_keys WHERE dedup_key = 'pay-4';
-UPDATE outbox_dedup_keys SET expires_at = now() WHERE dedup_key = 'pay-4';
+SELECT expires_at BETWEEN now() + interval '50 min' AND now() + interval '1 h' AS an_hour FROM _outbox.dedup_keys WHERE dedup_key = 'pay-4';
+UPDATE _outbox.dedup_keys SET expires_at = now() WHERE dedup_key = 'pay-4';
 SELECT outbox_enqueue('Payment', 4, 'PaymentTaken', '{}', dedup_key => 'pay-4') AS fifth \gset
 SELECT :'fourth' <> :'fifth' AS new_again;
 RESET outbox.dedup_window;
 SELECT outbox_enqueue('Payment', 4, 'PaymentTaken', '{}', dedup_key => 'pay-4') = :'fifth' AS same;
 SELECT count(*) FROM outbox_messages WHERE aggregate_id = '4' AND aggregate_type = 'Payment';
-SELECT count(*) FROM outbox_dedup_keys WHERE dedup_key = 'pay-4';
+SELECT count(*) FROM _outbox.dedup_keys WHERE dedup_key = 'pay-4';
 
 -- A table that somebody has changed still does its work, and what they added works.
-ALTER TABLE outbox_dedup_keys ADD COLUMN note text DEFAULT 'none';
-CREATE INDEX ON outbox_dedup_keys (lower(dedup_key));
-CREATE INDEX ON outbox_dedup_keys (expires_at) WHERE dedup_key LIKE 'a%';
-ALTER TABLE outbox_dedup_keys ADD CONSTRAINT no_bad CHECK (dedup_key <> 'bad') NOT VALID;
+ALTER TABLE _outbox.dedup_keys ADD COLUMN note text DEFAULT 'none';
+CREATE INDEX ON _outbox.dedup_keys (lower(dedup_key));
+CREATE INDEX ON _outbox.dedup_keys (expires_at) WHERE dedup_key LIKE 'a%';
+ALTER TABLE _outbox.dedup_keys ADD CONSTRAINT no_bad CHECK (dedup_key <> 'bad') NOT VALID;
 SELECT outbox_enqueue('Payment', 5, 'PaymentTaken', '{}', dedup_key => 'pay-5') AS sixth \gset
 SELECT outbox_enqueue('Payment', 5, 'PaymentTaken', '{}', dedup_key => 'pay-5') = :'sixth' AS same;
 DO $$
@@ -52,13 +52,13 @@ BEGIN
 EXCEPTION WHEN check_violation THEN
     RAISE NOTICE 'refused by the new constraint';
 END $$;
-SELECT note FROM outbox_dedup_keys WHERE dedup_key = 'pay-5';
-UPDATE outbox_dedup_keys SET expires_at = now() WHERE dedup_key = 'pay-5';
+SELECT note FROM _outbox.dedup_keys WHERE dedup_key = 'pay-5';
+UPDATE _outbox.dedup_keys SET expires_at = now() WHERE dedup_key = 'pay-5';
 SELECT outbox_enqueue('Payment', 5, 'PaymentTaken', '{}', dedup_key => 'pay-5') <> :'sixth' AS new_again;
-ALTER TABLE outbox_dedup_keys DROP COLUMN note, DROP CONSTRAINT no_bad;
-ALTER TABLE outbox_dedup_keys DROP CONSTRAINT outbox_dedup_keys_pkey;
+ALTER TABLE _outbox.dedup_keys DROP COLUMN note, DROP CONSTRAINT no_bad;
+ALTER TABLE _outbox.dedup_keys DROP CONSTRAINT dedup_keys_pkey;
 \set VERBOSITY sqlstate
 SELECT outbox_enqueue('Payment', 6, 'PaymentTaken', '{}', dedup_key => 'pay-6');
 \set VERBOSITY default
-ALTER TABLE outbox_dedup_keys ADD PRIMARY KEY (tenant_id, dedup_key);
+ALTER TABLE _outbox.dedup_keys ADD PRIMARY KEY (tenant_id, dedup_key);
 SELECT outbox_enqueue('Payment', 6, 'PaymentTaken', '{}', dedup_key => 'pay-6') IS NOT NULL AS ok;

@@ -85,9 +85,9 @@ SELECT count(*), bool_and(xid = pg_current_xact_id()) AS top_level
 COMMIT;
 
 -- The default of id assigns the xid first, not only when the sequence happens to need one.
-BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
-BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
-BEGIN; SELECT outbox_next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+BEGIN; SELECT _outbox.next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+BEGIN; SELECT _outbox.next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
+BEGIN; SELECT _outbox.next_id() > 0 AS drawn, pg_current_xact_id_if_assigned() IS NOT NULL AS has_xid; ROLLBACK;
 
 -- Sequence gaps are normal: ids grow, and that is all.
 SELECT count(*) = count(DISTINCT id) AS distinct_ids, max(id) > count(*) AS gaps
@@ -154,16 +154,16 @@ BEGIN READ ONLY;
 SELECT outbox_enqueue('Order', 11, 'OrderConfirmed', '{}');
 ROLLBACK;
 BEGIN READ ONLY;
-SELECT outbox_next_id();
+SELECT _outbox.next_id();
 ROLLBACK;
 
 -- A sequence that hands out blocks would lose events.
 \set SHOW_CONTEXT never
-ALTER SEQUENCE outbox_messages_id_seq CACHE 20;
+ALTER SEQUENCE _outbox.messages_id_seq CACHE 20;
 SELECT outbox_enqueue('Order', 12, 'OrderConfirmed', '{}');
 INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)
     VALUES ('Order', '12', 'OrderConfirmed', '{}');
-ALTER SEQUENCE outbox_messages_id_seq CACHE 1;
+ALTER SEQUENCE _outbox.messages_id_seq CACHE 1;
 SELECT outbox_enqueue('Order', 12, 'OrderConfirmed', '{}') IS NOT NULL AS ok;
 
 -- Tenants: the session's, the argument's, or 0; never two different ones.

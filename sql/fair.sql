@@ -64,7 +64,7 @@ BEGIN
         COMMIT;
     END LOOP;
 END $$;
-SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 3 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
+SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 3 AS "few wait" FROM _outbox.leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
 SELECT n, pg_temp.serve('fair', 100) IS NOT NULL AS more FROM generate_series(1, 7) n;
 
 -- Nor where one brings more than is served, however long: what waits for it is merged. What commits late goes where it belongs.
@@ -84,10 +84,10 @@ END $$;
 COMMIT PREPARED 'late';
 SELECT pg_temp.produce(7, 1);
 SELECT n, pg_temp.serve('fair', 10) AS fair FROM generate_series(1, 4) n;
-SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 10 AS "few wait" FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
+SELECT count(*) FILTER (WHERE l.locked_until IS NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL) <= 10 AS "few wait" FROM _outbox.leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'fair';
 SELECT lag FROM consumer_offsets WHERE consumer_name = 'fair';
 SELECT occurred_at = (SELECT min(occurred_at) FROM outbox_messages m WHERE m.id > :settled AND NOT EXISTS (SELECT FROM got WHERE got.id = m.id)) AS "is the oldest"
-  FROM outbox_oldest_unsettled('fair');
+  FROM _outbox.oldest_unsettled('fair');
 DO $$ BEGIN WHILE pg_temp.serve('fair', 1000) IS NOT NULL LOOP END LOOP; END $$;
 SELECT tenant_id, count(*), count(DISTINCT id), max(attempts) AS attempts FROM got GROUP BY 1 ORDER BY 1;
 SELECT tenant_id, count(*) FILTER (WHERE NOT ordered) AS "out of order"
@@ -99,7 +99,7 @@ SELECT pg_temp.produce(12, 1);
 SELECT pg_temp.produce(11, 1);
 SELECT max(lock_token) AS token, min(id) AS id, count(*) FROM outbox_claim('fair', 10) \gset
 SELECT :count AS count, outbox_ack(:token, ARRAY[:id]);
-SELECT occurred_at = (SELECT occurred_at FROM outbox_messages WHERE tenant_id = 12) AS "is the oldest" FROM outbox_oldest_unsettled('fair');
+SELECT occurred_at = (SELECT occurred_at FROM outbox_messages WHERE tenant_id = 12) AS "is the oldest" FROM _outbox.oldest_unsettled('fair');
 SELECT outbox_ack(:token), pg_temp.serve('fair', 10) AS fair;
 
 -- Failures, leases that run out, a claim that is rolled back, a pause.
@@ -109,7 +109,7 @@ SELECT count(*), min(tenant_id) FROM outbox_claim('fair', 5);
 ROLLBACK;
 SELECT max(lock_token) AS token, count(*), min(tenant_id) AS tenant FROM outbox_claim('fair', 5) \gset
 SELECT :count AS count, :tenant AS tenant;
-UPDATE outbox_leases SET locked_until = now() - interval '1 s' WHERE token = :token;
+UPDATE _outbox.leases SET locked_until = now() - interval '1 s' WHERE token = :token;
 SELECT pg_temp.serve('fair', 5) AS "taken over";
 SELECT max(lock_token) AS token, min(id) AS id, min(tenant_id) AS tenant FROM outbox_claim('fair', 5) \gset
 SELECT :tenant AS "the other one", outbox_fail(:token, :id, 'no'), outbox_ack(:token);
@@ -129,22 +129,22 @@ SELECT pg_temp.serve('fair', 7) AS fair;
 SELECT outbox_seek('fair', 'earliest');
 SELECT n, pg_temp.serve('fair', 2) AS fair FROM generate_series(1, 6) n;
 -- Of turns the newest counts, and maintenance removes the others.
-SELECT count(*) > 200 AS many FROM outbox_turns;
-CREATE TEMPORARY TABLE newest AS SELECT consumer_id, tenant_id, max(served) AS served FROM outbox_turns GROUP BY 1, 2;
-SELECT object, detail <> '0 removed' AS removed, done, again FROM outbox_step_prune() WHERE object = 'outbox_turns';
-SELECT count(*) AS different FROM newest FULL JOIN outbox_turns USING (consumer_id, tenant_id, served) WHERE newest IS NULL OR outbox_turns IS NULL;
+SELECT count(*) > 200 AS many FROM _outbox.tenant_turns;
+CREATE TEMPORARY TABLE newest AS SELECT consumer_id, tenant_id, max(served) AS served FROM _outbox.tenant_turns GROUP BY 1, 2;
+SELECT object, detail <> '0 removed' AS removed, done, again FROM _outbox.step_prune() WHERE object = '_outbox.tenant_turns';
+SELECT count(*) AS different FROM newest FULL JOIN _outbox.tenant_turns t USING (consumer_id, tenant_id, served) WHERE newest IS NULL OR t IS NULL;
 -- However many tenants there are, a claim puts aside no more than consumers may have open.
 SELECT outbox_create_consumer('many', fair => true, aggregate_types => '{Many}');
 SELECT count(outbox_enqueue('Many', i, 'OrderConfirmed', '{}', tenant_id => i)) FROM generate_series(1, 5100) i;
 SELECT count(*) FROM outbox_claim('many', 10);
-SELECT count(*) AS open FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many';
+SELECT count(*) AS open FROM _outbox.leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many';
 SELECT lag FROM consumer_offsets WHERE consumer_name = 'many';
 -- When there is hardly room for more, whoever comes is found all the same: here all but one have something waiting, and have had a turn.
-SELECT outbox_ack(token) FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND claimed_at IS NOT NULL;
-INSERT INTO outbox_turns SELECT consumer_id, l.tenant_id, token FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND locked_until IS NULL;
+SELECT outbox_ack(token) FROM _outbox.leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND claimed_at IS NOT NULL;
+INSERT INTO _outbox.tenant_turns SELECT consumer_id, l.tenant_id, token FROM _outbox.leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND locked_until IS NULL;
 SELECT outbox_enqueue('Many', '1', 'OrderConfirmed', '{}', tenant_id => 9999) IS NOT NULL AS enqueued;
 SELECT count(*) FROM outbox_claim('many', 10);
-SELECT count(*) AS waiting FROM outbox_leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND l.tenant_id = 9999;
+SELECT count(*) AS waiting FROM _outbox.leases l JOIN outbox_consumers USING (consumer_id) WHERE name = 'many' AND l.tenant_id = 9999;
 
 -- What cannot be.
 SELECT outbox_create_consumer('no', fair => true, ordered => true);
@@ -154,4 +154,4 @@ SELECT outbox_create_consumer('neither', fair => NULL);
 SELECT fair FROM outbox_consumers WHERE name = 'neither';
 
 SELECT outbox_drop_consumer(name) FROM unnest('{fair,unfair,many,neither}'::text[]) name;
-SELECT count(*) FROM outbox_turns;
+SELECT count(*) FROM _outbox.tenant_turns;

@@ -286,14 +286,14 @@ SELECT count(*) = :others AS others_stay FROM idempotency_keys;
 CREATE TABLE swept (n integer, filler text);
 ALTER TABLE swept ALTER filler SET STORAGE PLAIN;
 INSERT INTO swept SELECT n, repeat('.', 7000) FROM generate_series(0, 99) n;
-INSERT INTO outbox_sweeps VALUES ('swept', 0);
+INSERT INTO _outbox.expiry_cursors VALUES ('swept', 0);
 CREATE FUNCTION look(condition text, max_rows integer, whole boolean DEFAULT false) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     s record;
     next record;
 BEGIN
-    s := outbox_sweep('swept', condition, max_rows, whole, max_blocks => 5);
-    SELECT * INTO next FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+    s := _outbox.delete_expired('swept', condition, max_rows, whole, max_blocks => 5);
+    SELECT * INTO next FROM _outbox.expiry_cursors WHERE swept = 'swept'::regclass;
     RETURN format('%s removed, next is %s%s', s.removed, next.block, CASE WHEN s.again THEN ', at once: ' || next.rest END);
 END $$;
 SELECT look('n % 2 = 0', 10) FROM generate_series(1, 4);
@@ -306,7 +306,7 @@ SELECT count(*), min(n), max(n) FROM swept;
 TRUNCATE swept;
 ALTER TABLE swept DROP filler;
 INSERT INTO swept SELECT n FROM generate_series(1, 4000) n;
-UPDATE outbox_sweeps SET block = 5 WHERE swept = 'swept'::regclass;
+UPDATE _outbox.expiry_cursors SET block = 5 WHERE swept = 'swept'::regclass;
 SELECT look('true', 100) FROM generate_series(1, 6);
 SELECT look('true', 1000) FROM generate_series(1, 6);
 SELECT count(*) FROM swept;
@@ -315,14 +315,14 @@ INSERT INTO swept SELECT n FROM generate_series(1, 4000) n;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT look('n % 2 = 0', 10000, true) LIKE '2000 removed%' AS ok;
 ROLLBACK;
-DELETE FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+DELETE FROM _outbox.expiry_cursors WHERE swept = 'swept'::regclass;
 SELECT look('n > 3990', 3, true) LIKE '3 removed%' AS ok, look('true', 10000, true) LIKE '3997 removed%' AS ok;
 SELECT count(*) FROM swept;
 TRUNCATE swept;
-SELECT (outbox_sweep('swept', 'true', 100)).*, (outbox_sweep('swept', 'true', 100, true)).removed;
-INSERT INTO outbox_sweeps VALUES ('swept', 7);
+SELECT (_outbox.delete_expired('swept', 'true', 100)).*, (_outbox.delete_expired('swept', 'true', 100, true)).removed;
+INSERT INTO _outbox.expiry_cursors VALUES ('swept', 7);
 SELECT look('true', 100), look('true', 100, true);
-DELETE FROM outbox_sweeps WHERE swept = 'swept'::regclass;
+DELETE FROM _outbox.expiry_cursors WHERE swept = 'swept'::regclass;
 DROP TABLE swept;
 DROP FUNCTION look;
 SELECT ask('sp-7');
@@ -341,7 +341,7 @@ SELECT code FROM attempt($$SELECT idempotency_finish('payments', NULL, NULL, 200
 RESET outbox.idempotency_required;
 SELECT idempotency_required('optional', NULL), idempotency_required('unheard of', NULL);
 SELECT code FROM attempt($$SELECT idempotency_begin('optional', NULL, '{}')$$);
-SELECT * FROM idempotency_scopes;
+SELECT * FROM _outbox.idempotency_scopes;
 SELECT count(*) AS without_a_key FROM idempotency_keys WHERE scope IN ('optional', 'payments');
 \pset null ''
 
@@ -539,16 +539,16 @@ COMMIT;
 -- What may not be NULL is not, for whatever reason.
 BEGIN;
 DELETE FROM idempotency_keys WHERE response IS NULL;
-ALTER TABLE idempotency_keys ALTER response SET NOT NULL;
+ALTER TABLE _outbox.idempotency_keys ALTER response SET NOT NULL;
 \set VERBOSITY sqlstate
 SELECT idempotency_finish('s', 'no-answer', token, 204, NULL::jsonb) FROM idempotency_begin('s', 'no-answer', '{}');
 \set VERBOSITY default
 ROLLBACK;
 
 -- A table that somebody has changed still does its work, and what they added works, at the end of a transaction too.
-ALTER TABLE idempotency_keys ADD COLUMN note text DEFAULT 'none';
+ALTER TABLE _outbox.idempotency_keys ADD COLUMN note text DEFAULT 'none';
 CREATE FUNCTION shout() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE NOTICE '% %', TG_OP, NEW.key; RETURN NEW; END $$;
-CREATE TRIGGER shout AFTER INSERT OR UPDATE ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION shout();
+CREATE TRIGGER shout AFTER INSERT OR UPDATE ON _outbox.idempotency_keys FOR EACH ROW EXECUTE FUNCTION shout();
 SELECT ask('changed');
 SELECT idempotency_finish('s', 'changed', token_of('changed'), 200, '{}');
 BEGIN;
@@ -556,19 +556,19 @@ SELECT token FROM idempotency_begin('s', 'changed-2', '{}') \gset
 SELECT idempotency_finish('s', 'changed-2', :token, 200, '{}');
 COMMIT;
 SELECT ask('changed'), ask('changed-2');
-CREATE CONSTRAINT TRIGGER shout_late AFTER INSERT OR UPDATE ON idempotency_keys DEFERRABLE INITIALLY DEFERRED
+CREATE CONSTRAINT TRIGGER shout_late AFTER INSERT OR UPDATE ON _outbox.idempotency_keys DEFERRABLE INITIALLY DEFERRED
     FOR EACH ROW EXECUTE FUNCTION shout();
 BEGIN;
 SELECT ask('changed-deferred');
 COMMIT;
-DROP TRIGGER shout_late ON idempotency_keys;
-ALTER TABLE idempotency_keys ADD CONSTRAINT no_bad CHECK (key <> 'bad') NOT VALID;
+DROP TRIGGER shout_late ON _outbox.idempotency_keys;
+ALTER TABLE _outbox.idempotency_keys ADD CONSTRAINT no_bad CHECK (key <> 'bad') NOT VALID;
 \set VERBOSITY sqlstate
 SELECT ask('bad');
 \set VERBOSITY default
-SELECT note, key FROM idempotency_keys WHERE key LIKE 'changed%' OR key = 'bad' ORDER BY key;
-DROP TRIGGER shout ON idempotency_keys;
-ALTER TABLE idempotency_keys DROP COLUMN note, DROP CONSTRAINT no_bad;
+SELECT note, key FROM _outbox.idempotency_keys WHERE key LIKE 'changed%' OR key = 'bad' ORDER BY key;
+DROP TRIGGER shout ON _outbox.idempotency_keys;
+ALTER TABLE _outbox.idempotency_keys DROP COLUMN note, DROP CONSTRAINT no_bad;
 SELECT ask('changed-3');
 
 -- PUBLIC has nothing; outbox_grant gives what an HTTP layer needs, and not the table.
@@ -587,7 +587,7 @@ SELECT decision, token FROM idempotency_begin('s', 'web-2', '{}') \gset
 SELECT idempotency_abandon('s', 'web-2', :token);
 SELECT count(*) FROM idempotency_keys;
 DELETE FROM idempotency_keys;
-SELECT count(*) FROM idempotency_scopes;
+SELECT count(*) FROM _outbox.idempotency_scopes;
 SELECT idempotency_expire();
 SELECT idempotency_required('s', false);
 SET outbox.idempotency_required = off;
@@ -624,4 +624,4 @@ DROP TABLE before;
 DROP VIEW known;
 DROP FUNCTION ask, token_of, attempt, shout;
 RESET client_min_messages;
-TRUNCATE idempotency_keys;
+TRUNCATE _outbox.idempotency_keys;

@@ -82,7 +82,7 @@ SELECT events.outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', available_at =>
 BEGIN;
 DROP EXTENSION outbox;
 ROLLBACK;
-ALTER TABLE events.outbox_dedup_keys RENAME TO moved;
+ALTER TABLE _outbox.dedup_keys RENAME TO moved;
 SELECT events.outbox_enqueue('Order', 1, 'OrderConfirmed', '{}');
 DROP EXTENSION outbox;
 DROP SCHEMA events;

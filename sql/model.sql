@@ -27,7 +27,7 @@ END $$;
 -- What a batch still has, and what has left it.
 CREATE FUNCTION model_after_fail(failed_token bigint) RETURNS void LANGUAGE sql AS $$
     UPDATE model m SET state = CASE WHEN EXISTS (SELECT FROM outbox_messages_dlq d WHERE d.id = m.id) THEN 'dead' ELSE 'waiting' END
-      FROM outbox_leases l JOIN outbox_batches b USING (token)
+      FROM _outbox.leases l JOIN _outbox.batches b USING (token)
      WHERE l.token = failed_token AND m.token = failed_token AND m.state = 'live'
        AND (l.acked_at IS NOT NULL OR NOT coalesce(l.remaining, b.ids) @> m.id) $$;
 
@@ -61,7 +61,7 @@ BEGIN
         PERFORM outbox_release(held);
         UPDATE model m SET state = 'waiting' WHERE m.token = held AND state = 'live';
     ELSE
-        UPDATE outbox_leases l SET locked_until = now() - interval '1 s' WHERE l.token = held;
+        UPDATE _outbox.leases l SET locked_until = now() - interval '1 s' WHERE l.token = held;
         UPDATE model m SET state = 'waiting' WHERE m.token = held AND state = 'live';
     END IF;
 END $$;
@@ -87,7 +87,7 @@ BEGIN
     -- In the end everything is due, and somebody does it all.
     WHILE quiet < 12 LOOP
         UPDATE outbox_retries SET available_at = now() WHERE available_at <> 'infinity';
-        UPDATE outbox_leases SET locked_until = now() - interval '1 s' WHERE locked_until > now() AND acked_at IS NULL AND superseded_by IS NULL;
+        UPDATE _outbox.leases SET locked_until = now() - interval '1 s' WHERE locked_until > now() AND acked_at IS NULL AND superseded_by IS NULL;
         UPDATE model SET state = 'waiting' WHERE state = 'live';
         COMMIT;
         IF model_claim('model', ordered, 5) THEN

@@ -2,7 +2,7 @@
 CREATE FUNCTION pg_temp.enqueue(VARIADIC ids text[]) RETURNS bigint LANGUAGE sql AS
 $$ SELECT count(outbox_enqueue('Order', split_part(i, '.', 1), i, '{}'::jsonb)) FROM unnest(ids) i $$;
 CREATE FUNCTION pg_temp.expire() RETURNS void LANGUAGE sql AS
-$$ UPDATE outbox_leases SET locked_until = clock_timestamp() - interval '1 ms'
+$$ UPDATE _outbox.leases SET locked_until = clock_timestamp() - interval '1 ms'
     WHERE locked_until > clock_timestamp() AND acked_at IS NULL AND superseded_by IS NULL $$;
 CREATE TABLE claimed (worker text, event_type text, id bigint, lock_token bigint);
 CREATE FUNCTION pg_temp.claim(consumer text, batch_size int DEFAULT 100, worker text DEFAULT 'w') RETURNS text LANGUAGE plpgsql AS $$
@@ -224,7 +224,7 @@ BEGIN
             IF m.event_type IN ('k1.2', 'k4.1') AND (SELECT count(*) FROM unnest(failed) f WHERE f = m.event_type) < 2 THEN
                 failed := failed || m.event_type;
                 PERFORM outbox_fail(token, m.id, 'once more');
-                EXIT WHEN NOT EXISTS (SELECT FROM outbox_leases WHERE outbox_leases.token = m.lock_token AND acked_at IS NULL);
+                EXIT WHEN NOT EXISTS (SELECT FROM _outbox.leases WHERE _outbox.leases.token = m.lock_token AND acked_at IS NULL);
             ELSE
                 BEGIN
                     PERFORM outbox_ack(token, ARRAY[m.id]);

@@ -1,7 +1,7 @@
 -- What runs, what does not, and a hint for each.
 SELECT component, ok FROM outbox_status() WHERE component NOT IN ('preload', 'relay', 'scheduled');
 SELECT component FROM outbox_status() WHERE NOT ok AND hint IS NULL;
-SELECT ok = outbox_is_preloaded() AS told FROM outbox_status() WHERE component = 'preload';
+SELECT ok = _outbox.is_preloaded() AS told FROM outbox_status() WHERE component = 'preload';
 
 -- Without partitions for the present time the default one takes the events, and the status says so.
 DO $$

@@ -56,7 +56,7 @@ BEGIN
         END;
     END LOOP;
 END $$;
-SELECT count(*) FROM outbox_upcasters;
+SELECT count(*) FROM _outbox.upcasters;
 
 SET outbox.tenant_id = 7;
 SELECT outbox_register_upcaster('T', 1, 'shop.up1(jsonb)');
@@ -76,7 +76,7 @@ SELECT event_type, event_version, payload FROM outbox_peek('c');
 SELECT outbox_register_upcaster('OrderConfirmed', 2, 'shop.up2(jsonb)');
 SELECT event_type, event_version, payload FROM outbox_peek('c');
 SELECT outbox_register_upcaster('OrderConfirmed', 2, 'shop.up1(jsonb)');
-SELECT event_type, from_version, function_schema, function_name, registered_by = current_user AS mine FROM outbox_upcasters ORDER BY 1, 2;
+SELECT event_type, from_version, function_schema, function_name, registered_by = current_user AS mine FROM _outbox.upcasters ORDER BY 1, 2;
 -- A registration that is rolled back leaves nothing behind
 BEGIN;
 SELECT outbox_register_upcaster('OrderConfirmed', 3, 'shop.up1(jsonb)');
@@ -129,7 +129,7 @@ SELECT aggregate_id, event_version, payload, attempts FROM outbox_claim('f') ORD
 SELECT aggregate_id, event_version, payload, attempts, last_error, available_at > now() + interval '10 min' AS later FROM outbox_retries;
 SELECT status, count(*) FROM outbox_deliveries WHERE consumer_name = 'f' AND status <> 'COMPLETED' GROUP BY 1 ORDER BY 1;
 -- The rest is settled by its token; what failed is not part of it
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
 -- A mended function works on what has failed
 CREATE OR REPLACE FUNCTION shop.up2(p jsonb) RETURNS jsonb LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -137,7 +137,7 @@ BEGIN
 END $$;
 UPDATE outbox_retries SET available_at = now();
 SELECT aggregate_id, event_version, payload, attempts FROM outbox_claim('f') ORDER BY id;
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
 
 -- All of a batch fail, until they are dead; a redriven one is handed out once the function is mended
 CREATE FUNCTION shop.null_up(jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$ SELECT NULL::jsonb $$;
@@ -149,9 +149,9 @@ SELECT aggregate_id, event_type, attempts FROM outbox_claim('f', 5) ORDER BY id;
 SELECT aggregate_id, event_version, payload, attempts, last_error FROM outbox_messages_dlq ORDER BY id;
 CREATE OR REPLACE FUNCTION shop.null_up(jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$ SELECT '{"n": 2}'::jsonb $$;
 SELECT outbox_redrive('f');
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
 SELECT aggregate_id, event_version, payload FROM outbox_claim('f', 10) ORDER BY id;
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
 
 -- Order: what comes later of an aggregate waits behind the one that failed
 CREATE FUNCTION shop.picky(p jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$
@@ -169,15 +169,15 @@ SELECT outbox_enqueue('A', '1', 'Picked', '{"n": 1}') IS NOT NULL AS a, outbox_e
        outbox_enqueue('A', '1', 'Plain', '{"n": 5}') IS NOT NULL AS e;
 SELECT aggregate_id, payload FROM outbox_claim('o') ORDER BY id;
 SELECT aggregate_id, payload, attempts, last_error, available_at = 'infinity' AS parked FROM outbox_retries ORDER BY id;
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
 SELECT outbox_enqueue('A', '1', 'Plain', '{"n": 6}') IS NOT NULL AS f, outbox_enqueue('A', '2', 'Plain', '{"n": 7}') IS NOT NULL AS g;
 SELECT aggregate_id, payload FROM outbox_claim('o') ORDER BY id;
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
 -- Its last attempt: it dies, and the others have their turn at once, in order
 UPDATE outbox_retries SET available_at = now() WHERE available_at <> 'infinity';
 SELECT aggregate_id, payload FROM outbox_claim('o');
 SELECT payload, last_error FROM outbox_messages_dlq d JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
-SELECT outbox_ack(max(b.token)) FROM outbox_batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
+SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
 SELECT count(*) FROM outbox_retries;
 
 -- outbox_consume: what failed waits, the rest is settled, all or nothing of it
@@ -257,8 +257,8 @@ SELECT count(outbox_enqueue('A', '1', 'Picked', jsonb_build_object('do', d))) FR
     'CREATE TEMP TABLE mine ()',
     'CREATE FUNCTION shop.f() RETURNS int LANGUAGE sql AS ''SELECT 1''',
     'SET transaction_read_only = off',
-    'SELECT nextval(''public.outbox_token_seq'')',
-    'DELETE FROM public.outbox_consumers',
+    'SELECT nextval(''_outbox.token_seq'')',
+    'DELETE FROM _outbox.consumers',
     'SELECT public.outbox_drop_consumer(''x'')',
     'SELECT public.outbox_peek(''x'')',
     'SELECT public.outbox_register_upcaster(''T'', 1, ''shop.up1(jsonb)'')',
@@ -383,7 +383,7 @@ SELECT outbox_enqueue('A', '1', 'Many', '{"n": 1, "text": "x"}') IS NOT NULL AS 
 BEGIN ISOLATION LEVEL SERIALIZABLE;
 SELECT payload, attempts FROM outbox_claim('plain');
 COMMIT;
-UPDATE outbox_leases SET locked_until = now() WHERE acked_at IS NULL;
+UPDATE _outbox.leases SET locked_until = now() WHERE acked_at IS NULL;
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT payload, attempts FROM outbox_claim('plain');
 COMMIT;
@@ -414,7 +414,7 @@ SELECT outbox_drop_consumer('p');
 
 SELECT outbox_revoke('regress_admin', 'admin'), outbox_revoke('regress_admin', 'consumer');
 SELECT outbox_drop_consumer(name, true) FROM outbox_consumers ORDER BY name;
-DELETE FROM outbox_upcasters;
+DELETE FROM _outbox.upcasters;
 DROP SCHEMA shop CASCADE;
 DROP OWNED BY regress_admin, regress_peer;
 DROP ROLE regress_admin, regress_peer;

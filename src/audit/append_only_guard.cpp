@@ -60,12 +60,12 @@ void watch_removal()
 
 } // namespace outbox
 
-OUTBOX_SQL_FUNCTION(audit_refuse_change)
+OUTBOX_SQL_FUNCTION(audit_forbid_change)
 {
     return outbox::pg::entry([&]() -> Datum {
         if (!CALLED_AS_TRIGGER(fcinfo))
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
-                            errmsg("audit_refuse_change() is a trigger function")));
+                            errmsg("audit_forbid_change() is a trigger function")));
         const auto* trigger = reinterpret_cast<TriggerData*>(fcinfo->context);
         const bool allowed = TRIGGER_FIRED_BY_DELETE(trigger->tg_event) &&
                              outbox::removing_in != InvalidSubTransactionId;

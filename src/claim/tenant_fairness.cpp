@@ -143,7 +143,7 @@ pg::PallocVector<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 {
     static constinit pg::Statement find{
         "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
-        " LEFT JOIN LATERAL (SELECT o.served FROM @schema@.outbox_turns o"
+        " LEFT JOIN LATERAL (SELECT o.served FROM _outbox.tenant_turns o"
         " WHERE o.consumer_id = $1 AND o.tenant_id = w.tenant_id"
         " ORDER BY o.served DESC LIMIT 1) t ON true ORDER BY 2, 1",
         {INT4OID, INT8ARRAYOID}};
@@ -209,7 +209,7 @@ void merge_what_waits(TenantQueueEntry& aside, std::span<const Lease> leases, Ti
 void note_turn(int32 consumer, int64 tenant, int64 token)
 {
     static constinit pg::Statement note{
-        "INSERT INTO @schema@.outbox_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
+        "INSERT INTO _outbox.tenant_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
         {INT4OID, INT8OID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(tenant), Int64GetDatum(token)};
     note.execute_with_latest_snapshot(values);

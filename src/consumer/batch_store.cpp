@@ -26,7 +26,7 @@ Datum to_running_array(std::span<const Running> running)
     return pg::to_bigint_array(numbers.view());
 }
 
-// The columns of outbox_batches in the order of the install script.
+// The columns of _outbox.batches in the order of the install script.
 constexpr pg::ColumnShape batch_columns[] = {{"token", INT8OID},
                                              {"consumer_id", INT4OID},
                                              {"partition", INT4OID},
@@ -81,12 +81,12 @@ void insert_by_statement(pg::Statement& statement, int count, const Datum* value
     statement.execute(values, marks);
 }
 
-// A row of outbox_batches. Only the newest one of a consumer needs the progress.
+// A row of _outbox.batches. Only the newest one of a consumer needs the progress.
 void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 {
     static constinit pg::DirectTable table{batch_columns};
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_batches (token, consumer_id, partition, attempts, deliveries,"
+        "INSERT INTO _outbox.batches (token, consumer_id, partition, attempts, deliveries,"
         " from_retries, last_id, passed_seq, target_seq, ids, passed_running, target_running,"
         " open_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
         {INT8OID, INT4OID, INT4OID, INT4OID, INT4OID, BOOLOID, INT8OID, INT8OID, INT8OID,
@@ -126,7 +126,7 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_leases (token, root, first_id, consumer_id, partition, size,"
+        "INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size,"
         " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker,"
         " tenant_id)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
@@ -193,12 +193,12 @@ std::optional<Batch> take_batch(uint64 count)
 pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit pg::Statement find_each{
-        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM _outbox.leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
     static constinit pg::Statement find_range{
-        "SELECT token, root, partition, size, locked_until, tenant_id FROM @schema@.outbox_leases"
+        "SELECT token, root, partition, size, locked_until, tenant_id FROM _outbox.leases"
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8OID, INT8OID}};
@@ -251,8 +251,7 @@ bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
 
 bool is_being_changed(int64 token)
 {
-    const Relation leases =
-        table_open(get_relname_relid("outbox_leases", pg::objects().schema), AccessShareLock);
+    const Relation leases = table_open(pg::objects().leases, AccessShareLock);
     list_free(RelationGetIndexList(leases)); // finds rd_pkindex
     const Relation index = index_open(leases->rd_pkindex, AccessShareLock);
     SnapshotData dirty;
@@ -291,10 +290,10 @@ void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
 }
 
 #define UNSETTLED                                                                                  \
-    " FROM unnest((SELECT o.open_tokens FROM @schema@.outbox_batches o WHERE o.consumer_id = $1"   \
+    " FROM unnest((SELECT o.open_tokens FROM _outbox.batches o WHERE o.consumer_id = $1"           \
     " ORDER BY o.token DESC LIMIT 1)) newest (token)"                                              \
-    " JOIN @schema@.outbox_leases l ON l.token = newest.token"                                     \
-    " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"       \
+    " JOIN _outbox.leases l ON l.token = newest.token"                                             \
+    " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"               \
     " WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries"
 
 UnsettledBatches::UnsettledBatches(int32 consumer)
@@ -332,8 +331,8 @@ std::optional<Id> least_unsettled_id(int32 consumer)
 std::optional<Batch> look_at(int64 token)
 {
     static constinit pg::Statement find{
-        "SELECT " BATCH_COLUMNS " FROM @schema@.outbox_leases l"
-        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
+        " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(token)};
@@ -343,8 +342,8 @@ std::optional<Batch> look_at(int64 token)
 std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
 {
     static constinit pg::Statement lock{
-        "SELECT " BATCH_COLUMNS " FROM @schema@.outbox_leases l"
-        " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
+        "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
+        " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL"
         " AND (l.locked_until < $2 OR l.locked_until IS NULL) FOR UPDATE OF l SKIP LOCKED",
         {INT8OID, TIMESTAMPTZOID}};
@@ -355,8 +354,7 @@ std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
 void supersede(int64 token, int64 successor)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_leases SET superseded_by = $2 WHERE token = $1",
-        {INT8OID, INT8OID}};
+        "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = $1", {INT8OID, INT8OID}};
     const Datum values[] = {Int64GetDatum(token), Int64GetDatum(successor)};
     update.execute_with_latest_snapshot(values);
 }
@@ -364,10 +362,10 @@ void supersede(int64 token, int64 successor)
 std::optional<Batch> pick_up(int64 token, const Holder& holder)
 {
     static constinit pg::Statement pick{
-        "UPDATE @schema@.outbox_leases l SET worker = $2, claimed_at = $3, lease = $4,"
+        "UPDATE _outbox.leases l SET worker = $2, claimed_at = $3, lease = $4,"
         " locked_until = $3 + $4"
-        " FROM @schema@.outbox_batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
-        " AND l.token = (SELECT token FROM @schema@.outbox_leases WHERE token = $1"
+        " FROM _outbox.batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
+        " AND l.token = (SELECT token FROM _outbox.leases WHERE token = $1"
         " AND locked_until IS NULL AND acked_at IS NULL AND superseded_by IS NULL"
         " FOR UPDATE SKIP LOCKED) RETURNING " BATCH_COLUMNS,
         {INT8OID, TEXTOID, TIMESTAMPTZOID, INTERVALOID}};
@@ -380,7 +378,7 @@ std::optional<Batch> pick_up(int64 token, const Holder& holder)
 void settle_lease(int64 token, TimestampTz now)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_leases SET acked_at = $2, remaining = NULL WHERE token = $1",
+        "UPDATE _outbox.leases SET acked_at = $2, remaining = NULL WHERE token = $1",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
     const pg::ColumnChange changes[] = {{l_acked_at, values[1], false}, {l_remaining, 0, true}};
@@ -390,7 +388,7 @@ void settle_lease(int64 token, TimestampTz now)
 
 void take_out(int64 token, IdRanges remaining, IdRanges failed)
 {
-    static constinit pg::Statement update{"UPDATE @schema@.outbox_leases SET remaining = $2,"
+    static constinit pg::Statement update{"UPDATE _outbox.leases SET remaining = $2,"
                                           " failed = coalesce(failed, '{}') + $3 WHERE token = $1",
                                           {INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID}};
     const Datum values[] = {Int64GetDatum(token), pg::to_multirange(remaining),

@@ -161,7 +161,7 @@ Position position_of(Datum seq, Datum running)
                 (errcode(ERRCODE_DATA_CORRUPTED),
                  errmsg("a cursor has %zu numbers where there should be three for each range",
                         numbers.size()),
-                 errhint("Nothing but the functions of outbox may write to outbox_batches.")));
+                 errhint("Nothing but the functions of outbox may write to _outbox.batches.")));
     const std::size_t count = numbers.size() / 3;
     auto* ranges = static_cast<Running*>(palloc(sizeof(Running) * Max(count, std::size_t{1})));
     for (std::size_t i = 0; i < count; ++i)
@@ -268,7 +268,7 @@ ConsumerState read_consumer(Datum name)
 
 namespace {
 
-// The cursor in a row of outbox_batches. Rows that are not the newest of a consumer have none.
+// The cursor in a row of _outbox.batches. Rows that are not the newest of a consumer have none.
 outbox::Cursor cursor_argument(HeapTupleHeader batch)
 {
     const auto find = [&](const char* column) {

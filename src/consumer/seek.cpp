@@ -71,7 +71,7 @@ int64 place(int32 consumer, const Cursor& cursor)
 void end_leases(std::span<const int64> tokens, int64 successor)
 {
     static constinit pg::Statement end{
-        "UPDATE @schema@.outbox_leases SET superseded_by = $2 WHERE token = ANY ($1)"
+        "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = ANY ($1)"
         " AND acked_at IS NULL AND superseded_by IS NULL",
         {INT8ARRAYOID, INT8OID}};
     const Datum values[] = {pg::to_bigint_array(tokens), Int64GetDatum(successor)};
@@ -81,15 +81,15 @@ void end_leases(std::span<const int64> tokens, int64 successor)
 bool has_retries(int32 consumer)
 {
     static constinit pg::Statement find{
-        "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
+        "SELECT FROM _outbox.retries WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
 void forget_retries(int32 consumer)
 {
-    static constinit pg::Statement remove{
-        "DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1", {INT4OID}};
+    static constinit pg::Statement remove{"DELETE FROM _outbox.retries WHERE consumer_id = $1",
+                                          {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     remove.execute_with_latest_snapshot(values);
 }
@@ -121,7 +121,7 @@ void seek(Datum name, TimestampTz time)
 bool has_dead_letters(int32 consumer)
 {
     static constinit pg::Statement find{
-        "SELECT FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
+        "SELECT FROM _outbox.dead_letters WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     return find.execute_with_latest_snapshot(values) > 0;
 }
@@ -129,7 +129,7 @@ bool has_dead_letters(int32 consumer)
 void drop(Datum name, bool with_dead_letters)
 {
     static constinit pg::Statement remove_leases{
-        "DELETE FROM @schema@.outbox_leases WHERE consumer_id = $1", {INT4OID}};
+        "DELETE FROM _outbox.leases WHERE consumer_id = $1", {INT4OID}};
     const int32 consumer = lock_state(name).consumer.id;
     const Datum values[] = {Int32GetDatum(consumer)};
     // Whoever is settling something has to finish first; it may become a dead letter.
@@ -140,11 +140,11 @@ void drop(Datum name, bool with_dead_letters)
                         errhint("Redrive or discard them, or drop the consumer with "
                                 "discard_dead_letters => true.")));
     static constinit pg::Statement removals[] = {
-        pg::Statement{"DELETE FROM @schema@.outbox_batches WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM @schema@.outbox_messages_dlq WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM @schema@.outbox_sinks WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM @schema@.outbox_turns WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM _outbox.batches WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM _outbox.dead_letters WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM _outbox.sinks WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM _outbox.tenant_turns WHERE consumer_id = $1", {INT4OID}},
+        pg::Statement{"DELETE FROM _outbox.consumers WHERE consumer_id = $1", {INT4OID}},
     };
     for (pg::Statement& removal : removals)
         removal.execute_with_latest_snapshot(values);
@@ -182,7 +182,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
         Datum newest = 0;
         pg::as_owner([&] {
             static constinit pg::Statement find{
-                "SELECT b FROM @schema@.outbox_batches b WHERE consumer_id = $1"
+                "SELECT b FROM _outbox.batches b WHERE consumer_id = $1"
                 " ORDER BY token DESC LIMIT 1",
                 {INT4OID}};
             if (find.execute_with_latest_snapshot(consumer) != 1)

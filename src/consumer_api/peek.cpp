@@ -230,7 +230,7 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
 }
 
 // Internal: for SQL that makes something claimable.
-OUTBOX_SQL_FUNCTION(outbox_wake)
+OUTBOX_SQL_FUNCTION(outbox_wake_relay)
 {
     return outbox::pg::entry([&] {
         outbox::pg::wake_at_commit();

@@ -63,8 +63,8 @@ const char* beginning_of(Datum error)
 void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
 {
     static Limit limit;
-    static constinit pg::Statement find{
-        "SELECT name FROM @schema@.outbox_consumers WHERE consumer_id = $1", {INT4OID}};
+    static constinit pg::Statement find{"SELECT name FROM _outbox.consumers WHERE consumer_id = $1",
+                                        {INT4OID}};
 
     const Id count = count_ids(ids);
     if (count == 0 || !limit.admits(GetCurrentTimestamp(), count))

@@ -36,7 +36,7 @@ void insert_retry(int32 consumer, int32 partition, const Message& message, int a
                   TimestampTz available_at, std::optional<Datum> error)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_retries (" MESSAGE_COLUMNS
+        "INSERT INTO _outbox.retries (" MESSAGE_COLUMNS
         ", consumer_id, partition, attempts, available_at, last_error)"
         " VALUES (" MESSAGE_PARAMETERS ", $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
         {MESSAGE_TYPES, INT4OID, INT4OID, INT4OID, TIMESTAMPTZOID, TEXTOID}};
@@ -63,8 +63,8 @@ IdRanges selected_ids(uint64 count)
 void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries SET available_at = $4 WHERE consumer_id = $1 AND id ="
-        " (SELECT id FROM @schema@.outbox_retries WHERE consumer_id = $1 AND aggregate_type = $2"
+        "UPDATE _outbox.retries SET available_at = $4 WHERE consumer_id = $1 AND id ="
+        " (SELECT id FROM _outbox.retries WHERE consumer_id = $1 AND aggregate_type = $2"
         " AND aggregate_id = $3 AND NOT redriven ORDER BY id LIMIT 1)"
         " AND available_at = 'infinity'",
         {INT4OID, TEXTOID, TEXTOID, TIMESTAMPTZOID}};
@@ -78,7 +78,7 @@ void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampT
 bool is_blocked(int32 consumer, const Message& message)
 {
     static constinit pg::Statement find{
-        "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 AND aggregate_type = $2"
+        "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND aggregate_type = $2"
         " AND aggregate_id = $3 AND id < $4 AND NOT redriven LIMIT 1",
         {INT4OID, TEXTOID, TEXTOID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
@@ -91,7 +91,7 @@ bool is_blocked(int32 consumer, const Message& message)
 bool has_blocked(int32 consumer, int32 partition)
 {
     static constinit pg::Statement find{
-        "SELECT FROM @schema@.outbox_retries WHERE consumer_id = $1 AND partition = $2"
+        "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND partition = $2"
         " AND NOT redriven LIMIT 1",
         {INT4OID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition)};
@@ -112,7 +112,7 @@ void add_blocked(int32 consumer, int32 partition, const Message& message, int at
 void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries SET attempts = $3, available_at = $4, last_error = $5"
+        "UPDATE _outbox.retries SET attempts = $3, available_at = $4, last_error = $5"
         " WHERE consumer_id = $1 AND id = $2",
         {INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(id), Int32GetDatum(attempts),
@@ -123,7 +123,7 @@ void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Dat
 void block_again(int32 consumer, IdRanges ids)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries SET available_at = 'infinity'"
+        "UPDATE _outbox.retries SET available_at = 'infinity'"
         " WHERE consumer_id = $1 AND id = ANY ($2) AND available_at <> 'infinity'",
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
@@ -132,10 +132,9 @@ void block_again(int32 consumer, IdRanges ids)
 
 void count_attempts(int32 consumer, IdRanges ids, int attempts)
 {
-    static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries SET attempts = attempts + $3"
-        " WHERE consumer_id = $1 AND id = ANY ($2)",
-        {INT4OID, INT8ARRAYOID, INT4OID}};
+    static constinit pg::Statement update{"UPDATE _outbox.retries SET attempts = attempts + $3"
+                                          " WHERE consumer_id = $1 AND id = ANY ($2)",
+                                          {INT4OID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids), Int32GetDatum(attempts)};
     if (attempts > 0 && !ids.empty())
         update.execute_with_latest_snapshot(values);
@@ -144,7 +143,7 @@ void count_attempts(int32 consumer, IdRanges ids, int attempts)
 void block_later_messages(int32 consumer, const Message& message)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.outbox_retries SET available_at = 'infinity' WHERE consumer_id = $1"
+        "UPDATE _outbox.retries SET available_at = 'infinity' WHERE consumer_id = $1"
         " AND aggregate_type = $2 AND aggregate_id = $3 AND id > $4 AND NOT redriven"
         " AND available_at <> 'infinity'",
         {INT4OID, TEXTOID, TEXTOID, INT8OID}};
@@ -157,7 +156,7 @@ void move_to_dead_letters(int32 consumer, const Message& message, int attempts, 
                           TimestampTz now)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_messages_dlq (" MESSAGE_COLUMNS
+        "INSERT INTO _outbox.dead_letters (" MESSAGE_COLUMNS
         ", consumer_id, attempts, last_error, died_at)"
         " VALUES (" MESSAGE_PARAMETERS ", $13, $14, $15, $16)"
         " ON CONFLICT (consumer_id, id) DO UPDATE SET attempts = excluded.attempts,"
@@ -174,7 +173,7 @@ void move_to_dead_letters(int32 consumer, const Message& message, int attempts, 
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
 {
     static constinit pg::Statement remove{
-        "WITH gone AS (DELETE FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        "WITH gone AS (DELETE FROM _outbox.retries WHERE consumer_id = $1"
         " AND id = ANY ($2) RETURNING aggregate_type, aggregate_id)"
         " SELECT DISTINCT aggregate_type, aggregate_id FROM gone",
         {INT4OID, INT8ARRAYOID}};
@@ -193,7 +192,7 @@ void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
 std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
 {
     static constinit pg::Statement find{
-        "SELECT min(available_at) FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        "SELECT min(available_at) FROM _outbox.retries WHERE consumer_id = $1"
         " AND available_at > $2",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
@@ -205,7 +204,7 @@ std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
 std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
 {
     static constinit pg::Statement find{
-        "SELECT partition FROM @schema@.outbox_retries WHERE consumer_id = $1"
+        "SELECT partition FROM _outbox.retries WHERE consumer_id = $1"
         " AND available_at <= $2 GROUP BY partition ORDER BY min(available_at)",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
@@ -219,15 +218,15 @@ std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
 // Is the message r in one of these batches that is not settled? Also in one of those that are read
 // from the log: after a seek, that is where a dead letter may be when it is redriven.
 #define IS_IN_HAND(tokens)                                                                         \
-    "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM @schema@.outbox_leases l"       \
-    " JOIN @schema@.outbox_batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"       \
+    "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM _outbox.leases l"               \
+    " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"               \
     " WHERE l.token = ANY (" tokens ") AND l.acked_at IS NULL AND l.superseded_by IS NULL)"        \
     " @> r.id, false)"
 
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
     static constinit pg::Statement find{
-        "SELECT id FROM (SELECT r.id FROM @schema@.outbox_retries r WHERE r.consumer_id = $1"
+        "SELECT id FROM (SELECT r.id FROM _outbox.retries r WHERE r.consumer_id = $1"
         " AND r.available_at <= $2 AND NOT " IS_IN_HAND("$3")
 
             " ORDER BY r.available_at, r.id LIMIT $4) due ORDER BY id",
@@ -243,12 +242,12 @@ IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open
     // Of an aggregate only the first is ever due, unless it came back from the dead letters.
     static constinit pg::Statement find{
         "WITH due AS MATERIALIZED (SELECT r.id, aggregate_type, aggregate_id, redriven"
-        " FROM @schema@.outbox_retries r WHERE consumer_id = $1 AND available_at <= $3"
+        " FROM _outbox.retries r WHERE consumer_id = $1 AND available_at <= $3"
         " AND partition = $2 AND NOT " IS_IN_HAND(
             "$5") " ORDER BY available_at, r.id LIMIT $4)"
                   " SELECT id FROM (SELECT id FROM due WHERE redriven UNION ALL"
                   " SELECT chain.id FROM due CROSS JOIN LATERAL (SELECT r.id FROM "
-                  "@schema@.outbox_retries r"
+                  "_outbox.retries r"
                   " WHERE r.consumer_id = $1 AND r.aggregate_type = due.aggregate_type"
                   " AND r.aggregate_id = due.aggregate_id AND NOT r.redriven ORDER BY r.id LIMIT "
                   "$4) chain"
@@ -263,7 +262,7 @@ IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open
 RetryScan::RetryScan(int32 consumer, IdRanges ids)
 {
     static constinit pg::Statement find{"SELECT " MESSAGE_COLUMNS
-                                        ", attempts, redriven FROM @schema@.outbox_retries"
+                                        ", attempts, redriven FROM _outbox.retries"
                                         " WHERE consumer_id = $1 AND id = ANY ($2) ORDER BY id",
                                         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};

@@ -419,7 +419,7 @@ IdRanges block_behind(int64 token, std::span<const int64> ids)
 TimestampTz heartbeat(int64 token, std::optional<int64> lease)
 {
     static constinit pg::Statement extend{
-        "UPDATE @schema@.outbox_leases SET lease = coalesce($2, lease),"
+        "UPDATE _outbox.leases SET lease = coalesce($2, lease),"
         " locked_until = $3 + coalesce($2, lease) WHERE token = $1 RETURNING locked_until",
         {INT8OID, INTERVALOID, TIMESTAMPTZOID}};
     (void)hold(token);
@@ -433,7 +433,7 @@ TimestampTz heartbeat(int64 token, std::optional<int64> lease)
 int release(int64 token)
 {
     static constinit pg::Statement give_back{
-        "UPDATE @schema@.outbox_leases SET locked_until = '-infinity' WHERE token = $1", {INT8OID}};
+        "UPDATE _outbox.leases SET locked_until = '-infinity' WHERE token = $1", {INT8OID}};
     const LockedBatch held = hold(token);
     const Datum values[] = {Int64GetDatum(token)};
     give_back.execute_with_latest_snapshot(values);

@@ -11,7 +11,7 @@ namespace outbox {
 
 namespace {
 
-// The columns of outbox_dedup_keys in the order of the install script.
+// The columns of _outbox.dedup_keys in the order of the install script.
 enum Column { col_tenant_id, col_expires_at, col_tracking_id, col_dedup_key, column_count };
 
 constexpr pg::ColumnShape shape[column_count] = {
@@ -122,7 +122,7 @@ bool take_over_expired(const Event& event, TimestampTz now)
     uint64 taken = 0;
     pg::as_owner([&] {
         static constinit pg::Statement take_over{
-            "UPDATE @schema@.outbox_dedup_keys SET tracking_id = $3, expires_at = $4"
+            "UPDATE _outbox.dedup_keys SET tracking_id = $3, expires_at = $4"
             " WHERE tenant_id = $1 AND dedup_key = $2 AND expires_at <= $5",
             {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
         const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
@@ -192,13 +192,12 @@ std::optional<pg_uuid_t> claim_directly(Relation keys, const Event& event, Times
 std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
+        "INSERT INTO _outbox.dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
         " VALUES ($1, $2, $3, $4) ON CONFLICT (tenant_id, dedup_key) DO NOTHING",
         {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID}};
-    static constinit pg::Statement find{
-        "SELECT tracking_id, expires_at FROM @schema@.outbox_dedup_keys"
-        " WHERE tenant_id = $1 AND dedup_key = $2",
-        {INT8OID, TEXTOID}};
+    static constinit pg::Statement find{"SELECT tracking_id, expires_at FROM _outbox.dedup_keys"
+                                        " WHERE tenant_id = $1 AND dedup_key = $2",
+                                        {INT8OID, TEXTOID}};
 
     const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
                             UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now))};

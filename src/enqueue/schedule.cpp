@@ -67,8 +67,8 @@ void append_selected(int count)
 // Several may do this at once: each takes rows that no other is moving. tracking_id keeps events of
 // one producer that are due at the same moment in their order.
 #define MOVE(which)                                                                                \
-    "WITH due AS (DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = ANY (ARRAY("           \
-    " SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " which                              \
+    "WITH due AS (DELETE FROM _outbox.scheduled WHERE tracking_id = ANY (ARRAY("                   \
+    " SELECT tracking_id FROM _outbox.scheduled WHERE " which                                      \
     " FOR UPDATE SKIP LOCKED)) RETURNING *)"                                                       \
     " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"                 \
     " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id"
@@ -109,7 +109,7 @@ std::span<Datum> list_first(TimestampTz now, int limit)
     std::span<Datum> ids;
     pg::as_owner([&] {
         static constinit pg::Statement list{
-            "SELECT tracking_id FROM @schema@.outbox_scheduled WHERE " FIRST_DUE,
+            "SELECT tracking_id FROM _outbox.scheduled WHERE " FIRST_DUE,
             {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
         ids = selected_ids(list.execute(values), caller);
@@ -126,7 +126,7 @@ std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
     pg::as_owner([&] {
         static constinit pg::Statement list{
             "SELECT tracking_id FROM ("
-            " SELECT tracking_id, available_at FROM @schema@.outbox_scheduled"
+            " SELECT tracking_id, available_at FROM _outbox.scheduled"
             " WHERE try_again_at <= $1 ORDER BY try_again_at > $2, available_at, tracking_id"
             " LIMIT $3) chosen ORDER BY available_at, tracking_id",
             {TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID}};
@@ -156,7 +156,7 @@ void postpone(Datum tracking_id, TimestampTz now, const char* reason)
 {
     pg::as_owner([&] {
         static constinit pg::Statement update{
-            "UPDATE @schema@.outbox_scheduled SET refusals = refusals + 1, last_error = $3,"
+            "UPDATE _outbox.scheduled SET refusals = refusals + 1, last_error = $3,"
             " try_again_at = $2 + least(interval '1 minute' * (1 << least(refusals, 11)),"
             " interval '24 hours') WHERE tracking_id = $1",
             {UUIDOID, TIMESTAMPTZOID, TEXTOID}};
@@ -268,11 +268,10 @@ bool cancel(const pg_uuid_t& tracking_id)
     pg::as_owner([&] {
         // What is due belongs to the log already, even if nobody has moved it yet; unless the log
         // does not want it.
-        static constinit pg::Statement remove{
-            "DELETE FROM @schema@.outbox_scheduled WHERE tracking_id = $1"
-            " AND (available_at > $2 OR try_again_at IS NOT NULL)"
-            " AND ($3 IS NULL OR tenant_id = $3)",
-            {UUIDOID, TIMESTAMPTZOID, INT8OID}};
+        static constinit pg::Statement remove{"DELETE FROM _outbox.scheduled WHERE tracking_id = $1"
+                                              " AND (available_at > $2 OR try_again_at IS NOT NULL)"
+                                              " AND ($3 IS NULL OR tenant_id = $3)",
+                                              {UUIDOID, TIMESTAMPTZOID, INT8OID}};
         const Datum values[] = {UUIDPGetDatum(&tracking_id),
                                 TimestampTzGetDatum(GetCurrentTimestamp()),
                                 Int64GetDatum(tenant.value_or(0))};
@@ -287,7 +286,7 @@ void schedule(const Event& event)
 {
     pg::as_owner([&] {
         static constinit pg::Statement insert{
-            "INSERT INTO @schema@.outbox_scheduled (tracking_id, tenant_id, event_version,"
+            "INSERT INTO _outbox.scheduled (tracking_id, tenant_id, event_version,"
             " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             event_parameter_types};
@@ -315,14 +314,14 @@ Released release_refused(int limit)
 int64 milliseconds_to_next_due()
 {
     static constinit pg::Statement find{
-        "SELECT min(available_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NULL"};
+        "SELECT min(available_at) FROM _outbox.scheduled WHERE try_again_at IS NULL"};
     return milliseconds_to_first(find);
 }
 
 int64 milliseconds_to_next_refused()
 {
     static constinit pg::Statement find{
-        "SELECT min(try_again_at) FROM @schema@.outbox_scheduled WHERE try_again_at IS NOT NULL"};
+        "SELECT min(try_again_at) FROM _outbox.scheduled WHERE try_again_at IS NOT NULL"};
     return milliseconds_to_first(find);
 }
 

@@ -78,7 +78,7 @@ OUTBOX_SQL_FUNCTION(outbox_breaking_change)
     });
 }
 
-OUTBOX_SQL_FUNCTION(outbox_doubt_about_name)
+OUTBOX_SQL_FUNCTION(outbox_lint_event_name)
 {
     return outbox::pg::entry([&] {
         using namespace outbox;

@@ -33,7 +33,7 @@ constexpr std::size_t max_remembered = 10000;
 using Name = std::pair<std::string, int>;
 using Types = std::map<Name, std::unique_ptr<EventType>>;
 
-pg::Statement select_type("SELECT json_schema::text, pii_fields FROM @schema@.outbox_event_types "
+pg::Statement select_type("SELECT json_schema::text, pii_fields FROM _outbox.event_types "
                           "WHERE event_type = $1 AND event_version = $2",
                           {TEXTOID, INT4OID});
 

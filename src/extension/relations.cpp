@@ -52,20 +52,21 @@ std::optional<Objects> find_objects()
     Objects found;
     found.schema = schema_of_extension(extension);
     const char* name = get_namespace_name(found.schema);
+    const Oid internals = get_namespace_oid("_outbox", true);
     found.log = get_relname_relid("outbox_messages", found.schema);
     found.archive = get_relname_relid("outbox_messages_archive", found.schema);
-    found.log_sequence = get_relname_relid("outbox_messages_id_seq", found.schema);
-    found.token_sequence = get_relname_relid("outbox_token_seq", found.schema);
-    found.dedup_keys = get_relname_relid("outbox_dedup_keys", found.schema);
-    found.consumers = get_relname_relid("outbox_consumers", found.schema);
-    found.batches = get_relname_relid("outbox_batches", found.schema);
-    found.leases = get_relname_relid("outbox_leases", found.schema);
-    found.retries = get_relname_relid("outbox_retries", found.schema);
-    found.idempotency_keys = get_relname_relid("idempotency_keys", found.schema);
-    found.upcasters = get_relname_relid("outbox_upcasters", found.schema);
+    found.log_sequence = get_relname_relid("messages_id_seq", internals);
+    found.token_sequence = get_relname_relid("token_seq", internals);
+    found.dedup_keys = get_relname_relid("dedup_keys", internals);
+    found.consumers = get_relname_relid("consumers", internals);
+    found.batches = get_relname_relid("batches", internals);
+    found.leases = get_relname_relid("leases", internals);
+    found.retries = get_relname_relid("retries", internals);
+    found.idempotency_keys = get_relname_relid("idempotency_keys", internals);
+    found.upcasters = get_relname_relid("upcasters", internals);
     found.audit_log = get_relname_relid("audit_log", found.schema);
-    found.audit_sequence = get_relname_relid("audit_log_id_seq", found.schema);
-    found.event_types = get_relname_relid("outbox_event_types", found.schema);
+    found.audit_sequence = get_relname_relid("audit_log_id_seq", internals);
+    found.event_types = get_relname_relid("event_types", internals);
     if (name == nullptr || !OidIsValid(found.log) || !OidIsValid(found.archive) ||
         !OidIsValid(found.log_sequence) || !OidIsValid(found.token_sequence) ||
         !OidIsValid(found.dedup_keys) || !OidIsValid(found.consumers) ||

@@ -8,8 +8,8 @@
 namespace outbox::pg {
 
 struct Objects {
-    Oid schema;
-    Oid owner; // of the log; what the extension does for others, it does in this role
+    Oid schema; // of what users see; everything else is in _outbox
+    Oid owner;  // of the log; what the extension does for others, it does in this role
     Oid log;
     Oid archive;
     Oid log_sequence;

@@ -41,7 +41,7 @@ OUTBOX_SQL_FUNCTION(outbox_session_tenant)
     });
 }
 
-OUTBOX_SQL_FUNCTION(outbox_refuse_tenants)
+OUTBOX_SQL_FUNCTION(outbox_require_no_tenant)
 {
     return outbox::pg::entry([&] {
         outbox::refuse_tenants(text_to_cstring(PG_GETARG_TEXT_PP(0)));

@@ -164,10 +164,10 @@ void execute(pg::Statement& statement, const Row& row, uint64* changed)
 bool overwrite(const Row& row)
 {
     static constinit pg::Statement update{
-        "UPDATE @schema@.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
+        "UPDATE _outbox.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
         " begun_at = $5, finished_at = $6, status_code = $7, failed = $8, request_hash = $9,"
         " response = $12 WHERE tenant_id = $1 AND scope = $10 AND key = $11"
-        " AND EXISTS (SELECT FROM (SELECT FROM @schema@.idempotency_keys WHERE tenant_id = $1"
+        " AND EXISTS (SELECT FROM (SELECT FROM _outbox.idempotency_keys WHERE tenant_id = $1"
         " AND scope = $10 AND key = $11 FOR NO KEY UPDATE SKIP LOCKED) free)",
         KEY_PARAMETERS};
     uint64 changed = 0;
@@ -178,7 +178,7 @@ bool overwrite(const Row& row)
 void insert(const Row& row)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.idempotency_keys (tenant_id, token, expires_at, locked_until,"
+        "INSERT INTO _outbox.idempotency_keys (tenant_id, token, expires_at, locked_until,"
         " begun_at, finished_at, status_code, failed, request_hash, scope, key, response)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         KEY_PARAMETERS};
@@ -240,7 +240,7 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer, const At
     const TimestampTz now = GetCurrentTimestamp();
     pg::as_owner([&] {
         static constinit pg::Statement update{
-            "UPDATE @schema@.idempotency_keys SET locked_until = NULL, finished_at = $8,"
+            "UPDATE _outbox.idempotency_keys SET locked_until = NULL, finished_at = $8,"
             " status_code = $5, failed = $6, response = $7, expires_at = coalesce($9, expires_at)"
             " WHERE tenant_id = $1 AND scope = $2 AND key = $3 AND token = $4"
             " AND status_code IS NULL AND ($9 IS NOT NULL OR expires_at > $8)",
@@ -275,9 +275,9 @@ bool remove_key(const KeyName& name, int64 token)
     uint64 changed = 0;
     pg::as_owner([&] {
         static constinit pg::Statement remove{
-            "DELETE FROM @schema@.idempotency_keys WHERE tenant_id = $1 AND scope = $2"
+            "DELETE FROM _outbox.idempotency_keys WHERE tenant_id = $1 AND scope = $2"
             " AND key = $3 AND token = $4 AND status_code IS NULL"
-            " AND EXISTS (SELECT FROM (SELECT FROM @schema@.idempotency_keys WHERE tenant_id = $1"
+            " AND EXISTS (SELECT FROM (SELECT FROM _outbox.idempotency_keys WHERE tenant_id = $1"
             " AND scope = $2 AND key = $3 FOR UPDATE SKIP LOCKED) free)",
             {INT8OID, TEXTOID, TEXTOID, INT8OID}};
         const Datum values[] = {Int64GetDatum(name.tenant_id), name.scope, name.key,
@@ -292,7 +292,7 @@ bool is_key_required(Datum scope)
     std::optional<bool> required;
     pg::as_owner([&] {
         static constinit pg::Statement find{
-            "SELECT required FROM @schema@.idempotency_scopes WHERE scope = $1", {TEXTOID}};
+            "SELECT required FROM _outbox.idempotency_scopes WHERE scope = $1", {TEXTOID}};
         if (find.execute_with_latest_snapshot(&scope) > 0)
             required = DatumGetBool(pg::Row(0).get(1));
     });

@@ -10,8 +10,7 @@ namespace {
 
 Id read_greatest_id()
 {
-    static constinit pg::Statement find{
-        "SELECT max(last_id) FROM @schema@.outbox_archived_partitions"};
+    static constinit pg::Statement find{"SELECT max(last_id) FROM _outbox.archived_partitions"};
     find.execute_with_latest_snapshot(nullptr);
     const auto id = pg::Row(0).find(1);
     return id ? DatumGetInt64(*id) : 0;
@@ -38,7 +37,7 @@ bool is_archived_above(Id id)
 pg::PallocVector<Oid> archived_above(Id id)
 {
     static constinit pg::Statement find{
-        "SELECT partition FROM @schema@.outbox_archived_partitions WHERE last_id > $1"
+        "SELECT partition FROM _outbox.archived_partitions WHERE last_id > $1"
         " ORDER BY first_id",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(id)};

@@ -77,7 +77,7 @@ void set_up_partitions(PartitionedTable table)
     }
 
     pg::as_owner([&] {
-        static constinit pg::Statement make{"SELECT @schema@.outbox_make_partitions($1, $2, $3)",
+        static constinit pg::Statement make{"SELECT _outbox.make_partitions($1, $2, $3)",
                                             {TEXTOID, BOOLOID, REGCLASSOID}};
         const char* interval = table == &pg::Objects::log
                                    ? GetConfigOption("outbox.partition_interval", false, false)
@@ -108,7 +108,7 @@ bool is_partman_ours()
     std::optional<Datum> intruders;
     // It knows the schema by the name that it had in the beginning.
     const ErrorData* error = pg::in_subtransaction([&] {
-        static constinit pg::Statement find{"SELECT @schema@.outbox_partman_intruders()"};
+        static constinit pg::Statement find{"SELECT _outbox.untrusted_partman_roles()"};
         find.execute_with_latest_snapshot(nullptr);
         intruders = pg::Row(0).find(1);
     });

@@ -84,7 +84,7 @@ const char* file_name_for(Oid partition)
         "'-'"
         " || to_char(a.upper_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || '.' || a.first_id || "
         "'.ndjson.zst'"
-        " FROM pg_class c JOIN @schema@.outbox_archived_partitions a ON a.partition = c.relname"
+        " FROM pg_class c JOIN _outbox.archived_partitions a ON a.partition = c.relname"
         " WHERE c.oid = $1",
         {OIDOID}};
     const Datum values[] = {ObjectIdGetDatum(partition)};
@@ -123,11 +123,11 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
 const char* export_partition(Oid partition)
 {
     static constinit pg::Statement note{
-        "INSERT INTO @schema@.outbox_cold_files"
+        "INSERT INTO _outbox.cold_files"
         " (file, partition, lower_bound, upper_bound, events, bytes, stored_at)"
         " SELECT $2, a.partition, a.lower_bound, a.upper_bound, $3, $4,"
         "        CASE WHEN $5 THEN clock_timestamp() END"
-        "   FROM @schema@.outbox_archived_partitions a JOIN pg_class c ON c.relname = a.partition"
+        "   FROM _outbox.archived_partitions a JOIN pg_class c ON c.relname = a.partition"
         "  WHERE c.oid = $1",
         {OIDOID, TEXTOID, INT8OID, INT8OID, BOOLOID}};
     const char* file = file_name_for(partition);

@@ -69,7 +69,7 @@ const char* text_or_empty(const std::optional<Datum>& value)
 void take_step(const char* step, Lines& lines)
 {
     static constinit pg::Statement run{
-        "SELECT object, detail, done, again FROM @schema@.outbox_run_step($1)", {TEXTOID}};
+        "SELECT object, detail, done, again FROM _outbox.run_step($1)", {TEXTOID}};
     const Datum values[] = {CStringGetTextDatum(step)};
     const uint64 count = run.execute(values);
     for (uint64 i = 0; i < count; ++i) {
@@ -90,18 +90,22 @@ void pause(long milliseconds)
     });
 }
 
-void log_line(const char* step, const Lines::Line& line, const std::string& hint = {})
+// A row of _outbox.maintenance_steps().
+struct Step {
+    std::string name;
+    bool touches_log;
+    bool is_routine;
+    bool follows_storing;
+};
+
+void log_line(const Step& step, const Lines::Line& line, const std::string& hint = {})
 {
-    // What is nobody's news.
-    const bool is_routine = std::strcmp(step, "prune") == 0 || std::strcmp(step, "catch_up") == 0 ||
-                            std::strcmp(step, "audit_chain") == 0;
-    const int level = is_routine ? DEBUG1 : LOG;
-    pg::log_line(
-        level, std::string("maintenance, ") + step + ": " + line.object + ": " + line.detail, hint);
+    pg::log_line(step.is_routine ? DEBUG1 : LOG,
+                 "maintenance, " + step.name + ": " + line.object + ": " + line.detail, hint);
 }
 
 // What has no detail is not worth to be told.
-void log_what_was_done(const char* step, const Lines& lines)
+void log_what_was_done(const Step& step, const Lines& lines)
 {
     for (int i = 0; i < lines.count; ++i)
         if (lines.all[i].done && lines.all[i].detail[0] != '\0')
@@ -109,7 +113,7 @@ void log_what_was_done(const char* step, const Lines& lines)
 }
 
 // One of them says enough: the rest is to be asked for.
-void log_what_was_not(const char* step, const Lines& lines)
+void log_what_was_not(const Step& step, const Lines& lines)
 {
     for (int i = 0; i < lines.count; ++i)
         if (!lines.all[i].done) {
@@ -119,22 +123,23 @@ void log_what_was_not(const char* step, const Lines& lines)
 }
 
 // False: there is nothing left to do at once, or it cannot be done.
-bool take_round(const char* step, Lines& lines)
+bool take_round(const Step& step, Lines& lines)
 {
-    const auto rollback = pg::in_transaction("maintenance", [&] { take_step(step, lines); });
+    const char* name = step.name.c_str();
+    const auto rollback = pg::in_transaction("maintenance", [&] { take_step(name, lines); });
     // Without this autovacuum would not hear of what was removed.
     pg::call([] { (void)pgstat_report_stat(true); });
     if (ShutdownRequestPending)
         return false;
     if (rollback && rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
-        pg::log_line(WARNING, std::string("maintenance, ") + step + ": " + rollback->message);
+        pg::log_line(WARNING, "maintenance, " + step.name + ": " + rollback->message);
         return false;
     }
     log_what_was_done(step, lines);
     return rollback || lines.again;
 }
 
-void run_step(const char* step)
+void run_step(const Step& step)
 {
     int idle = 0;
     for (int round = 0; round < most_rounds && idle < most_idle_rounds; ++round) {
@@ -160,7 +165,7 @@ std::vector<ColdFile> files_to_store()
 {
     static constinit pg::Statement find{
         "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
-        " FROM @schema@.outbox_cold_files"
+        " FROM _outbox.cold_files"
         " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
         " ORDER BY tried_at NULLS FIRST, upper_bound"};
     constexpr int most = 32;
@@ -196,8 +201,7 @@ std::optional<pg::Rollback> note(pg::Statement& what, const std::string& file)
 void note_tried(const std::string& file)
 {
     static constinit pg::Statement tried{
-        "UPDATE @schema@.outbox_cold_files SET tried_at = clock_timestamp() WHERE file = $1",
-        {TEXTOID}};
+        "UPDATE _outbox.cold_files SET tried_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = note(tried, file))
         pg::log_line(WARNING, "maintenance: " + file + " cannot be noted: " + rollback->message);
 }
@@ -205,8 +209,7 @@ void note_tried(const std::string& file)
 void note_stored(const std::string& file)
 {
     static constinit pg::Statement stored{
-        "UPDATE @schema@.outbox_cold_files SET stored_at = clock_timestamp() WHERE file = $1",
-        {TEXTOID}};
+        "UPDATE _outbox.cold_files SET stored_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = note(stored, file))
         pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
 }
@@ -239,25 +242,39 @@ bool store_files()
 // Not in a database that is being restored.
 bool may_touch_the_log()
 {
-    static constinit pg::Statement find{"SELECT FROM @schema@.outbox_home LIMIT 1"};
+    static constinit pg::Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
     bool found = false;
     const auto rollback =
         pg::in_transaction("maintenance", [&] { found = find.execute(nullptr) > 0; });
     return !rollback && found;
 }
 
-std::vector<std::string> all_steps()
+std::vector<Step> all_steps()
 {
-    static constinit pg::Statement list{"SELECT * FROM @schema@.outbox_steps()"};
-    Lines lines;
+    static constinit pg::Statement list{
+        "SELECT step, touches_log, is_routine, follows_storing FROM _outbox.maintenance_steps()"
+        " ORDER BY position"};
+    constexpr int max_steps = 32;
+    struct {
+        char name[NAMEDATALEN];
+        bool touches_log, is_routine, follows_storing;
+    } found[max_steps];
+    uint64 count = 0;
     const auto rollback = pg::in_transaction("maintenance", [&] {
-        const uint64 count = list.execute(nullptr);
-        for (uint64 i = 0; i < count; ++i)
-            lines.add(TextDatumGetCString(pg::Row(i).get(1)), "", true);
+        count = Min(list.execute(nullptr), static_cast<uint64>(max_steps));
+        for (uint64 i = 0; i < count; ++i) {
+            const pg::Row row(i);
+            strlcpy(found[i].name, TextDatumGetCString(row.get(1)), NAMEDATALEN);
+            found[i].touches_log = DatumGetBool(row.get(2));
+            found[i].is_routine = DatumGetBool(row.get(3));
+            found[i].follows_storing = DatumGetBool(row.get(4));
+        }
     });
-    std::vector<std::string> steps;
-    for (int i = 0; !rollback && i < lines.count; ++i)
-        steps.emplace_back(lines.all[i].object);
+    std::vector<Step> steps;
+    if (!rollback)
+        for (uint64 i = 0; i < count; ++i)
+            steps.push_back({found[i].name, found[i].touches_log, found[i].is_routine,
+                             found[i].follows_storing});
     return steps;
 }
 
@@ -266,15 +283,18 @@ std::vector<std::string> all_steps()
 void maintain()
 {
     const bool may_touch_log = may_touch_the_log();
-    for (const std::string& step : all_steps()) {
+    const std::vector<Step> steps = all_steps();
+    for (const Step& step : steps) {
         if (ShutdownRequestPending)
             return;
-        if (may_touch_log || step.starts_with("expire_"))
-            run_step(step.c_str());
+        if (may_touch_log || !step.touches_log)
+            run_step(step);
     }
-    // Last, because nobody knows how long it takes.
+    // Last: outbox.archive_command may take an hour per file.
     if (may_touch_log && store_files())
-        run_step("drop");
+        for (const Step& step : steps)
+            if (step.follows_storing)
+                run_step(step);
 }
 
 } // namespace outbox
@@ -292,7 +312,7 @@ OUTBOX_SQL_FUNCTION(outbox_setting)
     });
 }
 
-OUTBOX_SQL_FUNCTION(outbox_call_maintenance)
+OUTBOX_SQL_FUNCTION(outbox_request_maintenance)
 {
     return outbox::pg::entry([&] {
         outbox::pg::request_maintenance_at_commit();

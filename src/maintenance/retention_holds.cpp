@@ -41,7 +41,7 @@ const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
 
 void find_holders(Oid partition, const ReturnSetInfo& result)
 {
-    static constinit pg::Statement list{"SELECT name FROM @schema@.outbox_consumers ORDER BY 1"};
+    static constinit pg::Statement list{"SELECT name FROM _outbox.consumers ORDER BY 1"};
     const uint64 count = list.execute_with_latest_snapshot(nullptr);
     pg::PallocVector<pg::Row> consumers;
     for (uint64 i = 0; i < count; ++i)
@@ -86,7 +86,7 @@ bool catch_up(Datum name)
 
 } // namespace outbox
 
-OUTBOX_SQL_FUNCTION(outbox_holders)
+OUTBOX_SQL_FUNCTION(outbox_partition_readers)
 {
     return outbox::pg::entry([&] {
         using namespace outbox;
@@ -98,7 +98,7 @@ OUTBOX_SQL_FUNCTION(outbox_holders)
     });
 }
 
-OUTBOX_SQL_FUNCTION(outbox_catch_up)
+OUTBOX_SQL_FUNCTION(outbox_skip_unwanted_events)
 {
     return outbox::pg::entry([&] {
         using namespace outbox;

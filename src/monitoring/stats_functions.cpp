@@ -98,7 +98,7 @@ OUTBOX_SQL_FUNCTION(outbox_stats_reset)
     });
 }
 
-OUTBOX_SQL_FUNCTION(outbox_give_back_places)
+OUTBOX_SQL_FUNCTION(outbox_release_stats_slots)
 {
     return outbox::pg::entry([&] {
         const auto* consumers = PG_GETARG_ARRAYTYPE_P(0);

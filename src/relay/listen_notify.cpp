@@ -28,7 +28,7 @@ const char* channel_of(Datum consumer)
 long notify_listeners()
 {
     static constinit pg::Statement find{
-        "SELECT name FROM @schema@.outbox_consumers WHERE kind = 'worker' AND NOT paused"};
+        "SELECT name FROM _outbox.consumers WHERE kind = 'worker' AND NOT paused"};
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
     pg::PallocVector<Datum> names;
     for (uint64 i = 0; i < count; ++i)

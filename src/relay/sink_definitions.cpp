@@ -26,9 +26,9 @@ Datum identity()
 void pause_strangers()
 {
     static constinit pg::Statement pause{
-        "UPDATE @schema@.outbox_consumers c SET paused = true, pause_reason ="
+        "UPDATE _outbox.consumers c SET paused = true, pause_reason ="
         " 'this is a copy: the sink was made in another database'"
-        " FROM @schema@.outbox_sinks s"
+        " FROM _outbox.sinks s"
         " WHERE s.consumer_id = c.consumer_id AND s.home <> $1 AND NOT c.paused",
         {TEXTOID}};
     const Datum values[] = {identity()};
@@ -79,8 +79,8 @@ void load_sinks(std::vector<SinkDefinition>& sinks)
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
 {
     static constinit pg::Statement find{
-        "SELECT c.name, c.kind, s.config::text FROM @schema@.outbox_consumers c"
-        " JOIN @schema@.outbox_sinks s ON s.consumer_id = c.consumer_id"
+        "SELECT c.name, c.kind, s.config::text FROM _outbox.consumers c"
+        " JOIN _outbox.sinks s ON s.consumer_id = c.consumer_id"
         " WHERE CASE WHEN $1 = 0 THEN NOT c.paused ELSE c.consumer_id = $1 END"
         " ORDER BY c.consumer_id",
         {INT4OID}};
@@ -99,7 +99,7 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
 void pause_sink(int32 consumer, std::string_view reason)
 {
     static constinit pg::Statement pause{
-        "UPDATE @schema@.outbox_consumers SET paused = true, pause_reason = $2"
+        "UPDATE _outbox.consumers SET paused = true, pause_reason = $2"
         " WHERE consumer_id = $1 AND NOT paused",
         {INT4OID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::text_from_utf8(reason)};
@@ -119,7 +119,7 @@ bool is_list_of_hosts(const char* list)
 } // namespace outbox
 
 // Internal: the identity of this database, for telling it from its copies.
-OUTBOX_SQL_FUNCTION(outbox_identity)
+OUTBOX_SQL_FUNCTION(outbox_database_identity)
 {
     return outbox::pg::entry([&] { return outbox::identity(); });
 }

@@ -42,7 +42,7 @@ int from_version_argument(Datum version)
 void register_upcaster(Datum event_type, int from, Oid function, Oid registrar)
 {
     static constinit pg::Statement insert{
-        "INSERT INTO @schema@.outbox_upcasters"
+        "INSERT INTO _outbox.upcasters"
         " (event_type, from_version, function_schema, function_name, registered_by)"
         " VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
         {TEXTOID, INT4OID, TEXTOID, TEXTOID, TEXTOID}};

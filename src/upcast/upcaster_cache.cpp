@@ -114,7 +114,7 @@ std::span<UpcasterChain> read_chains(MemoryContext memory)
 {
     static constinit pg::Statement find{
         "SELECT event_type, from_version, function_schema, function_name, registered_by"
-        " FROM @schema@.outbox_upcasters ORDER BY event_type COLLATE \"C\", from_version"};
+        " FROM _outbox.upcasters ORDER BY event_type COLLATE \"C\", from_version"};
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
     pg::PallocVector<pg::Row> rows;
     for (uint64 i = 0; i < count; ++i)

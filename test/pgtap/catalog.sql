@@ -12,7 +12,7 @@ CREATE TEMP VIEW members AS
       FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
      WHERE e.extname = 'outbox' AND d.deptype = 'e';
 
-SELECT plan(19);
+SELECT plan(22);
 
 \set settings `grep -oE '^[|] .outbox[.][a-z_]+' README.md | cut -c4- | tr '\n' ' '`
 SELECT cmp_ok((SELECT count(*) FROM members), '>', 20::bigint, 'the extension has members');
@@ -23,7 +23,7 @@ SELECT is_empty($$
 SELECT is_empty($$
     SELECT c.relname, a.attname FROM members m JOIN pg_class c ON m.classid = 'pg_class'::regclass AND c.oid = m.objid
       JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-     WHERE c.relkind IN ('r', 'p', 'v') AND c.relname NOT IN ('outbox_messages_template', 'audit_log_template')
+     WHERE c.relkind IN ('r', 'p', 'v') AND c.relname NOT IN ('messages_template', 'audit_log_template')
        AND col_description(c.oid, a.attnum) IS NULL$$,
     'and so has every column');
 SELECT is_empty($$
@@ -86,15 +86,15 @@ CREATE TEMP VIEW unquoted AS
       FROM given;
 SELECT cmp_ok((SELECT count(*) FROM unquoted WHERE type LIKE 'reg%'), '>', 30::bigint, 'tables and functions quote themselves');
 SELECT set_eq($$SELECT name, value FROM unquoted WHERE type IS NULL OR type NOT IN ('regclass', 'regprocedure', 'regrole', 'integer')$$,
-    $$VALUES ('audit_periods', '''public.audit_period'''), ('outbox_add_columns', 'missing'), ('outbox_close', 'other'), ('outbox_copy_indexes', 'definition'),
-      ('outbox_create_partition', 'own'), ('outbox_match_columns', 'changes'), ('outbox_mend_partman_config', 'columns'),
-      ('outbox_make_partitions', 'CASEWHENversion<5THEN'', p_analyze := false''ELSE''''END'), ('outbox_move_strays', 'own'),
-      ('outbox_move_strays', '(SELECTstring_agg(c.name,'', '')FROMpublic.outbox_columns(spare)cWHEREc.generatedISNULL)'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
-      ('outbox_restore_partition', 'values'), ('outbox_restore_partition', '''public.outbox_read_cold_file($1)'''), ('outbox_sweep', 'condition')$$,
+    $$VALUES ('audit_periods', '''_outbox.audit_period'''), ('add_columns', 'missing'), ('revoke_all', 'other'), ('copy_indexes', 'definition'),
+      ('create_partition', 'own'), ('match_columns', 'changes'), ('reset_partman_config', 'columns'),
+      ('extend_partition_set', 'CASEWHENversion<5THEN'', p_analyze := false''ELSE''''END'), ('move_default_rows', 'own'),
+      ('move_default_rows', '(SELECTstring_agg(c.name,'', '')FROM_outbox.table_columns(spare)cWHEREc.generatedISNULL)'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
+      ('outbox_restore_partition', 'values'), ('outbox_restore_partition', '''_outbox.read_cold_file($1)'''), ('delete_expired', 'condition')$$,
     'nothing else goes into a statement unquoted but constants, and what these have put together of the quoted and of definitions');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid
-     WHERE relkind = 'v' AND pg_get_viewdef(c.oid) ~ 'shows_tenant' AND NOT coalesce(reloptions, '{}') @> '{security_barrier=true}'$$,
+     WHERE relkind = 'v' AND pg_get_viewdef(c.oid) ~ 'shows_tenant|may_read' AND NOT coalesce(reloptions, '{}') @> '{security_barrier=true}'$$,
     'a view that leaves out rows of other tenants is a barrier');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_event_trigger t ON classid = 'pg_event_trigger'::regclass AND t.oid = objid
@@ -108,21 +108,44 @@ SELECT is_empty($$
     SELECT name FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE relispartition$$,
     'no partition belongs to the extension: pg_dump would leave it out');
 SELECT is_empty($$
-    SELECT f FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS p, outbox_privilege_functions(p) AS f
+    SELECT f FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS p, _outbox.privilege_functions(p) AS f
      GROUP BY f HAVING count(*) > 1$$,
     'privileges do not overlap');
 SELECT is_empty($$
     SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
-     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS g, outbox_privilege_functions(g) AS f
+     WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS g, _outbox.privilege_functions(g) AS f
                         WHERE f = p.oid)
        AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'
-       AND proname NOT IN ('outbox_next_id', 'outbox_new_tracking_id')$$,
+       AND proname NOT IN ('next_id', 'new_tracking_id')$$,
     'every function can be granted, or says that it is internal');
 SELECT is_empty($$
     SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND (short_desc = '' OR extra_desc IS NULL)$$,
     'every setting is described');
 SELECT set_eq($$SELECT name FROM pg_settings WHERE name LIKE 'outbox.%'$$,
     string_to_array(trim(:'settings'), ' '), 'the settings are those of the README');
+
+-- Each word in code style of the documents.
+\set documented `grep -ohE '`[a-z_]+(\(|`)' README.md docs/*.md | tr -cd 'a-z_\n' | sort -u | tr '\n' ' '`
+SELECT set_eq($$
+    SELECT DISTINCT n FROM (
+        SELECT p.proname::text FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid WHERE p.pronamespace <> '_outbox'::regnamespace
+         UNION ALL
+        SELECT c.relname::text FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE c.relnamespace <> '_outbox'::regnamespace) x (n)$$,
+    format($query$
+    SELECT DISTINCT n FROM (
+        SELECT p.proname::text FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
+         UNION ALL
+        SELECT c.relname::text FROM members JOIN pg_class c ON classid = 'pg_class'::regclass AND c.oid = objid WHERE c.relnamespace <> '_outbox'::regnamespace) x (n)
+     WHERE n = ANY (%L::text[])$query$, string_to_array(trim(:'documented'), ' ')),
+    'the schema of the extension has the functions, tables and views that the documents name, and no others');
+SELECT is_empty($$
+    SELECT n.nspname, a.grantee, a.privilege_type FROM pg_namespace n, aclexplode(n.nspacl) a
+     WHERE n.nspname = '_outbox' AND a.privilege_type = 'CREATE' AND a.grantee <> n.nspowner$$,
+    'only its owner creates in _outbox');
+SELECT set_eq($$
+    SELECT t.evtname::text, unnest(t.evttags) FROM members JOIN pg_event_trigger t ON classid = 'pg_event_trigger'::regclass AND t.oid = objid$$,
+    $$VALUES ('outbox_before_drop', 'DROP EXTENSION'), ('outbox_guard', 'CREATE TRIGGER'), ('outbox_guard', 'ALTER SCHEMA')$$,
+    'no event trigger runs on the creation of tables or functions');
 
 SELECT * FROM finish();
 ROLLBACK;

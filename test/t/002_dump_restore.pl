@@ -12,15 +12,15 @@ my $dump = "${PostgreSQL::Test::Utils::tmp_check}/dump.sql";
 my $everything = q{
 	SELECT md5(string_agg(m::text, '|' ORDER BY id)), count(*) FROM outbox_messages m;
 	SELECT md5(string_agg(s::text, '|' ORDER BY tracking_id)), count(*) FROM outbox_scheduled s;
-	SELECT md5(string_agg(k::text, '|' ORDER BY dedup_key)), count(*) FROM outbox_dedup_keys k;
+	SELECT md5(string_agg(k::text, '|' ORDER BY dedup_key)), count(*) FROM _outbox.dedup_keys k;
 	SELECT md5(string_agg(c::text, '|' ORDER BY c)) FROM (
-	    SELECT 'c' || c::text FROM outbox_consumers c UNION ALL SELECT 'b' || b::text FROM outbox_batches b
-	    UNION ALL SELECT 'l' || l::text FROM outbox_leases l UNION ALL SELECT 'r' || r::text FROM outbox_retries r
-	    UNION ALL SELECT 'd' || d::text FROM outbox_messages_dlq d UNION ALL SELECT 'i' || i::text FROM outbox_inbox i
-	    UNION ALL SELECT 'k' || k::text FROM idempotency_keys k UNION ALL SELECT 's' || s::text FROM idempotency_scopes s) c(c);
-	SELECT last_value FROM outbox_messages_id_seq;
-	SELECT last_value FROM outbox_token_seq;
-	SELECT last_value FROM outbox_consumers_id_seq;
+	    SELECT 'c' || c::text FROM outbox_consumers c UNION ALL SELECT 'b' || b::text FROM _outbox.batches b
+	    UNION ALL SELECT 'l' || l::text FROM _outbox.leases l UNION ALL SELECT 'r' || r::text FROM outbox_retries r
+	    UNION ALL SELECT 'd' || d::text FROM outbox_messages_dlq d UNION ALL SELECT 'i' || i::text FROM _outbox.inbox i
+	    UNION ALL SELECT 'k' || k::text FROM idempotency_keys k UNION ALL SELECT 's' || s::text FROM _outbox.idempotency_scopes s) c(c);
+	SELECT last_value FROM _outbox.messages_id_seq;
+	SELECT last_value FROM _outbox.token_seq;
+	SELECT last_value FROM _outbox.consumers_id_seq;
 	SELECT count(*) FROM pg_inherits WHERE inhparent = 'outbox_messages'::regclass;
 	SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid
 	 WHERE inhparent = 'outbox_messages'::regclass;
@@ -80,7 +80,7 @@ for my $preload (0, 1)
 	# pg_partman rounds the time of day: there are seven or eight ahead.
 	like($node->safe_psql('target', 'SELECT outbox_setup()'), qr/^(9|10)$/, "$name: partitions are still managed");
 	is( $node->safe_psql('target', q{
-		SELECT outbox_ack(token) FROM outbox_leases WHERE acked_at IS NULL;
+		SELECT outbox_ack(token) FROM _outbox.leases WHERE acked_at IS NULL;
 		SELECT outbox_redrive('reader');
 		SELECT sum((SELECT count(*) FROM outbox_consume('reader', 1000 + n))) FROM generate_series(1, 4) n;
 		SELECT status, count(*) FROM outbox_deliveries GROUP BY status ORDER BY status}),

@@ -103,17 +103,27 @@ sub as_app
 	return $error || $out;
 }
 
-# Beside the extension's functions, which call each other by name: what fits a call better than they do, whether by its arguments or
-# because a call with one argument is a cast.
+# The functions of the extension call each other in a schema where only its owner creates. What fits a call better in the schema of
+# the extension, or is a cast of the function's name, is not called.
 my $seize = q{LANGUAGE plpgsql AS 'BEGIN IF (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) THEN ALTER ROLE app SUPERUSER; END IF; RETURN NULL; END'};
-is(as_app('theirs', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize; CREATE FUNCTION mine.outbox_partitions() RETURNS int $seize;
-	CREATE FUNCTION public.harmless(text) RETURNS text $seize; CREATE FUNCTION mine.fires() RETURNS trigger $seize"), '', 'the owner of a schema creates what he likes');
-like(as_app('theirs', $_), qr/has the name of a function of extension "outbox"/, "but not: $_" =~ s/ RETURNS.*//r)
-  for "CREATE FUNCTION public.outbox_partitions() RETURNS int $seize", "CREATE FUNCTION public.outbox_html_number(bigint) RETURNS text $seize",
-  'CREATE DOMAIN public.outbox_refuse_tenants AS text CHECK (mine.grab(VALUE))', 'CREATE TYPE public.x AS RANGE (SUBTYPE = int, MULTIRANGE_TYPE_NAME = outbox_html)',
-  "CREATE PROCEDURE public.outbox_setup(int) LANGUAGE sql AS 'SELECT 1'", 'CREATE AGGREGATE public.outbox_others(int) (SFUNC = int4pl, STYPE = int)',
-  'ALTER FUNCTION public.harmless(text) RENAME TO outbox_keep_partitions', 'ALTER FUNCTION mine.outbox_partitions() SET SCHEMA public';
-like(as_app('theirs', 'ALTER SCHEMA public RENAME TO old'), qr/the schema of extension "outbox" cannot be renamed/, 'nor puts another schema in its place');
+is(as_app('theirs', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize;
+	CREATE FUNCTION mine.fires() RETURNS trigger $seize"), '', 'the owner of a database creates functions');
+like(as_app('theirs', $_), qr/permission denied for schema _outbox/, "but not: $_" =~ s/ RETURNS.*//r)
+  for "CREATE FUNCTION _outbox.partitions() RETURNS int $seize", 'CREATE DOMAIN _outbox.require_no_tenant AS text CHECK (mine.grab(VALUE))',
+  'CREATE TABLE _outbox.t ()', "CREATE FUNCTION public.partitions(regclass) RETURNS int $seize; ALTER FUNCTION public.partitions(regclass) SET SCHEMA _outbox";
+like(as_app('theirs', 'ALTER SCHEMA _outbox RENAME TO old'), qr/must be owner of schema _outbox/, 'nor renames it');
+is(as_app('theirs', "CREATE FUNCTION public.outbox_setup(int DEFAULT 1) RETURNS int $seize; CREATE FUNCTION public.outbox_status(VARIADIC text[] DEFAULT '{}') RETURNS int $seize;
+	CREATE FUNCTION public.outbox_seek(varchar, timestamptz) RETURNS int $seize; CREATE FUNCTION public.outbox_drop_consumer(text, text) RETURNS int $seize;
+	CREATE FUNCTION public.outbox_health(int DEFAULT 1) RETURNS int $seize; CREATE DOMAIN public.partitions AS text CHECK (mine.grab(VALUE));
+	CREATE FUNCTION public.outbox_held_partitions(int DEFAULT 1) RETURNS int $seize; CREATE FUNCTION public.may_read(bigint) RETURNS boolean $seize"), '',
+	'beside the functions that users call, the owner of the schema may');
+my $all_callers = q{SELECT * FROM outbox_maintain(); SELECT * FROM _outbox.status(); SELECT * FROM outbox_stats_database; SELECT * FROM outbox_stats_held;
+	SELECT outbox_create_sink('hooks', 'http', '{"url": "https://127.0.0.1:1/"}'); SELECT outbox_seek('hooks'::text, 'latest'::text); SELECT outbox_alter_sink('hooks', max_attempts => 5);
+	SELECT outbox_drop_sink('hooks'); SELECT * FROM outbox_metrics()};
+$node->safe_psql('theirs', $all_callers);
+is($is_super->(), 'f', 'which the extension never calls');
+$node->safe_psql('theirs', 'DROP FUNCTION public.outbox_setup(int), public.outbox_status(text[]), public.outbox_health(int), public.outbox_held_partitions(int)');
+like(as_app('theirs', 'ALTER SCHEMA public RENAME TO old'), qr/the schemas of extension "outbox" cannot be renamed/, 'nor puts another schema in its place');
 like(as_app('theirs', 'DROP EXTENSION outbox'), qr/must be owner of extension outbox/, 'nor drops it');
 $node->safe_psql('theirs', q{CREATE FUNCTION partman.tells() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''somebody is at it''; END';
 	CREATE TRIGGER tells BEFORE DELETE ON partman.part_config FOR EACH ROW EXECUTE FUNCTION partman.tells()});
@@ -122,50 +132,34 @@ $node->safe_psql('theirs', 'DROP FUNCTION partman.tells() CASCADE');
 
 # Triggers run with the rights of whoever writes to a table.
 $node->safe_psql('theirs', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO app; GRANT USAGE ON SCHEMA partman TO app; GRANT TRIGGER ON partman.part_config, partman.part_config_sub TO app');
-my $partition = $node->safe_psql('theirs', 'SET search_path = pg_catalog; SELECT partition FROM public.outbox_partitions() WHERE is_default');
-like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON $_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/triggers on $_ are its owner's alone/, "no trigger on $_")
-  for 'public.outbox_consumers', 'public.outbox_messages', $partition, 'partman.part_config', 'partman.part_config_sub';
+my $partition = $node->safe_psql('theirs', 'SET search_path = pg_catalog; SELECT partition FROM _outbox.partitions() WHERE is_default');
+like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON $_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/only the owner of $_ may create triggers on it/, "no trigger on $_")
+  for 'public.outbox_messages', 'public.audit_log', $partition, 'partman.part_config', 'partman.part_config_sub';
+like(as_app('theirs', 'CREATE TRIGGER t INSTEAD OF UPDATE ON outbox_consumers FOR EACH ROW EXECUTE FUNCTION mine.fires()'), qr/only the owner of public.outbox_consumers may create/, 'nor on a view');
+like(as_app('theirs', "CREATE TRIGGER t BEFORE INSERT OR UPDATE OR DELETE ON _outbox.$_ FOR EACH ROW EXECUTE FUNCTION mine.fires()"), qr/permission denied for table $_/, "nor on _outbox.$_")
+  for 'consumers', 'scheduled';
 is(as_app('theirs', 'CREATE TABLE mine.own (); CREATE TRIGGER t BEFORE INSERT ON mine.own FOR EACH ROW EXECUTE FUNCTION mine.fires()'), '', 'others are as ever');
 
 # So do those on tables that a foreign key cascades to, whatever makes the key.
 $node->safe_psql('theirs', q{GRANT REFERENCES ON partman.part_config, partman.part_config_sub TO app; SELECT outbox_grant('app', 'producer')});
-my $cascades = 'uuid REFERENCES public.outbox_scheduled ON DELETE CASCADE';
-is(as_app('theirs', "CREATE TABLE mine.bare (id uuid); CREATE TABLE mine.split (id uuid) PARTITION BY LIST (id); CREATE TABLE mine.part PARTITION OF mine.split DEFAULT"), '', 'tables without keys');
-like(as_app('theirs', $_->[1]), qr/foreign keys to $_->[0] are its owner's alone/, "no key: $_->[1]")
-  for [ 'public.outbox_scheduled', "CREATE TABLE mine.t (id $cascades)" ],
-  [ 'public.outbox_scheduled', "CREATE SCHEMA other CREATE TABLE t (id $cascades)" ],
-  [ 'public.outbox_scheduled', 'ALTER TABLE mine.bare ADD FOREIGN KEY (id) REFERENCES public.outbox_scheduled' ],
-  [ 'public.outbox_scheduled', "ALTER TABLE mine.bare ADD COLUMN other $cascades" ],
-  [ 'public.outbox_scheduled', 'ALTER TABLE mine.split ADD FOREIGN KEY (id) REFERENCES public.outbox_scheduled' ],
-  [ 'public.outbox_scheduled', "DO 'BEGIN CREATE TABLE mine.t (id $cascades); END'" ],
-  [ 'public.outbox_consumers', 'CREATE TABLE mine.t (id text REFERENCES public.outbox_consumers (name) ON UPDATE SET NULL)' ],
-  [ $partition, "CREATE TABLE mine.t (id bigint REFERENCES $partition (id))" ],
-  [ 'partman.part_config', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config ON DELETE CASCADE)' ],
-  [ 'partman.part_config_sub', 'CREATE TABLE mine.t (id text REFERENCES partman.part_config_sub ON DELETE CASCADE)' ];
-is(as_app('theirs', 'CREATE TABLE mine.parent (id int PRIMARY KEY); CREATE TABLE mine.child (id int REFERENCES mine.parent)'), '', 'other keys are as ever');
-as_app('theirs', "CREATE SCHEMA other CREATE TABLE t (id $cascades)");
-as_app('theirs', q{CREATE TRIGGER t AFTER DELETE ON other.t FOR EACH ROW EXECUTE FUNCTION mine.fires();
-	INSERT INTO other.t SELECT outbox_enqueue('Order', '1', 'Due', '{}', available_at => clock_timestamp() + interval '100 ms')});
-$node->safe_psql('theirs', 'SELECT pg_sleep(0.2); SELECT outbox_release_due()');
-is($is_super->(), 'f', 'nobody became superuser by what cascades');
+like(as_app('theirs', "CREATE TABLE mine.t (id $_ ON DELETE CASCADE)"), qr/permission denied for table/, "no key: $_")
+  for 'uuid REFERENCES _outbox.scheduled', 'text REFERENCES _outbox.consumers (name)', 'bigint REFERENCES _outbox.leases (token)';
 sub keys_of_others
 {
 	return $node->safe_psql('theirs', q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'foreign keys'});
 }
 is(keys_of_others(), '', 'outbox_status() knows of none');
-$node->safe_psql('theirs', "CREATE TABLE ours (id $cascades); CREATE TABLE parts (id $cascades) PARTITION BY LIST (id)");
-is(keys_of_others(), '', 'a superuser may have one');
-for my $refused ('ALTER TABLE ours OWNER TO app', 'ALTER TABLE parts ATTACH PARTITION mine.bare DEFAULT')
-{
-	($status, $out, $error) = $node->psql('theirs', $refused);
-	like($error, qr/foreign keys to public.outbox_scheduled are its owner's alone\nDETAIL:  \S+ belongs to app/, "and cannot give it away: $refused");
-}
-$node->safe_psql('theirs', 'DROP TABLE parts; CREATE ROLE giver SUPERUSER; ALTER TABLE ours OWNER TO giver; REASSIGN OWNED BY giver TO app');
-like(keys_of_others(), qr/^f\|public.ours of app refers to public.outbox_scheduled\|Drop it, /, 'one that came otherwise is seen');
-is(as_app('theirs', 'CREATE TABLE mine.later ()'), '', 'and is in the way of nothing');
+# GRANT ALL ON ALL TABLES reaches the partitions.
+is(as_app('theirs', "CREATE TABLE mine.t (id bigint REFERENCES $partition (id) ON DELETE CASCADE); CREATE TRIGGER t AFTER DELETE ON mine.t FOR EACH ROW EXECUTE FUNCTION mine.fires()"), '',
+	'a key to the default partition');
+like(keys_of_others(), qr/^f\|mine.t of app refers to public.\S*default\|Drop it, /, 'is seen');
+my $moving = $node->safe_psql('theirs', q{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload) VALUES (now() - interval '9 days', 'Order', '1', 'Moved', '{}') RETURNING id}) =~ /(\d+)/ ? $1 : 0;
+as_app('theirs', "INSERT INTO mine.t VALUES ($moving)");
+like($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), qr/^f\|.*default has a foreign key of another role/, 'and its rows are not moved');
+is($is_super->(), 'f', 'nobody became superuser by what cascades');
+as_app('theirs', 'DROP TABLE mine.t');
 $node->safe_psql('theirs', 'REVOKE TRIGGER, REFERENCES ON partman.part_config, partman.part_config_sub FROM app; SELECT outbox_setup(); SELECT * FROM outbox_maintain()');
-like(as_app('theirs', 'ALTER TABLE ours ADD COLUMN more int'), qr/foreign keys to public.outbox_scheduled are its owner's alone/, 'but its table stays as it is');
-is(as_app('theirs', 'ALTER TABLE ours DROP CONSTRAINT ours_id_fkey') . keys_of_others(), '', 'until it is dropped');
+like($node->safe_psql('theirs', q{SELECT tableoid::regclass FROM outbox_messages WHERE event_type = 'Moved'}), qr{^outbox_messages_p}, 'without the key they are');
 
 $node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app');
 for my $right ((map { ("$_ ON partman.part_config", "$_ ON partman.part_config_sub") } 'INSERT', 'UPDATE', 'TRIGGER', 'REFERENCES'),
@@ -205,7 +199,7 @@ if ($publishes)
 		UPDATE partman.part_config SET publications = '{his,cdc}' WHERE parent_table = 'public.outbox_messages'});
 	$usual_settings =~ s/"publications": null/"publications": ["cdc"]/;
 }
-my $last = $node->safe_psql('theirs', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
+my $last = $node->safe_psql('theirs', 'SELECT partition FROM _outbox.partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
 my $indexes = q{SELECT string_agg(regexp_replace(indexdef, 'INDEX \S+ ON \S+', ''), ' ' ORDER BY indexdef) FROM pg_indexes WHERE schemaname || '.' || tablename = '%s'};
 my $usual = $node->safe_psql('theirs', sprintf $indexes, $last);
 $node->safe_psql('theirs', "DROP TABLE $last");
@@ -218,8 +212,8 @@ is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partiti
 unlike($usual, qr/still/, 'which have nothing of his');
 is($is_super->(), 'f', 'nobody became superuser by a template');
 $node->safe_psql('theirs', "UPDATE partman.part_config SET template_table = NULL WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last; SELECT outbox_setup()");
-is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WHERE parent_table = 'public.outbox_messages'"), 'public.outbox_messages_template', 'one that was taken away is back, too');
-$node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT outbox_report()');
+is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WHERE parent_table = 'public.outbox_messages'"), '_outbox.messages_template', 'one that was taken away is back, too');
+$node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
 
 # Without its configuration pg_partman makes nothing, and says nothing; nor are events moved that wait for a partition.
@@ -236,11 +230,11 @@ like($node->safe_psql('theirs', q{SELECT tableoid::regclass FROM outbox_messages
 
 # What was there before the extension.
 $node->safe_psql('postgres', 'CREATE DATABASE early OWNER app');
-is(as_app('early', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize; CREATE DOMAIN public.outbox_refuse_tenants AS text CHECK (mine.grab(VALUE))"), '', 'somebody comes early');
+is(as_app('early', "CREATE SCHEMA mine; CREATE FUNCTION mine.grab(text) RETURNS boolean $seize; CREATE SCHEMA _outbox; CREATE DOMAIN _outbox.require_no_tenant AS text CHECK (mine.grab(VALUE))"), '', 'a role makes the schema of the internals first');
 $node->safe_psql('early', 'CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman');
 ($status, $out, $error) = $node->psql('early', 'CREATE EXTENSION outbox');
-like($error, qr/type public.outbox_refuse_tenants has the name of a function of extension "outbox"/, 'then the extension does not come');
-as_app('early', 'DROP DOMAIN outbox_refuse_tenants; CREATE TABLE partman_only_looks_like_it (); CREATE TYPE public.pg_class AS ENUM ()');
+like($error, qr/schema "_outbox" already exists/, 'then the extension does not come');
+as_app('early', 'DROP SCHEMA _outbox CASCADE; CREATE TABLE partman_only_looks_like_it (); CREATE TYPE public.pg_class AS ENUM ()');
 
 # Whoever had pg_partman's configuration before the extension came has it still.
 $node->safe_psql('postgres', 'CREATE DATABASE open OWNER app');
@@ -314,11 +308,14 @@ like($node->safe_psql('open', enqueue('1')), qr/^[0-9a-f-]{36}$/, 'and all is we
 
 # Default privileges give nothing of it to anybody, partitions included.
 $node->safe_psql('early', 'ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON TABLES TO app; ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON SEQUENCES TO app;
-	ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO app; CREATE EXTENSION outbox; SELECT outbox_setup(); SELECT audit_record(\'a\', \'b\', \'c\', \'d\')');
+	ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO app; ALTER DEFAULT PRIVILEGES GRANT ALL ON SCHEMAS TO app; ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO app;
+	ALTER DEFAULT PRIVILEGES GRANT ALL ON FUNCTIONS TO app; CREATE EXTENSION outbox; SELECT outbox_setup(); SELECT audit_record(\'a\', \'b\', \'c\', \'d\')');
 is($node->safe_psql('early', q{SELECT count(*) > 20, string_agg(c.relname, ' ') FILTER (WHERE EXISTS (SELECT FROM aclexplode(c.relacl) a WHERE a.grantee <> c.relowner))
-	FROM pg_class c WHERE c.relnamespace = 'public'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'S') AND c.relname ~ '^(outbox|audit|idempotency|consumer)'}), 't|', 'default privileges open no table');
+	FROM pg_class c WHERE c.relnamespace IN ('public'::regnamespace, '_outbox'::regnamespace) AND c.relkind IN ('r', 'p', 'v', 'S')
+	  AND NOT EXISTS (SELECT FROM pg_depend d JOIN pg_extension e ON e.oid = d.refobjid AND e.extname = 'pg_partman' WHERE d.objid = c.oid AND d.deptype = 'e')}), 't|', 'default privileges open no table');
 is($node->safe_psql('early', q{SELECT string_agg(p.proname, ' ') FROM pg_proc p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) a
-	WHERE p.pronamespace = 'public'::regnamespace AND a.grantee <> p.proowner}), '', 'and no function');
+	WHERE p.pronamespace IN ('public'::regnamespace, '_outbox'::regnamespace) AND a.grantee <> p.proowner}), '', 'and no function');
+like(as_app('early', 'CREATE TABLE _outbox.t ()'), qr/permission denied for schema _outbox/, 'nor is anything created in _outbox');
 
 # pg_partman looks into pg_temp before it looks into pg_catalog, and it makes partitions for whoever enqueues first.
 $node->safe_psql('postgres', 'CREATE DATABASE fresh');
@@ -339,8 +336,8 @@ is($is_super->(), 'f', 'nobody is superuser in the end');
 # Casts of somebody's own run with his rights, whatever they are put into and whoever comes across them.
 my @privileges = qw(producer consumer idempotency audit auditor reader monitor admin);
 $node->safe_psql('fresh', join ';', 'CREATE SCHEMA mine AUTHORIZATION app', map { "SELECT outbox_grant('app', '$_')" } @privileges);
-my $granted = 'FROM unnest(\'{' . join(',', @privileges) . '}\'::text[]) g, outbox_privilege_functions(g) f JOIN pg_proc p ON p.oid = f';
-my %value = (uuid => '0192f000-0000-7000-8000-000000000001', 'timestamp with time zone' => '2030-01-01', 'text[]' => '{1}', 'bigint[]' => '{1}', outbox_batches => undef);
+my $granted = 'FROM unnest(\'{' . join(',', @privileges) . '}\'::text[]) g, _outbox.privilege_functions(g) f JOIN pg_proc p ON p.oid = f';
+my %value = (uuid => '0192f000-0000-7000-8000-000000000001', 'timestamp with time zone' => '2030-01-01', 'text[]' => '{1}', 'bigint[]' => '{1}', "_outbox.batches" => undef);
 my $casts = '';
 for my $type (split /\n/, $node->safe_psql('fresh', "SELECT DISTINCT format_type(a, NULL) $granted, unnest(p.proargtypes) a"))
 {
@@ -354,7 +351,7 @@ for my $type (split /\n/, $node->safe_psql('fresh', "SELECT DISTINCT format_type
 }
 is(as_app('fresh', $casts), '', 'somebody has casts of his own');
 like(as_app('fresh', "SELECT length('x'::mine.to_text), 'x'::text::mine.to_text", 'postgres'), qr/(cast by postgres.*){2}/s, 'they tell who uses them');
-my @calls = split /\n/, $node->safe_psql('fresh', qq{SELECT format('%s public.%I(%s);', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.proname,
+my @calls = split /\n/, $node->safe_psql('fresh', qq{SELECT format('%s %s.%I(%s);', CASE p.prokind WHEN 'p' THEN 'CALL' ELSE 'SELECT' END, p.pronamespace::regnamespace, p.proname,
 		(SELECT string_agg(format('%L::mine.to_%s', 'x', regexp_replace(format_type(a.a, NULL), '\\W+', '_', 'g')), ', ' ORDER BY a.ordinality) FROM unnest(p.proargtypes) WITH ORDINALITY a))
 	$granted WHERE p.pronargs > 0 ORDER BY 1});
 cmp_ok(scalar(@calls), '>', 40, 'many functions take something');

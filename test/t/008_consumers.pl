@@ -22,7 +22,7 @@ run_load($node, 'sessions are terminated, and nobody else notices', '--seconds',
 end_prepared($node);
 my $changes = q{
 	SELECT sum(n_tup_upd), sum(n_tup_del), sum(n_dead_tup) - (sum(n_tup_ins) - (SELECT count(*) FROM outbox_messages))
-	  FROM pg_stat_user_tables WHERE relid IN (SELECT partition FROM outbox_partitions())};
+	  FROM pg_stat_user_tables WHERE relid IN (SELECT partition FROM _outbox.partitions())};
 is($query->($changes), '0|0|0', 'the log was never updated, and nothing in it is dead but what was rolled back');
 
 my $load = start_load($node, '--seconds', $seconds, '--crash');
@@ -34,7 +34,7 @@ finish_load($load, 'the server crashes and comes back, and everybody goes on');
 $query->('VACUUM outbox_messages');
 drain($node);
 check_load($node);
-is($query->(q{SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relid IN (SELECT partition FROM outbox_partitions())}),
+is($query->(q{SELECT sum(n_dead_tup) FROM pg_stat_user_tables WHERE relid IN (SELECT partition FROM _outbox.partitions())}),
 	0, 'claims leave no dead rows in the log');
 
 cmp_ok(happened($_), '>', 0, "$_: " . happened($_))

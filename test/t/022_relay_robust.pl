@@ -36,7 +36,7 @@ $receiver->control({ path => '/mine', do => 'hang' });
 create_sink($node, 'mine', { url => $receiver->url('/mine') });
 my $id = sql("SELECT outbox_enqueue('Order', 'mine', 'OrderConfirmed', '{}')");
 wait_until(sub { $receiver->records('/mine') });
-my $token = sql('SELECT max(token) FROM outbox_leases');
+my $token = sql('SELECT max(token) FROM _outbox.leases');
 for my $call ("outbox_ack($token)", "outbox_release($token)", "outbox_heartbeat($token)", "outbox_fail($token, 1, 'no')")
 {
 	my ($status, undef, $error) = $node->psql('postgres', "SET ROLE worker; \\set VERBOSITY verbose\nSELECT $call");

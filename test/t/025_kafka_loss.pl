@@ -112,7 +112,7 @@ my @wrong = grep { my $key = $_; "@{ $numbers->{$key} // [] }" ne join ' ', 1 ..
 is(scalar @wrong, 0, 'each aggregate has all its events, in the order of their commits, repeats aside')
   or diag(join "\n", map { first_difference($_, $numbers->{$_} // [], $wanted{$_}) } grep { defined } @wrong[ 0 .. 2 ]);
 is(scalar keys %$numbers, scalar keys %wanted, "$aggregates aggregates");
-ok(wait_until(sub { sql('SELECT count(*) FROM outbox_leases WHERE acked_at IS NULL AND superseded_by IS NULL') == 0 }, $patience), 'everything is settled')
+ok(wait_until(sub { sql('SELECT count(*) FROM _outbox.leases WHERE acked_at IS NULL AND superseded_by IS NULL') == 0 }, $patience), 'everything is settled')
   or diag(sink_status($node, 'sink'));
 is(sql('SELECT (SELECT count(*) FROM outbox_retries) + (SELECT count(*) FROM outbox_messages_dlq)'), 0, 'and no event was to blame');
 

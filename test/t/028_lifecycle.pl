@@ -132,7 +132,7 @@ sub keep_books
 	END \$\$;
 
 	CREATE FUNCTION table_of(since timestamptz) RETURNS text LANGUAGE sql AS
-	    \$\$ SELECT 'outbox_messages_p' || to_char(since, suffix) FROM outbox_partition_width() \$\$;
+	    \$\$ SELECT 'outbox_messages_p' || to_char(since, suffix) FROM _outbox.partition_width() \$\$;
 
 	-- Who needs which partition, by the books. A consumer that fails an event has a copy of it.
 	CREATE VIEW needs AS
@@ -180,12 +180,12 @@ sub keep_books
 	     WHERE relkind = 'r' AND relname ~ '^outbox_messages_p[0-9]' AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = c.oid)
 	    UNION ALL
 	    SELECT 'archived partition ' || coalesce(a.partition, i.inhrelid::regclass::name)
-	      FROM outbox_archived_partitions a
+	      FROM _outbox.archived_partitions a
 	      FULL JOIN (SELECT * FROM pg_inherits WHERE inhparent = 'outbox_messages_archive'::regclass) i
 	           ON i.inhrelid = to_regclass(a.partition)
 	     WHERE a.partition IS NULL OR i.inhrelid IS NULL
 	    UNION ALL
-	    SELECT 'default partition' WHERE outbox_default_holds_events()
+	    SELECT 'default partition' WHERE _outbox.default_partition_has_rows()
 	\$\$;
 
 	-- What each consumer got of the events since then, if not each once.
@@ -285,11 +285,11 @@ my $sizes = q{
 sql(q{SELECT outbox_drop_consumer('dead')}, 'CALL maintain()');
 is(surprises(), '', 'when the dead consumer is dropped, everything goes where it belongs');
 is(sql($sizes), "8|7 days\n83|90 days", 'a week is in the log, and with the archive it is 90 days');
-is( sql(q{SELECT string_agg(dedup_key, ' ') FROM outbox_dedup_keys}, q{SELECT count(*) FROM outbox_inbox}, q{SELECT string_agg(key, ' ') FROM idempotency_keys}),
+is( sql(q{SELECT string_agg(dedup_key, ' ') FROM _outbox.dedup_keys}, q{SELECT count(*) FROM _outbox.inbox}, q{SELECT string_agg(key, ' ') FROM idempotency_keys}),
 	"day $days\n3\nday $days", 'keys that have expired are gone, and others are not');
-my $record = q{SELECT max(count) FROM (SELECT count(*) FROM outbox_batches GROUP BY consumer_id) c};
+my $record = q{SELECT max(count) FROM (SELECT count(*) FROM _outbox.batches GROUP BY consumer_id) c};
 cmp_ok(sql($record), '<=', 5, 'the record of deliveries is short');
-cmp_ok(sql(q{SELECT count(*) FROM outbox_leases}), '<=', 20, 'and so are the leases');
+cmp_ok(sql(q{SELECT count(*) FROM _outbox.leases}), '<=', 20, 'and so are the leases');
 is(sql(q{SELECT component, detail FROM outbox_status() WHERE NOT ok AND component <> 'relay'}), '', 'the status has nothing to complain about');
 
 my $today = $days;
@@ -308,7 +308,7 @@ $today += 100;
 set_clock($today);
 sql('CALL maintain()');
 is(surprises("'$archived'"), '', 'a hundred days later there is what it has yet to read, and nothing else');
-cmp_ok(sql(q{SELECT count(*) FROM outbox_archived_partitions}), '>', 30, 'in the archive, too');
+cmp_ok(sql(q{SELECT count(*) FROM _outbox.archived_partitions}), '>', 30, 'in the archive, too');
 sql(q{SELECT take('fast', 50)});
 is( sql("SELECT string_agg(l.n::text, ' ' ORDER BY d.n) FROM deliveries d JOIN ledger l USING (tracking_id) WHERE consumer = 'fast' AND since >= '$start'"),
 	sql("SELECT string_agg(n::text, ' ' ORDER BY n) FROM ledger WHERE since >= '$start'"),
@@ -337,9 +337,9 @@ my $before = sql($rows);
 sql('CALL maintain()');
 is(sql($rows), $before, 'they are moved as they are');
 # pg_partman rounds the time of day: there are seven or eight ahead.
-like( sql(q{SELECT string_agg((lower_bound::date - (SELECT max(since)::date FROM ledger))::text, ' ' ORDER BY lower_bound) FROM outbox_partitions()}),
+like( sql(q{SELECT string_agg((lower_bound::date - (SELECT max(since)::date FROM ledger))::text, ' ' ORDER BY lower_bound) FROM _outbox.partitions()}),
 	qr/^-1 0 1 2 3 4 5 6 7( 8)?$/, 'to partitions of their own; there are seven for days to come, and none for days gone by');
-sql("INSERT INTO deliveries (consumer, tracking_id) SELECT 'shaky', tracking_id FROM outbox_messages m, outbox_leases l, outbox_batches b WHERE l.token = $token AND b.token = l.token AND b.ids @> m.id",
+sql("INSERT INTO deliveries (consumer, tracking_id) SELECT 'shaky', tracking_id FROM outbox_messages m, _outbox.leases l, _outbox.batches b WHERE l.token = $token AND b.token = l.token AND b.ids @> m.id",
 	"SELECT outbox_ack($token)", $fast, @others, @others, 'CALL maintain()');
 is(surprises(), '', 'everything is where it belongs');
 is(sql("SELECT wrong_deliveries($all)"), '', 'and was delivered once');
@@ -353,7 +353,7 @@ is(sql("SELECT wrong_deliveries($all)"), '', 'and everything is delivered once')
 live($_) for ($today + 1 .. $today + 5);
 $today += 5;
 my $then = $today - 9;
-is( sql("SELECT count(*) FROM outbox_archived_partitions WHERE partition = table_of(" . day_to_time($then) . ')'),
+is( sql("SELECT count(*) FROM _outbox.archived_partitions WHERE partition = table_of(" . day_to_time($then) . ')'),
 	1, 'a day is archived');
 set_clock($then);
 sql("SELECT enqueue($events, $many)", $fast, 'CALL maintain()');
@@ -389,7 +389,7 @@ for my $unit (sort keys %step)
 	}
 	is(join('', values %surprises), '', "$interval: every event is where it belongs");
 	is(sql(q{SELECT wrong_deliveries('{fast,slow}')}), '', "$interval: everything was delivered once");
-	cmp_ok(sql(q{SELECT count(*) FROM outbox_archived_partitions}), '>', 1, "$interval: some are in the archive");
+	cmp_ok(sql(q{SELECT count(*) FROM _outbox.archived_partitions}), '>', 1, "$interval: some are in the archive");
 	$today += 40 * $step / 86400;
 }
 

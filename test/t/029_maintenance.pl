@@ -38,7 +38,7 @@ sql(old_event(40));
 $node->restart;
 comes_to($node, 40, 'archive', 'maintenance runs when the server starts: a stray gets a partition of its own, and without consumers that is archived');
 is(status('default partition'), 't|empty', 'the default partition is empty');
-my $last = sql('SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
+my $last = sql('SELECT partition FROM _outbox.partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
 sql("DROP TABLE $last");
 settings($node, maintenance_interval => '1s');
 ok(wait_until(sub { sql("SELECT to_regclass('$last') IS NOT NULL") eq 't' }), 'after a reload it runs every second, and makes partitions ahead');
@@ -69,14 +69,14 @@ is(sql("SELECT count(*) FROM outbox_claim('pauses', 10, lease => '1 hour')"), 4,
 whole_run($node);
 is(held(), join('; ', map { "$_ pauses has not settled all of it" } $p31, $p30), 'then its lease holds them back');
 is(place($node, 30) . place($node, 31), 'loglog', 'and they stay');
-sql("SELECT outbox_ack(max(token)) FROM outbox_leases WHERE acked_at IS NULL");
+sql("SELECT outbox_ack(max(token)) FROM _outbox.leases WHERE acked_at IS NULL");
 comes_to($node, 31, 'archive', 'once it has settled the rest, they are archived');
 comes_to($node, 30, 'archive', 'all of them');
 is(sql("$rows FROM outbox_messages_archive m WHERE occurred_at = age.noon(31)"), $in_log, 'no row was written anew');
 is(sql('SELECT count(*) FROM outbox_messages'), 0, 'the log has them no more');
 is(held() . status('archive'), 't|3 partitions', 'nothing is held back');
-is(sql("SELECT partition, upper_bound - lower_bound = '1 day', lower_bound = date_trunc('day', age.noon(31)), last_id - first_id FROM outbox_archived_partitions WHERE partition = age.partition(31)"),
-	"$p31|t|t|2", 'outbox_archived_partitions has what is where');
+is(sql("SELECT partition, upper_bound - lower_bound = '1 day', lower_bound = date_trunc('day', age.noon(31)), last_id - first_id FROM _outbox.archived_partitions WHERE partition = age.partition(31)"),
+	"$p31|t|t|2", '_outbox.archived_partitions has what is where');
 logged($node, $before, qr/LOG:  outbox: maintenance, archive: public.$p31: archived/, 'the server log says what was done');
 
 # A transaction that commits when all consumers have gone past it; and one that is in the way of the default partition.
@@ -112,7 +112,7 @@ sql("SELECT outbox_resume('reads')");
 is(sql("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('reads', 10)"), '40 30 31 31 31 32 late stray after', 'a replay reads the archive');
 comes_to($node, 40, 'gone', 'then it is dropped, because it is older than archive_retention');
 is(place($node, 30) . place($node, 31), 'archivearchive', 'others are not');
-is(sql('SELECT string_agg(partition, \' \' ORDER BY partition) FROM outbox_archived_partitions'), join(' ', partition($node, 33), $p32, $p31, $p30), 'nor forgotten');
+is(sql('SELECT string_agg(partition, \' \' ORDER BY partition) FROM _outbox.archived_partitions'), join(' ', partition($node, 33), $p32, $p31, $p30), 'nor forgotten');
 
 # The record of deliveries and what else is old. What is open is not, however long it has been.
 sql(enqueue('open') . enqueue('done'));
@@ -120,20 +120,20 @@ my $open = sql("SELECT max(lock_token) FROM outbox_claim('works', 1, lease => '1
 sql("SELECT outbox_ack(max(lock_token)) FROM outbox_claim('works', 1)");
 sql("SELECT count(*) FROM unnest('{reads,pauses}'::text[]) c, outbox_consume(c, 10)");
 settings($node, delivery_retention => '0', hot_retention => '1d');
-sql("INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
-ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM outbox_dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
-ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'outbox_dedup_keys'") == 1 }), 'and autovacuum hears of it');
+sql("INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
+ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM _outbox.dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
+ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = '_outbox.dedup_keys'") == 1 }), 'and autovacuum hears of it');
 # Who takes over keys that have expired, and goes on, holds nobody up.
 sub expired_keys
 {
 	my ($name) = @_;
-	return "INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), '$name');
+	return "INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), '$name');
 		INSERT INTO idempotency_keys (tenant_id, token, expires_at, begun_at, failed, request_hash, scope, key)
 		VALUES (0, 1, now() - interval '1 s', now(), false, sha256(''), 's', '$name')";
 }
-sub expired_keys_there { my ($name) = @_; return sql("SELECT (SELECT count(*) FROM outbox_dedup_keys WHERE dedup_key = '$name') + (SELECT count(*) FROM idempotency_keys WHERE key = '$name')") }
+sub expired_keys_there { my ($name) = @_; return sql("SELECT (SELECT count(*) FROM _outbox.dedup_keys WHERE dedup_key = '$name') + (SELECT count(*) FROM idempotency_keys WHERE key = '$name')") }
 my ($taker, $keeper) = map { $node->background_psql('postgres') } 1 .. 2;
-$keeper->query_safe('BEGIN; LOCK TABLE outbox_home IN SHARE UPDATE EXCLUSIVE MODE'); # until then there is no maintenance
+$keeper->query_safe('BEGIN; LOCK TABLE _outbox.maintenance_state IN SHARE UPDATE EXCLUSIVE MODE'); # until then there is no maintenance
 sql(expired_keys('taken'));
 $taker->query_safe(q{BEGIN; SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', '{}', dedup_key => 'taken'); SELECT FROM idempotency_begin('s', 'taken', '{}')});
 $keeper->query_safe('ROLLBACK');
@@ -145,14 +145,14 @@ is(expired_keys_there('taken'), 2, 'and what is being used stays');
 $taker->query_safe('ROLLBACK');
 ok(wait_until(sub { expired_keys_there('taken') == 0 }), 'until that ends');
 $_->quit for $taker, $keeper;
-ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 4 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
+ok(wait_until(sub { sql('SELECT count(*) FROM _outbox.batches') == 4 }), 'of settled deliveries the newest of each consumer stays, which is its cursor');
 is(sql("SELECT outbox_ack($open)"), 1, 'and a batch that is open');
 sql(enqueue('next'));
 is(sql("SELECT string_agg(aggregate_id, ' ') FROM unnest('{reads,pauses,works}'::text[]) c, outbox_consume(c, 10)"), 'next next next', 'so all go on where they were');
-ok(wait_until(sub { sql('SELECT count(*) FROM outbox_batches') == 3 }), 'and what is settled goes');
+ok(wait_until(sub { sql('SELECT count(*) FROM _outbox.batches') == 3 }), 'and what is settled goes');
 
 # pg_partman cannot be made to drop what is not delivered.
-my $partman = sql("SELECT outbox_schema_of('pg_partman')");
+my $partman = sql("SELECT _outbox.schema_of('pg_partman')");
 my $set = "UPDATE $partman.part_config SET retention = '7 days', retention_keep_table = false WHERE parent_table = 'public.outbox_messages'";
 like(refusal($node, $set), qr/ERROR:  55000: pg_partman must not have a retention for the log.*HINT:  Set outbox.hot_retention/s, 'a retention of pg_partman\'s own is refused');
 like(refusal($node, "SET session_replication_role = replica; $set"), qr/55000/, 'also to those who switch triggers off');
@@ -171,7 +171,7 @@ sql("SELECT $partman.run_maintenance(); SELECT $partman.run_maintenance('public.
 is(place($node, 20), 'log', 'pg_partman\'s own maintenance leaves it alone');
 $before = -s $node->logfile;
 # In one transaction, so that maintenance finds both at once.
-sql("BEGIN; ALTER TABLE $partman.part_config DISABLE TRIGGER outbox_refuse_retention; $set; COMMIT");
+sql("BEGIN; ALTER TABLE $partman.part_config DISABLE TRIGGER _outbox.forbid_partman_retention; $set; COMMIT");
 ok(wait_until(sub { sql("SELECT retention IS NULL FROM $partman.part_config WHERE parent_table = 'public.outbox_messages'") eq 't' }), 'a superuser\'s retention is taken back');
 logged($node, $before, qr/WARNING:  outbox: took back the retention of 7 days/, 'which the server log tells');
 like(refusal($node, $set), qr/55000/, 'and refused again');
@@ -200,7 +200,7 @@ for my $call (sort keys %calls)
 	like(refusal($node, "SELECT * FROM $call", '-U', $_), qr/ERROR:  42501: permission denied for function/, "a $_ may not")
 	  for 'producer', 'worker', 'stranger';
 }
-like(refusal($node, "SELECT outbox_drop_partition('$p15')", '-U', 'boss'), qr/42501/, 'nor an admin what is internal');
+like(refusal($node, "SELECT _outbox.drop_partition('$p15')", '-U', 'boss'), qr/42501/, 'nor an admin what is internal');
 
 # By what is there now, and one at a time.
 for my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
@@ -233,7 +233,7 @@ unlike(substr(slurp_file($node->logfile), $before), qr/canceling statement due t
 sql('DROP DATABASE hasty');
 
 # A partition is made so that the archive need not look at its rows, and vacuum freezes them early.
-is(sql(q{SELECT count(*) FROM outbox_partitions() p JOIN pg_class c ON c.oid = p.partition WHERE NOT is_default AND NOT (
+is(sql(q{SELECT count(*) FROM _outbox.partitions() p JOIN pg_class c ON c.oid = p.partition WHERE NOT is_default AND NOT (
 	c.reloptions @> '{autovacuum_freeze_min_age=0,autovacuum_vacuum_insert_scale_factor=0.05}'
 	AND EXISTS (SELECT FROM pg_constraint WHERE conrelid = c.oid AND conname = 'outbox_bounds' AND convalidated))}), 0, 'every partition is dressed');
 

@@ -62,7 +62,7 @@ my $done = sub {
 
 sql("SELECT outbox_setup(); SELECT outbox_create_consumer('reads'), outbox_create_consumer('works')");
 sql("CREATE TABLE unrelated$_ (i int)") for 0 .. 2;
-my $partman = sql("SELECT outbox_schema_of('pg_partman')");
+my $partman = sql("SELECT _outbox.schema_of('pg_partman')");
 
 no_stall(measured('without maintenance', sub { sleep 3 }), 'without maintenance');
 
@@ -72,7 +72,7 @@ no_stall(measured('with maintenance', sub {
 	{
 		old_events(2);
 		# One more is to be made ahead.
-		sql("UPDATE $partman.part_config SET premake = premake + 1 WHERE parent_table = 'public.outbox_messages'; SELECT outbox_call_maintenance()");
+		sql("UPDATE $partman.part_config SET premake = premake + 1 WHERE parent_table = 'public.outbox_messages'; SELECT _outbox.request_maintenance()");
 		sleep 0.1;
 	}
 }), 'while partitions come and go');
@@ -85,7 +85,7 @@ my $reader = $node->background_psql('postgres');
 my ($first, $last) = ($day + 1, $day + 5);
 sql("SELECT outbox_create_consumer('late'); SELECT outbox_pause('late')");
 old_events(5);
-sql('SELECT outbox_call_maintenance()');
+sql('SELECT _outbox.request_maintenance()');
 comes_to($node, $last, 'log', 'some partitions that are due, and held back by a consumer');
 no_stall(measured('behind a long transaction', sub {
 	$reader->query_safe('BEGIN; SELECT count(*) FROM outbox_messages');
@@ -93,13 +93,13 @@ no_stall(measured('behind a long transaction', sub {
 	my $end = time + 4;
 	while (time < $end)
 	{
-		sql('SELECT outbox_call_maintenance()');
+		sql('SELECT _outbox.request_maintenance()');
 		sleep 0.2;
 	}
 	is(place($node, $first) . place($node, $last), 'loglog', 'a transaction that has read the log keeps partitions where they are');
 	$reader->query_safe('COMMIT');
 	# What one run has archived is dropped by the next.
-	wait_until(sub { sql('SELECT outbox_call_maintenance()'); place($node, $last) eq 'gone' }, 60);
+	wait_until(sub { sql('SELECT _outbox.request_maintenance()'); place($node, $last) eq 'gone' }, 60);
 	is(place($node, $first), 'gone', 'once it has ended, they are archived and dropped');
 	is(place($node, $last), 'gone', 'all of them');
 }), 'behind a long transaction');

@@ -29,7 +29,7 @@ $source->safe_psql('postgres', "SELECT outbox_ack(max(lock_token)) FROM outbox_c
 comes_to($source, 20, 'log', 'something that is due, and that a paused consumer needs');
 
 my $everything = join ';', map { "SELECT '$_', count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM $_ t" }
-  qw(outbox_messages outbox_messages_archive outbox_archived_partitions outbox_cold_files outbox_consumers outbox_batches outbox_leases outbox_retries outbox_messages_dlq);
+  qw(outbox_messages outbox_messages_archive _outbox.archived_partitions outbox_cold_files outbox_consumers _outbox.batches _outbox.leases outbox_retries outbox_messages_dlq);
 $source->safe_psql('postgres', 'SELECT outbox_release_due()');
 my $before = $source->safe_psql('postgres', $everything);
 my $dump = "${PostgreSQL::Test::Utils::tmp_check}/dump";
@@ -56,14 +56,14 @@ is(shop($status), 'f|not begun, because this database was restored|Once the rest
 # Also when nobody would hold it back.
 shop("SELECT outbox_resume('pauses')");
 is(shop("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('pauses', 100)"), 'old-1 old-2 old-3 old-4 new-1 new-2 new-3 new-4 new-5', 'a consumer that was paused gets all that it had not got');
-shop('SELECT outbox_ack(token) FROM outbox_leases WHERE acked_at IS NULL');
+shop('SELECT outbox_ack(token) FROM _outbox.leases WHERE acked_at IS NULL');
 is(shop("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('reads', 100)"), 'old-3', 'one that had failed an event gets it again');
 is(shop("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('reads', 100)"), 'new-3 new-4 new-5', 'and what it had not got');
 is(shop("SELECT count(*) FROM outbox_consumers c, outbox_consume(c.name, 100)"), 0, 'nobody gets anything twice');
 is(shop("SELECT m.aggregate_id FROM outbox_messages_dlq JOIN outbox_messages m USING (id)"), 'old-4', 'a dead letter is still one');
 sleep 2.5;
 is(place($target, 20, 'shop') . place($target, 50, 'shop'), 'logarchive', 'nothing is archived or dropped meanwhile');
-is(shop('SELECT count(*) FROM outbox_archived_partitions'), 1, 'nor forgotten');
+is(shop('SELECT count(*) FROM _outbox.archived_partitions'), 1, 'nor forgotten');
 
 like(shop("SELECT string_agg(step || ' ' || detail, ', ') FROM outbox_maintain() WHERE step IN ('archive', 'drop')"), qr/^archive archived$/, 'outbox_maintain() begins it');
 like(shop($status), qr/^t\|since /, 'outbox_status() is content');

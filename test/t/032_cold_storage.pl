@@ -149,7 +149,7 @@ settings($node, maintenance_interval => '1h');
 ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance is at rest');
 sql(q{INSERT INTO outbox_cold_files SELECT 'later', partition, lower_bound, upper_bound + interval '1 day', events, bytes FROM outbox_cold_files});
 unlink "$dir/calls";
-sql('SELECT outbox_call_maintenance()');
+sql('SELECT _outbox.request_maintenance()');
 ok(wait_until(sub { -e "$dir/calls" && slurp_file("$dir/calls") =~ /\n.*\n/ }), 'two files wait');
 like(slurp_file("$dir/calls"), qr{^\Q$cold\E/later .*\n\Q$cold/$file\E }, 'that which was not tried yet comes first');
 sql(q{DELETE FROM outbox_cold_files WHERE file = 'later'});
@@ -175,7 +175,7 @@ is(sql($whole), $before, 'as it was');
 is(place($node, 50), 'archive', 'into the archive');
 rename "$cold/$file", "$dir/aside" or die $!;
 mkdir "$cold/$file" or die $!;
-like(refusal($node, "SELECT outbox_export_partition('" . partition($node, 50) . "')"), qr/ERROR:  \w+: could not .* file/, 'an export that fails');
+like(refusal($node, "SELECT _outbox.export_partition('" . partition($node, 50) . "')"), qr/ERROR:  \w+: could not .* file/, 'an export that fails');
 ok(!-e "$cold/$file.tmp", 'leaves nothing behind');
 rmdir "$cold/$file" or die $!;
 rename "$dir/aside", "$cold/$file" or die $!;
@@ -184,7 +184,7 @@ sql("SELECT outbox_seek('reads', age.noon(50))");
 is($earlier->query_safe(q{SELECT count(*) FROM outbox_claim('reads', 100); ROLLBACK}), 7, 'until it seeks; also in a transaction that is older than that');
 $earlier->quit;
 is(sql("SELECT count(*) FROM outbox_claim('reads', 100)"), 7, 'and in others');
-sql('SELECT outbox_ack(max(token)) FROM outbox_leases WHERE acked_at IS NULL');
+sql('SELECT outbox_ack(max(token)) FROM _outbox.leases WHERE acked_at IS NULL');
 whole_run($node);
 is(place($node, 50), 'archive', 'it stays, though it is older than archive_retention');
 like(refusal($node, "SELECT outbox_restore_partition('$file')"), qr/ERROR:  42P07: partition outbox_messages_p\w+ exists already\n.*HINT/s, 'twice is once too often');
@@ -251,7 +251,7 @@ unlink "$cold/$moved";
 # More events of a day that was exported.
 sql(old_event(50, 'late') . "SELECT count(*) FROM outbox_consume('reads', 100)");
 ok(wait_until(sub { sql('SELECT sum(events) FROM outbox_cold_files') == 8 }, 8), 'events that come later for the same day are exported, too');
-is(sql("SELECT count(DISTINCT f.file) FROM outbox_cold_files f, outbox_read_cold_file(f.file) line WHERE line::json ->> 'aggregate_id' IN ('2', 'late')"), 2, 'beside the others');
+is(sql("SELECT count(DISTINCT f.file) FROM outbox_cold_files f, _outbox.read_cold_file(f.file) line WHERE line::json ->> 'aggregate_id' IN ('2', 'late')"), 2, 'beside the others');
 comes_to($node, 50, 'gone', 'before they are dropped');
 
 # Odd names.
@@ -308,7 +308,7 @@ ok(eval { hangs(sub { $node->safe_psql('third', old_event(50)) }) }, 'others are
 
 # So does one that waits for a lock.
 my $holder = $node->background_psql('third');
-$holder->query_safe('BEGIN; LOCK TABLE outbox_inbox IN EXCLUSIVE MODE');
+$holder->query_safe('BEGIN; LOCK TABLE _outbox.inbox IN EXCLUSIVE MODE');
 unlink "$dir/hang";
 ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance' AND datname = 'third' AND wait_event_type = 'Lock'") }), 'maintenance waits for a lock');
 at_once('DROP DATABASE … WITH (FORCE)', 'DROP DATABASE third WITH (FORCE)');

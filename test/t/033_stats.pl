@@ -56,9 +56,9 @@ is(behind('fair'), '3|7|7', 'and by what it has read and nobody has in hand');
 sql("SELECT outbox_release($token)");
 is(behind('fair'), '0|10|10', 'also by what was handed back');
 $token = sql(q{SELECT max(lock_token) FROM outbox_claim('parted', 10)});
-my $dealt = sql("SELECT size FROM outbox_leases WHERE token = $token");
+my $dealt = sql("SELECT size FROM _outbox.leases WHERE token = $token");
 is(behind('parted'), "$dealt|" . (10 - $dealt) . '|' . (10 - $dealt), 'each partition by what was dealt to it');
-sql(q{UPDATE outbox_leases SET locked_until = now() - interval '1 minute' WHERE token = } . $token);
+sql(q{UPDATE _outbox.leases SET locked_until = now() - interval '1 minute' WHERE token = } . $token);
 is(behind('parted'), '0|10|10', 'and by what somebody had in hand for too long');
 sql(qq{SELECT outbox_drop_consumer('fair')}, q{SELECT outbox_drop_consumer('parted')});
 
@@ -151,7 +151,7 @@ sub deliver
 	sql(map { enqueue($_) =~ s/;$//r } 1 .. 20);
 	ok(wait_until(sub { consumer('hook') eq "$count|0|0|0" }), "$count events are delivered, and counted");
 }
-sub written { return sql(q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'outbox_batches'}) }
+sub written { return sql(q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = '_outbox.batches'}) }
 my $written = written();
 deliver(20);
 ok(wait_until(sub { written() > $written }, 10), 'and what its worker writes is known to autovacuum, while it goes on');

@@ -31,7 +31,7 @@ sub report
 }
 
 # Nothing yet.
-my $no_history = 'LOCK outbox_stats_history; DELETE FROM outbox_stats_history';
+my $no_history = 'LOCK _outbox.stats_history; DELETE FROM outbox_stats_history';
 report($node, 'empty', $no_history);
 
 # Events flow, and some fail.
@@ -54,7 +54,7 @@ sql("SELECT outbox_fail($token, ARRAY[" . join(',', @ids) . '], $$' . $image . '
 is(sql(q{SELECT count(*) FROM outbox_stats_history JOIN outbox_consumers USING (consumer_id) WHERE name = 'mails'}) >= 3, 1, 'maintenance keeps samples');
 report($node, 'short1');
 is(sql(q{SELECT v.waiting[array_upper(v.waiting, 1)][1], v.dead_letters[array_upper(v.waiting, 1)][1], v.samples > 2
-	FROM outbox_report_series(ARRAY(SELECT n FROM outbox_stats_now() n), now() - interval '1 hour', '1 hour') v JOIN outbox_consumers USING (consumer_id) WHERE name = 'bad'}),
+	FROM _outbox.report_series(ARRAY(SELECT n FROM _outbox.stats_now() n), now() - interval '1 hour', '1 hour') v JOIN outbox_consumers USING (consumer_id) WHERE name = 'bad'}),
 	'0|300|t', 'a line ends with what is now');
 
 # A day before that: of a server that was restarted, and of one consumer only.
@@ -65,9 +65,9 @@ sql(q{INSERT INTO outbox_stats_history (at, consumer_id, lag_seconds, lag_messag
 	       clock_timestamp()::date - CASE WHEN n < 100 THEN interval '3 days' ELSE interval '2 days' END
 	  FROM generate_series(1, 150) n, outbox_consumers WHERE name = 'restarted'});
 my $page = report($node, 'day24');
-is(sql(q{SELECT outbox_percentiles('{0,0,0,0,0,0,0,0,0,0,300}', '{0,0,0,0,0,0,0,0,0,0,200}', '{0.5,0.99}')}), '{0.049152,0.06520832}', 'percentiles are of what was added');
-is(sql(q{SELECT outbox_percentiles('{0,2,98}', '{9}', '{0.01,0.51}')}), '{9.6e-05,0.000192}', 'or of all, if the counters began anew');
-is(sql(q{SELECT outbox_percentiles('{5,5}', '{5,5}', '{0.5,0.99}')}), '{NULL,NULL}', 'and there are none of nothing');
+is(sql(q{SELECT _outbox.percentiles('{0,0,0,0,0,0,0,0,0,0,300}', '{0,0,0,0,0,0,0,0,0,0,200}', '{0.5,0.99}')}), '{0.049152,0.06520832}', 'percentiles are of what was added');
+is(sql(q{SELECT _outbox.percentiles('{0,2,98}', '{9}', '{0.01,0.51}')}), '{9.6e-05,0.000192}', 'or of all, if the counters began anew');
+is(sql(q{SELECT _outbox.percentiles('{5,5}', '{5,5}', '{0.5,0.99}')}), '{NULL,NULL}', 'and there are none of nothing');
 
 # Many consumers, and no statistics.
 $plain->safe_psql('postgres', q{SELECT outbox_create_consumer('consumer ' || i) FROM generate_series(1, 500) i;
@@ -173,7 +173,7 @@ for my $hours ('0', '169', '-1', 'NULL')
 sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger});
 is($node->psql('postgres', 'SELECT outbox_report(168)', extra_params => [ '-U', 'watcher' ]), 0, 'a monitor may see it');
 isnt($node->psql('postgres', 'SELECT outbox_report()', extra_params => [ '-U', 'stranger' ]), 0, 'others may not');
-isnt($node->psql('postgres', q{SELECT outbox_report_dead_letters()}, extra_params => [ '-U', 'watcher' ]), 0, 'nor anybody a part of it');
+isnt($node->psql('postgres', q{SELECT _outbox.report_dead_letters()}, extra_params => [ '-U', 'watcher' ]), 0, 'nor anybody a part of it');
 $_->stop for $node, $plain;
 done_testing();
 

@@ -71,11 +71,11 @@ cmp_ok(length((said('x{100}'))[0] // ''), '<', 500, 'a long error is cut');
 
 # Whatever is wrong, it does not fill the log.
 $from = -s $node->logfile;
-sql(q{CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''this is broken''; END'}, 'CREATE TRIGGER breaks BEFORE INSERT ON outbox_batches FOR EACH ROW EXECUTE FUNCTION break()', many(5, 'Sent'));
+sql(q{CREATE FUNCTION break() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''this is broken''; END'}, 'CREATE TRIGGER breaks BEFORE INSERT ON _outbox.batches FOR EACH ROW EXECUTE FUNCTION break()', many(5, 'Sent'));
 ok(wait_until(sub { said('sink "hook": this is broken') }), 'something is wrong with the tables');
 sleep 4;
 cmp_ok(scalar(said('sink "hook": ')), '<=', 2, 'that is not said every second');
-sql('DROP TRIGGER breaks ON outbox_batches');
+sql('DROP TRIGGER breaks ON _outbox.batches');
 ok(wait_until(sub { sql(q{SELECT lag_messages FROM outbox_stats WHERE consumer = 'hook'}) == 0 }, 30), 'and it goes on');
 
 my $log = slurp_file($node->logfile);

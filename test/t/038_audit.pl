@@ -13,11 +13,11 @@ use Time::HiRes qw(time);
 my $conf = "outbox.relay = off\nautovacuum = off\nmax_connections = 40\nmax_prepared_transactions = 20\n";
 my $node = start_node('main', conf => $conf);
 sub sql { return $node->safe_psql('postgres', join ';', @_) }
-sub chain { return sql(q{SELECT count(*) FROM outbox_run_step('audit_chain')}) }
+sub chain { return sql(q{SELECT count(*) FROM _outbox.run_step('audit_chain')}) }
 
 # Of what is in the table: is it in the chain, once? And the other way round.
 my $amiss = q{SELECT count(*) FILTER (WHERE c.id IS NULL), count(*) FILTER (WHERE a.id IS NULL), count(*) > 0
-	FROM audit_log a FULL JOIN (SELECT id FROM audit_chain WHERE id IS NOT NULL) c USING (id)};
+	FROM audit_log a FULL JOIN (SELECT id FROM _outbox.audit_chain WHERE id IS NOT NULL) c USING (id)};
 
 # Writers of all kinds, while the chain is made again and again. None of them waits for it.
 sql(q{SELECT audit_record('setup', 'begin', 'Test', '1')});
@@ -58,9 +58,9 @@ cmp_ok($rounds, '>', 10, 'there were many');
 chain() for 1 .. 2;
 is(sql($amiss), '0|0|t', 'every committed row is in the chain, once, and nothing else');
 is(sql(q{SELECT string_agg(DISTINCT actor, ' ' ORDER BY actor) FROM audit_log}), 'direct idle long prepared savepoint setup short', 'of each kind, and nothing that was rolled back');
-cmp_ok(sql(q{SELECT count(*) FROM (SELECT id < lag(id) OVER (PARTITION BY period ORDER BY position) AS late FROM audit_chain) c WHERE late}), '>', 0, 'some came late');
+cmp_ok(sql(q{SELECT count(*) FROM (SELECT id < lag(id) OVER (PARTITION BY period ORDER BY position) AS late FROM _outbox.audit_chain) c WHERE late}), '>', 0, 'some came late');
 like(sql(q{SELECT ok, rows_checked = (SELECT count(*) FROM audit_log), not_yet_chained FROM audit_verify()}), qr/^t\|t\|0$/, 'audit_verify() is content');
-is(sql(q{SELECT settled_id = (SELECT last_value FROM audit_log_id_seq) FROM audit_progress}), 't', 'and all is settled');
+is(sql(q{SELECT settled_id = (SELECT last_value FROM _outbox.audit_log_id_seq) FROM _outbox.audit_progress}), 't', 'and all is settled');
 
 # Who holds the chain up keeps nobody from writing.
 sql('BEGIN', q{SELECT audit_record('prepared', 'late', 'Order', '1')}, q{PREPARE TRANSACTION 'holder'});
@@ -73,10 +73,10 @@ chain() for 1 .. 2;
 is(sql(q{SELECT not_yet_chained, ok FROM audit_verify()}) . ' ' . sql($amiss), '0|t 0|0|t', 'until it ends, a restart in between or not');
 # In portions, too.
 sql(map { "SELECT audit_record('short', 'portion', 'Order', '$_')" } 1 .. 10);
-is(join(' ', map { sql('SELECT audit_chain_rows(4)') } 1 .. 4), '4 4 2 0', 'the chain is made in portions');
+is(join(' ', map { sql('SELECT _outbox.audit_chain_rows(4)') } 1 .. 4), '4 4 2 0', 'the chain is made in portions');
 is(sql($amiss), '0|0|t', 'without a gap between them');
 # A maintenance that is rolled back leaves nothing, and one in the transaction of a writer leaves the writer's own row out.
-sql(q{SELECT audit_record('short', 'undone', 'Order', '1')}, 'BEGIN', q{SELECT count(*) FROM outbox_run_step('audit_chain')}, 'ROLLBACK');
+sql(q{SELECT audit_record('short', 'undone', 'Order', '1')}, 'BEGIN', q{SELECT count(*) FROM _outbox.run_step('audit_chain')}, 'ROLLBACK');
 sql('BEGIN', q{SELECT audit_record('own', 'a', 'Order', '1')}, q{SELECT count(*) FROM outbox_maintain()}, 'COMMIT');
 is(sql(q{SELECT ok, not_yet_chained FROM audit_verify()}), 't|1', 'a row of the transaction that does maintenance waits');
 chain() for 1 .. 2;
@@ -94,12 +94,12 @@ chain() for 1 .. 2;
 sub tampered
 {
 	my ($name, $change, $expected, $known) = @_;
-	my @lines = split /\n/, sql('BEGIN', 'ALTER TABLE audit_chain DISABLE TRIGGER USER', 'ALTER TABLE audit_log DISABLE TRIGGER USER', $change,
+	my @lines = split /\n/, sql('BEGIN', 'ALTER TABLE _outbox.audit_chain DISABLE TRIGGER USER', 'ALTER TABLE audit_log DISABLE TRIGGER USER', $change,
 		"SELECT ok, broken_id = coalesce((SELECT id FROM victim), broken_id), problem FROM audit_verify(known => '" . ($known // '{}') . "')", 'ROLLBACK');
 	return like($lines[-1], $expected, $name);
 }
 # By their places in the chain, which are not in the order of their ids: of two, the first in the chain is the one that is found.
-sql(map { "CREATE TABLE $_->[0] AS SELECT id FROM audit_chain ORDER BY period, position OFFSET $_->[1] LIMIT 1" } [ victim => 50 ], [ other => 60 ]);
+sql(map { "CREATE TABLE $_->[0] AS SELECT id FROM _outbox.audit_chain ORDER BY period, position OFFSET $_->[1] LIMIT 1" } [ victim => 50 ], [ other => 60 ]);
 my $known = sql('SELECT jsonb_object_agg(month, last_hash) FROM audit_verify()');
 my $victim = '(SELECT id FROM victim)';
 tampered('untouched, all is well', 'SELECT 1', qr/^t\|\|$/, $known);
@@ -113,23 +113,23 @@ my $gap = sql('SELECT min(g) FROM generate_series(1, (SELECT max(id) FROM audit_
 tampered('a row with an old id', "UPDATE victim SET id = $gap; INSERT INTO audit_log (id, actor, action, entity_type, entity_id) SELECT $gap, 'x', 'a', 't', '1'", qr/^f\|t\|the row is not in the chain$/);
 tampered('two rows swapped', "UPDATE audit_log SET id = -id WHERE id = $victim; UPDATE audit_log SET id = (SELECT id FROM victim) WHERE id = (SELECT id FROM other);
 	UPDATE audit_log SET id = (SELECT id FROM other) WHERE id < 0", qr/^f\|t\|the row was changed$/);
-tampered('an entry of the chain removed', "DELETE FROM audit_chain WHERE id = $victim", qr/^f\|[tf]\|(the entry of the chain before it is missing|its entry in the chain was changed)$/);
-tampered('row and entry removed', "DELETE FROM audit_chain WHERE id = $victim; DELETE FROM audit_log WHERE id = $victim", qr/^f\|f\|the entry of the chain before it is missing$/);
-tampered('row and entry changed', "UPDATE audit_log SET actor = 'x' WHERE id = $victim; UPDATE audit_chain SET content = audit_content(a) FROM audit_log a WHERE a.id = audit_chain.id AND a.id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
-tampered('an entry with another time', "UPDATE audit_chain SET chained_at = chained_at - interval '1 day' WHERE id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
-my $newest = '(SELECT max(position) FROM audit_chain)';
-my $cut_off = "DELETE FROM audit_log USING audit_chain c WHERE c.id = audit_log.id AND c.position = $newest; DELETE FROM audit_chain WHERE position = $newest";
+tampered('an entry of the chain removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim", qr/^f\|[tf]\|(the entry of the chain before it is missing|its entry in the chain was changed)$/);
+tampered('row and entry removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim; DELETE FROM audit_log WHERE id = $victim", qr/^f\|f\|the entry of the chain before it is missing$/);
+tampered('row and entry changed', "UPDATE audit_log SET actor = 'x' WHERE id = $victim; UPDATE _outbox.audit_chain SET content = _outbox.audit_content(a) FROM audit_log a WHERE a.id = _outbox.audit_chain.id AND a.id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
+tampered('an entry with another time', "UPDATE _outbox.audit_chain SET chained_at = chained_at - interval '1 day' WHERE id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
+my $newest = '(SELECT max(position) FROM _outbox.audit_chain)';
+my $cut_off = "DELETE FROM audit_log USING _outbox.audit_chain c WHERE c.id = audit_log.id AND c.position = $newest; DELETE FROM _outbox.audit_chain WHERE position = $newest";
 tampered('the end cut off is not found', $cut_off, qr/^t\|\|$/);
 tampered('unless its hash was kept elsewhere', $cut_off, qr/^f\|\|no entry of the chain has the hash that is known$/, $known);
-tampered('nor a chain that was made anew', 'DELETE FROM audit_chain; DELETE FROM audit_progress; SELECT audit_chain_rows(1000000)', qr/^t\|\|$/);
-tampered('unless', 'DELETE FROM audit_chain; DELETE FROM audit_progress; SELECT audit_chain_rows(1000000)', qr/^f\|\|no entry of the chain has the hash that is known$/, $known);
-my $partition = sql(q{SELECT partition FROM outbox_partitions('audit_log') WHERE lower_bound <= now() AND upper_bound > now()});
+tampered('nor a chain that was made anew', 'DELETE FROM _outbox.audit_chain; DELETE FROM _outbox.audit_progress; SELECT _outbox.audit_chain_rows(1000000)', qr/^t\|\|$/);
+tampered('unless', 'DELETE FROM _outbox.audit_chain; DELETE FROM _outbox.audit_progress; SELECT _outbox.audit_chain_rows(1000000)', qr/^f\|\|no entry of the chain has the hash that is known$/, $known);
+my $partition = sql(q{SELECT partition FROM _outbox.partitions('audit_log') WHERE lower_bound <= now() AND upper_bound > now()});
 tampered('a partition dropped', "DROP TABLE $partition", qr/^f\|[tf]\|the row is missing$/);
 # Maintenance does not cover it up.
 sql('BEGIN', "INSERT INTO audit_log (id, actor, action, entity_type, entity_id) SELECT $gap, 'x', 'a', 't', '1'", 'COMMIT');
 chain() for 1 .. 2;
 is(sql("SELECT ok, broken_id = $gap, problem FROM audit_verify()"), 'f|t|the row is not in the chain', 'what was slipped in stays out of the chain');
-sql("ALTER TABLE $partition DISABLE TRIGGER USER", "DELETE FROM audit_log WHERE id = $gap", "ALTER TABLE $partition ENABLE ALWAYS TRIGGER audit_refuse_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate");
+sql("ALTER TABLE $partition DISABLE TRIGGER USER", "DELETE FROM audit_log WHERE id = $gap", "ALTER TABLE $partition ENABLE ALWAYS TRIGGER _outbox.audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate");
 is(sql('SELECT ok FROM audit_verify()'), 't', 'all is well again');
 
 # Retention. Rows from long ago come into the default partition, and maintenance gives them partitions of their own.
@@ -152,8 +152,8 @@ like(join('; ', map { maintain() } 1 .. 4),
 maintain() for 1 .. 5;
 is(join(' ', map { verdict($_) . ':' . types($_) } 30, 26), 't|0|0|: t|0|0|:', 'what is older than two years is gone, and nothing is wrong');
 is(verdict(20) . ':' . types(20), 't|4|0|:Order1 Login1 Order2 Contract1', 'what is not, is not');
-is(sql(q{SELECT count(*) FROM outbox_partitions('audit_log') WHERE upper_bound <= now() AND NOT is_default}), 1, 'partitions were dropped');
-is(sql("SELECT count(*), bool_and(removed = '{(,)}') FROM audit_chain WHERE period < now() - interval '25 months'"), '3|t', 'of each chain one entry is left');
+is(sql(q{SELECT count(*) FROM _outbox.partitions('audit_log') WHERE upper_bound <= now() AND NOT is_default}), 1, 'partitions were dropped');
+is(sql("SELECT count(*), bool_and(removed = '{(,)}') FROM _outbox.audit_chain WHERE period < now() - interval '25 months'"), '3|t', 'of each chain one entry is left');
 $known = sql('SELECT jsonb_object_agg(month, last_hash) FROM audit_verify()');
 
 sql(q{SELECT audit_set_retention('Login', '1 year')});
@@ -161,7 +161,7 @@ is(maintain(), 'audit_retention 1 rows removed', 'an entity type that goes earli
 is(verdict(20) . ':' . types(20), 't|3|0|:Order1 Order2 Contract1', 'leaves the others, and a chain that is whole');
 is(maintain(), '', 'once');
 my $missing = sql('BEGIN', 'ALTER TABLE audit_log DISABLE TRIGGER USER', q{DELETE FROM audit_log WHERE entity_type = 'Contract'}, "SELECT ok, problem FROM audit_verify() WHERE month = '${\ month_ago(20)}'",
-	q{SELECT audit_set_retention('Order', '1 year')}, q{SELECT detail FROM outbox_run_step('audit_retention')}, 'ROLLBACK');
+	q{SELECT audit_set_retention('Order', '1 year')}, q{SELECT detail FROM _outbox.run_step('audit_retention')}, 'ROLLBACK');
 like($missing, qr/^f\|the row is missing\n\nstays, because row \d+ is missing from it/m, 'a row that somebody removed is found, and its partition is not dropped');
 is(sql("SELECT bool_and(ok) FROM audit_verify(known => '$known')"), 't', 'hashes that were kept are still in the chain');
 sql(q{SELECT audit_set_retention(t, '1 year') FROM unnest('{Order,Contract}'::text[]) t});
@@ -188,8 +188,8 @@ ok(wait_until(sub { chain(); sql('SELECT sum(not_yet_chained) FROM audit_verify(
 $known = sql('SELECT jsonb_object_agg(month, last_hash) FROM audit_verify()');
 ok(wait_until(sub { sql(q{SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'outbox%' AND datname = 'postgres'}) == 0 }, 15), 'the workers are gone');
 sql(map { "SELECT audit_record('dump', 'a', 'Order', '$_')" } 1 .. 5);
-my $everything = join ';', (map { "SELECT '$_', count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM $_ t" } qw(audit_log audit_chain audit_progress audit_retention)),
-  'SELECT last_value FROM audit_log_id_seq', "SELECT count(*), string_agg(DISTINCT tgenabled::text, ' ') FROM pg_trigger WHERE tgname LIKE 'audit%' AND NOT tgisinternal";
+my $everything = join ';', (map { "SELECT '$_', count(*), md5(string_agg(t::text, '|' ORDER BY t::text)) FROM $_ t" } qw(audit_log _outbox.audit_chain _outbox.audit_progress _outbox.audit_retention)),
+  'SELECT last_value FROM _outbox.audit_log_id_seq', "SELECT count(*), string_agg(DISTINCT tgenabled::text, ' ') FROM pg_trigger WHERE tgname LIKE 'audit%' AND NOT tgisinternal";
 my $before = sql($everything);
 my $dump = "${PostgreSQL::Test::Utils::tmp_check}/audit.dump";
 command_ok([ 'pg_dump', '-Fc', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');

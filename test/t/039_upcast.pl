@@ -104,7 +104,7 @@ is(join(' ', map { $position{ $_->{id} } // () } $receiver->records('/latest')),
 # One that fails while an earlier event is on its way, and works before that is refused: it waits.
 sub in_hand
 {
-	return sql(q{SELECT in_hand FROM outbox_sink_states() JOIN outbox_consumers USING (consumer_id) WHERE name = 'latest'});
+	return sql(q{SELECT in_hand FROM _outbox.sink_states() JOIN outbox_consumers USING (consumer_id) WHERE name = 'latest'});
 }
 $receiver->control({ path => '/latest', contains => 'slow', delay => 2, status => 422, times => 1 });
 sql(q{CREATE OR REPLACE FUNCTION shop.up2(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT CASE WHEN p ? 'bad' THEN (1 / (p ->> 'bad')::int)::text::jsonb ELSE p END $$});
@@ -195,7 +195,7 @@ event('Nosy', 'dumped', '{"do": "SELECT 1"}');
 sql('CREATE DATABASE target');
 command_ok([ 'pg_dump', '-d', $node->connstr('postgres'), '-f', $dump ], 'pg_dump');
 command_ok([ 'psql', '-X', '-q', '-1', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('target'), '-f', $dump ], 'restore in one transaction');
-is($node->safe_psql('target', 'SELECT event_type, from_version, function_schema, function_name, registered_by FROM outbox_upcasters ORDER BY 1, 2'),
+is($node->safe_psql('target', 'SELECT event_type, from_version, function_schema, function_name, registered_by FROM _outbox.upcasters ORDER BY 1, 2'),
 	"Nosy|1|shop|nosy|boss\nUp|1|shop|up1|postgres\nUp|2|shop|up2|postgres", 'the upcasters are there');
 is($node->safe_psql('target', q{SELECT event_type, event_version, payload FROM outbox_claim('reader') ORDER BY id}),
 	qq(Up|2|{"n": 1, "currency": "EUR"}\nNosy|2|{"as": "boss", "said": "1"}), 'and work');

@@ -117,14 +117,14 @@ for my $table (@tables)
 is(as('ops', 'SELECT count(DISTINCT tenant_id) FROM outbox_messages'), 2, 'who has no tenant sees all');
 $node->safe_psql('postgres', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO one');
 is(as('one', "SELECT count(*) FROM $_"), 0, "let into all tables, it sees nothing of $_ itself")
-  for split /\n/, $node->safe_psql('postgres', "SELECT partition FROM outbox_partitions() WHERE is_default OR pg_relation_size(partition) > 0");
-is(as('one', "SELECT DISTINCT tenant_id FROM $_"), '1', "and no more than its own of $_") for qw(outbox_messages outbox_dedup_keys outbox_consumers);
-like(as('one', "INSERT INTO outbox_dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (2, now() + interval '1 day', gen_random_uuid(), 'theirs')"), qr/^ERROR:  42501: new row violates row-level security/, 'nor can it write for another');
+  for split /\n/, $node->safe_psql('postgres', "SELECT partition FROM _outbox.partitions() WHERE is_default OR pg_relation_size(partition) > 0");
+is(as('one', "SELECT DISTINCT tenant_id FROM $_"), '1', "and no more than its own of $_") for qw(outbox_messages _outbox.dedup_keys outbox_consumers);
+like(as('one', "INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (2, now() + interval '1 day', gen_random_uuid(), 'theirs')"), qr/^ERROR:  42501: new row violates row-level security/, 'nor can it write for another');
 is(as('one', 'UPDATE outbox_scheduled SET tenant_id = 1 WHERE tenant_id = 2 RETURNING 1'), '', 'nor change what is another\'s');
-is(as('one', 'DELETE FROM outbox_dedup_keys WHERE tenant_id = 2 RETURNING 1'), '', 'nor remove it');
+is(as('one', 'DELETE FROM _outbox.dedup_keys WHERE tenant_id = 2 RETURNING 1'), '', 'nor remove it');
 $node->safe_psql('postgres', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM one');
 is($node->safe_psql('postgres', q{SELECT string_agg(c.relname, ' ') FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
-	WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT c.relrowsecurity AND c.relname <> 'outbox_messages_template'}), '', 'every table with a tenant has row security');
+	WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT c.relrowsecurity AND c.relname <> '_outbox.messages_template'}), '', 'every table with a tenant has row security');
 
 # Keys: nobody waits for another tenant, and nobody hears of it.
 for my $keys ([ 'an idempotency key', q{SELECT decision FROM idempotency_begin('pay', 'open', '{}'::jsonb)}, 'execute' ], [ 'a dedup key', event(1, "dedup_key => 'open'"), qr/^[0-9a-f-]{36}$/ ])
@@ -157,7 +157,7 @@ for my $sink (qw(all own))
 	ok(wait_until(sub { as('ops', "SELECT last_error FROM outbox_stats WHERE consumer = '$sink'") =~ /about/ }), "sink $sink is in trouble");
 }
 as('ops', q{SELECT count(*) FROM outbox_claim('c0', lease => '1 hour')});
-my %shown = map { my $role = $_; $role => join "\n", map { as($role, "SELECT x::text FROM $_ x") } 'outbox_sink_states()', 'outbox_deliveries', "outbox_find('$pending')", q{outbox_history('Order', 'of one')} } qw(one ops);
+my %shown = map { my $role = $_; $role => join "\n", map { as($role, "SELECT x::text FROM $_ x") } '_outbox.sink_states()', 'outbox_deliveries', "outbox_find('$pending')", q{outbox_history('Order', 'of one')} } qw(one ops);
 like($shown{ops}, qr/about two/, 'who has no tenant sees what was said');
 unlike($shown{one}, qr/about two|ERROR/, 'a tenant does not');
 like($shown{one}, qr/about one/, 'but hears of its own sink');

@@ -79,7 +79,7 @@ for my $mode (qw(strip refuse))
 unlike(slurp_file($node->logfile), qr/^(?!.*statement: ).*s3cr3t/m, 'not in the log either');
 
 # The catalog travels.
-sql('TRUNCATE outbox_event_types', q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"required": ["n"]}', 'd', '{c}', false, '{/e}')},
+sql('TRUNCATE _outbox.event_types', q{SELECT outbox_register_event('OrderConfirmed', 1, 'sales', '{"required": ["n"]}', 'd', '{c}', false, '{/e}')},
 	q{SELECT outbox_register_event('Bestellung/bestätigt "ed', 1, 'sales & Co', '{"$schema": "http://json-schema.org/draft-07/schema#", "items": {"$ref": "#"}}')},
 	q{SELECT outbox_register_event('order_confirmed', 2, 'x')}, q{SELECT outbox_register_event('order.confirmed', 2, 'x')});
 my $rows = sql('SELECT * FROM outbox_event_types ORDER BY 1, 2');

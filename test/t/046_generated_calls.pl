@@ -84,7 +84,7 @@ sub sound
 	cmp_ok($query->(q{SELECT count(*) FROM outbox_status()}), '>', 8, "$database: outbox_status() answers");
 	like($query->(q{SELECT outbox_metrics()}), qr/outbox_lag_seconds/, "$database: so does outbox_metrics()");
 	is($query->(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), 0, "$database: the audit log is as its chain has it");
-	$query->(q{DELETE FROM outbox_upcasters; SELECT outbox_create_consumer('fresh', start_at => 'earliest')});
+	$query->(q{DELETE FROM _outbox.upcasters; SELECT outbox_create_consumer('fresh', start_at => 'earliest')});
 	is($query->(q{SELECT count(*) FROM outbox_peek('fresh', 1)}), 1, "$database: a new consumer has something to read");
 	is( $query->(q{
 		CREATE TABLE read (id bigint);
@@ -105,8 +105,8 @@ my @planted_at_commit = ('SELECT memory_lose_at_commit(100, true)');
 push @planted, 'SELECT memory_lose(100)' unless $ENV{OUTBOX_SANITIZED};
 push @planted_at_commit, 'SELECT memory_lose_at_commit(100, false)' unless $ENV{OUTBOX_SANITIZED};
 my @planted_changes = (
-	q{INSERT INTO outbox_inbox (tracking_id, consumer) VALUES ('00000000-0000-0000-0000-000000000001', 'planted')},
-	q{UPDATE outbox_inbox SET consumer = consumer WHERE consumer = 'planted'}, q{DELETE FROM outbox_inbox WHERE consumer = 'planted'});
+	q{INSERT INTO _outbox.inbox (tracking_id, consumer) VALUES ('00000000-0000-0000-0000-000000000001', 'planted')},
+	q{UPDATE _outbox.inbox SET consumer = consumer WHERE consumer = 'planted'}, q{DELETE FROM _outbox.inbox WHERE consumer = 'planted'});
 make_calls('postgres', '--calls', $calls, '--repeat', $soak ? 200 : 50, $ENV{OUTBOX_SANITIZED} ? '--contexts-only' : (), (map { ('--planted', $_) } @planted),
 	(map { ('--planted-at-commit', $_) } @planted_at_commit), map { ('--planted-change', $_) } @planted_changes);
 promises('postgres');

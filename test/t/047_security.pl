@@ -109,9 +109,9 @@ SELECT outbox_catalog('asyncapi');
 TABLE public.outbox_deliveries;
 TABLE public.consumer_offsets;
 TABLE public.outbox_messages;
-SELECT outbox_collect_stats(), outbox_collect_event_stats(), outbox_collect_latency(), outbox_collect_dead_letters();
-SELECT outbox_collect_tables(), outbox_collect_held(), outbox_collect_database(), outbox_sink_states(), outbox_last_id();
-SELECT outbox_may_read(3), audit_may_read(3), outbox_shows_tenant(3), outbox_known_upto(NULL), outbox_has_passed(NULL, '1', 1);
+SELECT _outbox.collect_stats(), _outbox.collect_event_stats(), _outbox.collect_latency(), _outbox.collect_dead_letters();
+SELECT _outbox.collect_tables(), _outbox.collect_held(), _outbox.collect_database(), _outbox.sink_states(), _outbox.last_id();
+SELECT _outbox.may_read(3), _outbox.audit_may_read(3), _outbox.shows_tenant(3), _outbox.known_upto(NULL), _outbox.has_passed(NULL, '1', 1);
 SELECT outbox_stats_reset();
 SELECT outbox_alter_sink('s', max_attempts => 2);
 CALL outbox_test_sink('s', NULL, NULL);
@@ -128,7 +128,7 @@ SELECT outbox_revoke('pg_monitor', 'monitor');
 SELECT outbox_restore_partition('trapped.outbox_messages_p2020_01_01.20200101T000000Z-20200102T000000Z.1.ndjson.zst');
 SQL
 }
-my $granted = join ' UNION ', map { "SELECT p.proname FROM public.outbox_privilege_functions('$_') f JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) f" } @privileges;
+my $granted = join ' UNION ', map { "SELECT p.proname FROM _outbox.privilege_functions('$_') f JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) f" } @privileges;
 my @granted = split /\n/, $node->safe_psql('trapped', "SET search_path = pg_catalog; $granted");
 cmp_ok(scalar(@granted), '>', 60, 'much can be granted');
 is(join(' ', grep { calls('', '') !~ /\bpublic\.$_\(/ } sort @granted), '', 'and all of it is called here');

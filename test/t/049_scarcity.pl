@@ -72,7 +72,7 @@ create_sink($node, 'sink', { url => $receiver->url('/sink') }, undef, 'shop');
 sql_in('shop', qq{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 	SELECT age.noon(days), 'Order', days, 'OrderConfirmed', to_jsonb(string_agg(md5(random()::text), '')) FROM generate_series(1, 20000), unnest('{120,121}'::int[]) days GROUP BY days});
 my @committed = split /\n/, sql_in('shop', q{SELECT tracking_id FROM outbox_consume('worker', 10)});
-ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_archived_partitions') == 2 }, 30), 'two days are in the archive');
+ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM _outbox.archived_partitions') == 2 }, 30), 'two days are in the archive');
 push @committed, split /\n/, sql_in('shop', enqueue('before') x 150);
 fill($disk, 200_000);
 settings($node, archive_retention => '100d');
@@ -112,7 +112,7 @@ wait_for_all('when there is room again', @committed);
 my %claimed = map { $_ => 1 } @committed[ 0, 1 ];
 wait_until(sub { $claimed{$_}++ for split /\n/, sql_in('shop', q{SELECT tracking_id FROM generate_series(1, 100) i, outbox_consume('worker', 1000 + i)}); keys %claimed >= @committed }, 30);
 is_deeply([ sort keys %claimed ], [ sort @committed ], 'the worker gets all of them, and nothing else');
-ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_cold_files f, outbox_read_cold_file(f.file)') == 2 }, 20), 'what was to be exported is, whole');
+ok(wait_until(sub { sql_in('shop', 'SELECT count(*) FROM outbox_cold_files f, _outbox.read_cold_file(f.file)') == 2 }, 20), 'what was to be exported is, whole');
 is(sql_in('shop', 'SELECT count(*) FROM audit_verify() WHERE NOT ok'), 0, 'and so is the audit log');
 
 # A backend that gets no more memory, sooner or later in what it does.
@@ -159,8 +159,8 @@ all_are('done, out of memory', 'a backend that gets no more memory says so (5320
 is(sql_in('postgres', 'SELECT pg_postmaster_start_time()'), $started, 'the server is alive');
 
 # What claims and acks have not done they have left as it was.
-is(sql_in('postgres', q{SELECT count(*) FROM outbox_leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'd' AND acked_at IS NULL AND superseded_by IS NULL}), 0, 'nothing was claimed without the ack');
-sql_in('postgres', q{UPDATE outbox_leases SET locked_until = clock_timestamp() - interval '1 s' WHERE acked_at IS NULL AND superseded_by IS NULL;
+is(sql_in('postgres', q{SELECT count(*) FROM _outbox.leases JOIN outbox_consumers USING (consumer_id) WHERE name = 'd' AND acked_at IS NULL AND superseded_by IS NULL}), 0, 'nothing was claimed without the ack');
+sql_in('postgres', q{UPDATE _outbox.leases SET locked_until = clock_timestamp() - interval '1 s' WHERE acked_at IS NULL AND superseded_by IS NULL;
 	CREATE TABLE got (consumer text, id bigint);
 	DO $$ DECLARE consumer text; BEGIN
 		FOREACH consumer IN ARRAY '{c,d}'::text[] LOOP

@@ -79,13 +79,13 @@ my @next = split /\n/, <<'SQL';
 CREATE FUNCTION outbox_probe() RETURNS integer LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS 'SELECT 1';
 COMMENT ON FUNCTION outbox_probe() IS 'probes';
 REVOKE ALL ON FUNCTION outbox_probe() FROM PUBLIC;
-ALTER FUNCTION outbox_new_tracking_id() COST 2;
-CREATE OR REPLACE VIEW outbox_stats_held AS SELECT * FROM outbox_collect_held() WHERE true;
-ALTER TABLE outbox_consumers ADD COLUMN probing text DEFAULT 'none';
+ALTER FUNCTION _outbox.new_tracking_id() COST 2;
+CREATE OR REPLACE VIEW outbox_stats_held AS SELECT * FROM _outbox.collect_held() WHERE true;
+ALTER TABLE _outbox.consumers ADD COLUMN probing text DEFAULT 'none';
 COMMENT ON COLUMN outbox_consumers.probing IS 'a probe';
-ALTER TABLE outbox_consumers ALTER COLUMN probing SET DEFAULT 'nothing';
-ALTER TABLE outbox_consumers ADD CONSTRAINT probed CHECK (probing <> '');
-CREATE INDEX outbox_consumers_probe ON outbox_consumers (probing);
+ALTER TABLE _outbox.consumers ALTER COLUMN probing SET DEFAULT 'nothing';
+ALTER TABLE _outbox.consumers ADD CONSTRAINT probed CHECK (probing <> '');
+CREATE INDEX outbox_consumers_probe ON _outbox.consumers (probing);
 CREATE TABLE outbox_probes (id integer PRIMARY KEY, tenant_id bigint NOT NULL);
 REVOKE ALL ON outbox_probes FROM PUBLIC;
 INSERT INTO outbox_probes VALUES (1, 0);
@@ -95,11 +95,11 @@ CREATE POLICY probe ON outbox_probes USING (tenant_id = 0);
 COMMENT ON POLICY probe ON outbox_probes IS 'only these';
 CREATE TRIGGER probe BEFORE UPDATE ON outbox_probes FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
 SELECT pg_catalog.pg_extension_config_dump('outbox_probes', '');
-ALTER SEQUENCE outbox_consumers_id_seq START 7;
-ALTER EVENT TRIGGER outbox_before_drop ENABLE ALWAYS;
+ALTER SEQUENCE _outbox.consumers_id_seq START 7;
+ALTER EVENT TRIGGER _outbox.before_drop ENABLE ALWAYS;
 SQL
 # What others build on is left out together with them.
-my $bases = qr/^(?:CREATE FUNCTION (outbox_probe)\b|ALTER TABLE outbox_consumers ADD COLUMN (probing)|CREATE TABLE (outbox_probes)|CREATE (POLICY probe))/;
+my $bases = qr/^(?:CREATE FUNCTION (outbox_probe)\b|ALTER TABLE _outbox.consumers ADD COLUMN (probing)|CREATE TABLE (outbox_probes)|CREATE (POLICY probe))/;
 
 sub without
 {

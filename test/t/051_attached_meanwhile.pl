@@ -9,7 +9,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 my $node = start_node('main', conf => "outbox.relay = off\nautovacuum = off\n");
-$node->safe_psql('postgres', q{SELECT outbox_setup(), audit_setup(), outbox_create_consumer('worker', start_at => 'earliest')});
+$node->safe_psql('postgres', q{SELECT outbox_setup(), _outbox.audit_setup(), outbox_create_consumer('worker', start_at => 'earliest')});
 my $mover = $node->background_psql('postgres');
 
 # A session that has missed the partitions which strays were given meanwhile.
@@ -30,7 +30,7 @@ sub misled_session
 	ok(wait_until(sub { $mover->query_safe(q{SELECT count(*) FROM pg_locks WHERE relation = 'pg_class'::regclass AND NOT granted}) == 1 }),
 		"of $table: the reader waits where it should");
 	# One at a time.
-	my @moved = map { $mover->query_safe("SELECT sum(events) FROM outbox_move_strays('$table')") } 1 .. $strays;
+	my @moved = map { $mover->query_safe("SELECT sum(events) FROM _outbox.move_default_rows('$table')") } 1 .. $strays;
 	is("@moved", join(' ', (1) x $strays), 'strays get partitions of their own');
 	$mover->query_safe('COMMIT');
 	return $reader;
@@ -65,7 +65,7 @@ $reader->quit;
 # What the session knew as a partition is somebody else's now. It does not wait for that.
 $reader = $node->background_psql('postgres');
 $reader->query_safe($claim);
-my $given_away = $node->safe_psql('postgres', 'SELECT partition FROM outbox_partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
+my $given_away = $node->safe_psql('postgres', 'SELECT partition FROM _outbox.partitions() ORDER BY upper_bound DESC NULLS LAST LIMIT 1');
 $node->safe_psql('postgres', "ALTER TABLE outbox_messages DETACH PARTITION $given_away");
 $mover->query_safe("BEGIN; LOCK TABLE $given_away");
 $node->safe_psql('postgres', enqueue(4));
@@ -79,7 +79,7 @@ $reader->quit;
 $reader = $node->background_psql('postgres', on_error_stop => 0);
 $reader->query_safe($claim);
 $node->safe_psql('postgres', old_event('2019-02-28'));
-is($mover->query_safe(q{SELECT sum(events) FROM outbox_move_strays('outbox_messages')}), 1, 'another stray gets its partition');
+is($mover->query_safe(q{SELECT sum(events) FROM _outbox.move_default_rows('outbox_messages')}), 1, 'another stray gets its partition');
 $mover->query_safe('BEGIN; LOCK TABLE pg_inherits IN ACCESS EXCLUSIVE MODE');
 $reader->query("SET statement_timeout = '300ms'; $claim");
 like(slurp_file($node->logfile), qr/canceling statement due to statement timeout/, 'a claim that cannot read the catalog fails');
@@ -90,7 +90,7 @@ $reader->quit;
 # What the chain of the audit log passes over would stay out of it.
 $node->safe_psql('postgres', q{INSERT INTO audit_log (occurred_at, actor, action, entity_type, entity_id) VALUES ('2020-02-29', 'she', 'a', 't', '1')});
 $reader = misled_session('audit_log', 1);
-$reader->query_safe('SELECT audit_chain_rows(1000)') for 1 .. 2;
+$reader->query_safe('SELECT _outbox.audit_chain_rows(1000)') for 1 .. 2;
 is($node->safe_psql('postgres', 'SELECT ok, rows_checked, not_yet_chained FROM audit_verify()'), 't|1|0', 'the reader chains what is in them');
 $_->quit for $reader, $mover;
 $node->stop;
@@ -114,7 +114,7 @@ $readers->query_until(qr/begun/, qq{\\echo begun
 $node->safe_psql('postgres', qq{SET outbox.test_pauses = 'commit';
 	DO \$\$ BEGIN
 		FOR i IN 1 .. $partitions LOOP
-			PERFORM outbox_create_partition('public.late_' || i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval, 'outbox_messages');
+			PERFORM _outbox.create_partition('public.late_' || i, '2020-01-01'::timestamptz + i * '1 day'::interval, '2020-01-01'::timestamptz + (i + 1) * '1 day'::interval, 'outbox_messages');
 			EXECUTE format(\$f\$INSERT INTO late_%s (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 				VALUES (%L, 'Order', '1', 'Late', '{}')\$f\$, i, '2020-01-01 12:00'::timestamp + i * '1 day'::interval);
 			EXECUTE format('ALTER TABLE outbox_messages ATTACH PARTITION late_%s FOR VALUES FROM (%L) TO (%L)',

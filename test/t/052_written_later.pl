@@ -49,7 +49,7 @@ is(sql(q{CREATE TABLE tries (refused boolean);
 			-- Until the relay has the consumer's lock, or has had it.
 			FOR look IN 1 .. 10000 LOOP
 				EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = consumer AND objid = 0)
-					OR EXISTS (SELECT FROM outbox_leases WHERE acked_at IS NULL);
+					OR EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL);
 				NULL;
 			END LOOP;
 			BEGIN
@@ -60,7 +60,7 @@ is(sql(q{CREATE TABLE tries (refused boolean);
 			END;
 			COMMIT;
 			FOR look IN 1 .. 500 LOOP
-				EXIT WHEN NOT EXISTS (SELECT FROM outbox_leases WHERE acked_at IS NULL);
+				EXIT WHEN NOT EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL);
 				PERFORM pg_sleep(0.01);
 			END LOOP;
 		END LOOP;
@@ -93,13 +93,13 @@ is(scalar(my @all = numbers()), $events, 'and none twice');
 
 # What cannot be written down goes again, and keeps nobody from the consumer.
 sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END';
-	CREATE TRIGGER refuse BEFORE INSERT ON outbox_leases FOR EACH ROW EXECUTE FUNCTION refuse()});
+	CREATE TRIGGER refuse BEFORE INSERT ON _outbox.leases FOR EACH ROW EXECUTE FUNCTION refuse()});
 sql(event('Ordered', 500), event('Ordered', 501));
 ok(wait_until(sub { grep { $_ == 500 } numbers() }), 'an event is sent whose claim cannot be written');
 # At once: the relay tries again after a second.
 is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 9)}), '', 'others can have the consumer');
 ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_status() WHERE detail LIKE '%not now%'}) > 0 }), 'as outbox_status() says');
-sql('DROP TRIGGER refuse ON outbox_leases');
+sql('DROP TRIGGER refuse ON _outbox.leases');
 ok(wait_until(sub { (grep { $_ == 500 } numbers()) == 2 && grep { $_ == 501 } numbers() }), 'it goes again when it can be');
 
 # Nor does a claim that fails when it has decided to be written down later; and nothing of it is sent.

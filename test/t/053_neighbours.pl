@@ -64,7 +64,7 @@ is(sql(q{SELECT count(*) FROM audit_log}) . sql(q{SELECT count(*) FROM audit_ver
 is(sql(q{SELECT string_agg(c.oid::regclass::text, ' ' ORDER BY c.relname) FROM pg_class c
 	LEFT JOIN pg_index i ON i.indrelid = c.oid AND (i.indisprimary OR i.indisreplident)
 	WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace AND c.relreplident <> 'f' AND i.indrelid IS NULL}),
-	'audit_log_template outbox_home outbox_messages_template', 'all whose rows can change say which is which');
+	'_outbox.audit_log_template _outbox.maintenance_state _outbox.messages_template', 'all whose rows can change say which is which');
 sql('DROP PUBLICATION everything');
 
 # Strays of many days: those who read or write wait for one of them at a time.
@@ -172,7 +172,7 @@ my $month = 'public.' . lowly(q{SELECT 'audit_log_p' || to_char(now(), CASE WHEN
 my $is_in_the_way = 'is in the way: it belongs to lowly and is no partition';
 lowly("CREATE TABLE $sooner (); CREATE VIEW $past AS SELECT 1; CREATE SEQUENCE $month; CREATE TYPE $next AS ENUM ()", 'lowly');
 lowly(q{SELECT outbox_setup(); SELECT audit_record('me', 'made', 'Order', '1')} . ';' . old_event(5) . old_event(6));
-is(lowly('SELECT count(*) FROM outbox_partitions() WHERE NOT is_default'), 7, 'what can be made is made');
+is(lowly('SELECT count(*) FROM _outbox.partitions() WHERE NOT is_default'), 7, 'what can be made is made');
 my $told;
 ok(wait_until(sub { ($told = in_the_way()) !~ /turn$/m }), 'and moved');
 is($told, "audit_partitions|$month|$is_in_the_way\n" . join("\n", map { "partitions|$_|$is_in_the_way" } sort $past, $sooner), 'maintenance says what is in the way');
@@ -183,10 +183,10 @@ is(lowly('SELECT (outbox_health()).status'), 'degraded', 'events are safe, and s
 lowly("UPDATE partman.part_config SET premake = 11 WHERE parent_table = 'public.outbox_messages'");
 lowly("CREATE TABLE $week ()", 'lowly');
 is(in_the_way(), "audit_partitions|$month|$is_in_the_way\n" . join("\n", map { "partitions|$_|$is_in_the_way" } sort $past, $sooner, $week, $next), 'many that are in the way keep no other from being made');
-is(lowly('SELECT count(*) FROM outbox_partitions() WHERE upper_bound > now() + interval \'11 days\''), 1, 'behind them, too');
+is(lowly('SELECT count(*) FROM _outbox.partitions() WHERE upper_bound > now() + interval \'11 days\''), 1, 'behind them, too');
 lowly("DROP TABLE $week, $sooner; DROP VIEW $past; DROP TYPE $next; DROP SEQUENCE $month", 'lowly');
 ok(wait_until(sub { in_the_way() eq '' }), 'when they are gone, nothing is') or diag(in_the_way());
-is(lowly('SELECT count(*) FROM outbox_gaps()'), 0, 'and there is a partition for each day');
+is(lowly('SELECT count(*) FROM _outbox.missing_partitions()'), 0, 'and there is a partition for each day');
 is(place($lowly, 5), 'log', 'also for one that is over');
 like(status_of($_), qr/^t\|[0-9]+, up to \S+ \S+\|$/, "$_ are well") for 'partitions', 'audit partitions';
 is(lowly(q{SELECT count(*) FROM audit_verify() WHERE NOT ok}), 0, 'and so is the chain');
@@ -201,7 +201,7 @@ is(lowly("SELECT count(*) FROM $past", 'lowly') . lowly('SELECT count(*) > 5 FRO
 $lowly->stop;
 
 # Bounds are what they are, whatever a session makes of a time.
-my $bounds = q{SELECT sum(extract(epoch FROM upper_bound - lower_bound)), min(extract(epoch FROM lower_bound)), count(*) FROM outbox_partitions()};
+my $bounds = q{SELECT sum(extract(epoch FROM upper_bound - lower_bound)), min(extract(epoch FROM lower_bound)), count(*) FROM _outbox.partitions()};
 my $known = sql($bounds);
 for my $zone ('Asia/Jakarta', 'Asia/Shanghai', 'America/Sao_Paulo', 'UTC')
 {
@@ -265,7 +265,7 @@ sub release_one
 }
 
 # Many of them cost next to nothing before their time.
-sql(q{INSERT INTO outbox_scheduled SELECT now() - (3000 - i) * interval '1 second', 0, outbox_new_tracking_id(), 1, 'Order', 'bad', 'ReminderDue',
+sql(q{INSERT INTO outbox_scheduled SELECT now() - (3000 - i) * interval '1 second', 0, _outbox.new_tracking_id(), 1, 'Order', 'bad', 'ReminderDue',
 	jsonb_build_object('n', i), '{}' FROM generate_series(1, 2000) i});
 sql('SELECT pg_reload_conf()');
 ok(wait_until(sub { sql('SELECT count(try_again_at) FROM outbox_scheduled') == 2001 }), 'the relay is refused 2,000 events');
@@ -337,7 +337,7 @@ $tight->safe_psql('postgres', 'SELECT outbox_setup()');
 ok(wait_until(sub { relay_pid($tight) }), 'a relay runs');
 logged($tight, 0, qr/WARNING:  outbox: no maintenance for database "postgres": no worker slot is free\n.*HINT:  Raise max_worker_processes\./, 'if no worker is free for maintenance, the server log says so');
 is(maintenance_status(), 'f|no worker slot is free|Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.', 'and outbox_status() does');
-$tight->safe_psql('postgres', 'SELECT outbox_call_maintenance()') for 1 .. 3;
+$tight->safe_psql('postgres', 'SELECT _outbox.request_maintenance()') for 1 .. 3;
 sleep 1;
 is(() = slurp_file($tight->logfile) =~ /no maintenance for database/g, 1, 'the log says it once');
 $tight->append_conf('postgresql.conf', 'max_worker_processes = 4');

@@ -18,7 +18,7 @@ $asker->query_until(qr/begun/, qq{SET outbox.test_pauses = 'unread';
 	\\echo begun
 	DO \$\$ BEGIN
 		WHILE to_regclass('done') IS NULL LOOP
-			INSERT INTO answers SELECT EXISTS (SELECT FROM outbox_holders('outbox_messages_default'));
+			INSERT INTO answers SELECT EXISTS (SELECT FROM _outbox.partition_readers('outbox_messages_default'));
 			COMMIT;
 		END LOOP;
 	END \$\$;
@@ -32,11 +32,11 @@ $node->safe_psql('postgres', qq{DO \$\$ BEGIN
 	END \$\$;
 	CREATE TABLE done ()});
 $asker->quit;
-is($node->safe_psql('postgres', 'SELECT count(*) FROM outbox_leases WHERE superseded_by IS NOT NULL'), $rounds, 'the rest was replaced again and again');
+is($node->safe_psql('postgres', 'SELECT count(*) FROM _outbox.leases WHERE superseded_by IS NOT NULL'), $rounds, 'the rest was replaced again and again');
 cmp_ok($node->safe_psql('postgres', 'SELECT count(*) FROM answers'), '>', 100, 'meanwhile it was asked for often enough');
 is($node->safe_psql('postgres', 'SELECT count(*) FROM answers WHERE NOT needed'), 0, 'and was needed all the time');
 $node->safe_psql('postgres', q{SELECT outbox_ack(max(lock_token)) FROM outbox_claim('worker', 10000)});
-is($node->safe_psql('postgres', q{SELECT count(*) FROM outbox_holders('outbox_messages_default')}), 0, 'until all of it was settled');
+is($node->safe_psql('postgres', q{SELECT count(*) FROM _outbox.partition_readers('outbox_messages_default')}), 0, 'until all of it was settled');
 $node->stop;
 
 done_testing();

@@ -76,8 +76,8 @@ sub whole_run
 	$schema //= 'public';
 	for my $mark (1, 2)
 	{
-		$node->safe_psql($database, "INSERT INTO $schema.outbox_inbox (consumer, tracking_id, accepted_at) VALUES ('mark', gen_random_uuid(), '2000-01-01')");
-		wait_until(sub { $node->safe_psql($database, "SELECT count(*) FROM $schema.outbox_inbox WHERE consumer = 'mark'") == 0 }, 15)
+		$node->safe_psql($database, "INSERT INTO _outbox.inbox (consumer, tracking_id, accepted_at) VALUES ('mark', gen_random_uuid(), '2000-01-01')");
+		wait_until(sub { $node->safe_psql($database, "SELECT count(*) FROM _outbox.inbox WHERE consumer = 'mark'") == 0 }, 15)
 		  or die 'no maintenance';
 	}
 }

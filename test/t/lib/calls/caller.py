@@ -91,7 +91,7 @@ class Caller:
         self.boss.rows("SELECT prepare_for_calls()")
         self.values.present = {
             "bigint": [str(number) for number, in self.boss.rows(
-                "(SELECT token FROM outbox_leases ORDER BY token DESC LIMIT 10) UNION ALL (SELECT id FROM outbox_messages ORDER BY id DESC LIMIT 5)"
+                "(SELECT token FROM _outbox.leases ORDER BY token DESC LIMIT 10) UNION ALL (SELECT id FROM outbox_messages ORDER BY id DESC LIMIT 5)"
                 " UNION ALL (SELECT token FROM idempotency_keys ORDER BY token DESC LIMIT 5) UNION ALL (SELECT id FROM audit_log ORDER BY id DESC LIMIT 3)")],
             "uuid": [f"'{id}'" for id, in self.boss.rows(
                 "(SELECT tracking_id::text FROM outbox_messages ORDER BY id DESC LIMIT 5)"

@@ -26,7 +26,7 @@ ROUNDS = [
     "SELECT outbox_pause('plain'); SELECT outbox_resume('plain')",
     "SELECT idempotency_finish('payments', key, (idempotency_begin('payments', key, '{}'::jsonb)).token, 200, '{}'::jsonb) FROM CAST(gen_random_uuid() AS text) key",
     "SELECT idempotency_abandon('payments', 'round', (idempotency_begin('payments', 'round', '{}'::jsonb)).token)",
-    "SELECT audit_begin_removal(), audit_end_removal()",
+    "SELECT _outbox.audit_begin_removal(), _outbox.audit_end_removal()",
 ]
 
 

@@ -59,17 +59,17 @@ SENSIBLE = {
 
 # By the name of an argument: never anything else. Rows are deleted from it, and without some of its own a server cannot even roll that back.
 ONLY = {
-    "swept": ["'outbox_dedup_keys'", "'outbox_inbox'", "'idempotency_keys'", "'outbox_messages'", "'odd'", "'outbox_batches_pkey'", "0::oid", "4294967295::oid", "NULL"],
+    "swept": ["'_outbox.dedup_keys'", "'_outbox.inbox'", "'_outbox.idempotency_keys'", "'outbox_messages'", "'odd'", "'_outbox.batches_pkey'", "0::oid", "4294967295::oid", "NULL"],
 }
 
 LIMITS = ["0", "1", "-1", "2", "7", "100", "1000", "1001", "1024", "1025", "32766", "32767", "32768", "2147483647", "-2147483648"]
 TIMES = ["'infinity'", "'-infinity'", "'epoch'", "'4714-11-24 00:00:00+00 BC'", "'294276-12-31 23:59:59.999999+00'", "now()", "clock_timestamp()",
          "now() - interval '1 day'", "now() + interval '1 ms'", "now() + interval '1 year'", "'2000-02-29'", "'0001-01-01 BC'"]
-RELATIONS = ["'outbox_messages'", "'outbox_messages_archive'", "'outbox_messages_template'", "'outbox_batches'", "'outbox_inbox'", "'audit_log'", "'audit_chain'",
-             "'consumer_offsets'", "'outbox_token_seq'", "'outbox_batches_pkey'", "'odd'", "'pg_class'", "'pg_toast.pg_toast_1255'", "0::oid", "1::oid",
-             "4294967295::oid", "(SELECT p.partition FROM outbox_partitions() p ORDER BY p.lower_bound LIMIT 1)",
-             "(SELECT p.partition FROM outbox_partitions() p WHERE p.is_default)",
-             "(SELECT p.partition FROM outbox_partitions('audit_log') p ORDER BY p.lower_bound LIMIT 1)"]
+RELATIONS = ["'outbox_messages'", "'outbox_messages_archive'", "'_outbox.messages_template'", "'_outbox.batches'", "'_outbox.inbox'", "'audit_log'", "'_outbox.audit_chain'",
+             "'consumer_offsets'", "'_outbox.token_seq'", "'_outbox.batches_pkey'", "'odd'", "'pg_class'", "'pg_toast.pg_toast_1255'", "0::oid", "1::oid",
+             "4294967295::oid", "(SELECT p.partition FROM _outbox.partitions() p ORDER BY p.lower_bound LIMIT 1)",
+             "(SELECT p.partition FROM _outbox.partitions() p WHERE p.is_default)",
+             "(SELECT p.partition FROM _outbox.partitions('audit_log') p ORDER BY p.lower_bound LIMIT 1)"]
 
 # What makes sense for a type, whatever the argument is called.
 SENSIBLE_BY_TYPE = {

@@ -22,7 +22,7 @@ BEGIN
     SELECT * INTO before FROM oracle_cursor;
 
     SELECT pg_current_snapshot() INTO seen;
-    last_id := coalesce(pg_sequence_last_value('outbox_messages_id_seq'), 0);
+    last_id := coalesce(pg_sequence_last_value('_outbox.messages_id_seq'), 0);
     next_xid := pg_current_xact_id()::text::bigint;
     running := ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(seen) x
                      UNION SELECT * FROM generate_series(pg_snapshot_xmax(seen)::text::bigint, next_xid));

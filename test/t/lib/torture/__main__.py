@@ -50,7 +50,7 @@ class Finisher(Writer):
             if self.session.value(
                     "SELECT NOT EXISTS (SELECT FROM outbox_scheduled) AND NOT EXISTS (SELECT FROM outbox_retries)"
                     " AND NOT EXISTS (SELECT FROM consumer_offsets WHERE lag > 0)"
-                    " AND NOT EXISTS (SELECT FROM outbox_leases WHERE acked_at IS NULL AND superseded_by IS NULL)"
+                    " AND NOT EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL AND superseded_by IS NULL)"
                     " AND NOT EXISTS (SELECT FROM audit_verify() WHERE not_yet_chained > 0)"):
                 self.load.claiming_is_over.set()
                 return

@@ -136,9 +136,9 @@ def what_nobody_has_read_is_in_the_archive(scene):
 
 @breaks("archived", "recovered")
 def what_somebody_has_in_hand_is_in_the_archive(scene):
-    scene.sql("""INSERT INTO outbox_batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
+    scene.sql("""INSERT INTO _outbox.batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
                  SELECT -1, consumer_id, 0, 0, 1, false, '{[1,2)}' FROM outbox_consumers WHERE name = 'plain'""")
-    scene.sql("""INSERT INTO outbox_leases (token, root, first_id, consumer_id, partition, size)
+    scene.sql("""INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size)
                  SELECT -1, -1, 1, consumer_id, 0, 1 FROM outbox_consumers WHERE name = 'plain'""")
     scene.archive(1)
     return ["somebody has 1 of plain in hand"]
@@ -168,7 +168,7 @@ def an_event_was_sent_by_another_name(scene):
 
 @breaks("identity")
 def an_event_has_another_name_in_the_log(scene):
-    scene.sql("UPDATE outbox_messages SET tracking_id = outbox_new_tracking_id() WHERE payload->>'event' = %s", scene.event)
+    scene.sql("UPDATE outbox_messages SET tracking_id = _outbox.new_tracking_id() WHERE payload->>'event' = %s", scene.event)
     return [f"{scene.event} is there as"]
 
 
@@ -188,7 +188,7 @@ def two_events_have_one_id(scene):
 
 @breaks("identity")
 def an_event_is_in_cold_storage_by_another_name(scene):
-    frozen = scene.sql("SELECT j->'payload'->>'event' FROM outbox_cold_files f, outbox_read_cold_file(f.file) line, CAST(line AS jsonb) j LIMIT 1")
+    frozen = scene.sql("SELECT j->'payload'->>'event' FROM outbox_cold_files f, _outbox.read_cold_file(f.file) line, CAST(line AS jsonb) j LIMIT 1")
     if not frozen:
         return []  # a short run may have ended before
     scene.insert(frozen[0][0])
@@ -264,9 +264,9 @@ def what_a_crash_gave_back_to_somebody_was_handed_out(scene):
 
 @breaks("shared", "before")
 def two_live_leases_have_one_event(scene):
-    scene.sql("""INSERT INTO outbox_batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
+    scene.sql("""INSERT INTO _outbox.batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
                  SELECT token, 1, 0, 0, 1, false, '{[1,2)}' FROM generate_series(-2, -1) token""")
-    scene.sql("""INSERT INTO outbox_leases (token, root, first_id, consumer_id, partition, size)
+    scene.sql("""INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size)
                  SELECT token, token, 1, 1, 0, 1 FROM generate_series(-2, -1) token""")
     return ["has [1,2), and so has another"]
 
@@ -356,7 +356,7 @@ def an_idempotency_key_did_something_else(scene):
 
 @breaks("audit")
 def a_row_of_the_audit_log_is_deleted(scene):
-    scene.sql("SELECT audit_begin_removal()")
+    scene.sql("SELECT _outbox.audit_begin_removal()")
     audited = scene.sql("DELETE FROM audit_log WHERE id = (SELECT min(id) FROM audit_log) RETURNING entity_id")[0][0]
     return [f"the row of {audited} is missing", ": the row is missing"]
 
@@ -376,8 +376,8 @@ def a_row_of_the_audit_log_is_there_twice(scene):
 @breaks("audit", "recovered")
 def a_crash_took_back_the_end_of_the_chain(scene):
     scene.judge.chain, _ = Truth(scene.session).verify_audit({})
-    scene.sql("SELECT audit_begin_removal()")
-    id = scene.sql("DELETE FROM audit_chain WHERE (period, position) = (SELECT period, position FROM audit_chain ORDER BY position DESC, period LIMIT 1)"
+    scene.sql("SELECT _outbox.audit_begin_removal()")
+    id = scene.sql("DELETE FROM _outbox.audit_chain WHERE (period, position) = (SELECT period, position FROM _outbox.audit_chain ORDER BY position DESC, period LIMIT 1)"
                    " RETURNING id")[0][0]
     scene.sql("DELETE FROM audit_log WHERE id = %s", id)
     return [": no entry of the chain has the hash that is known"]

@@ -148,7 +148,7 @@ class Sentence:
         wanted = {name for account in self.accounts.attempts.values() if account.name in self.happened
                   for name in account.more.get("audit", ())}
         recorded = self.truth.column("SELECT entity_id FROM audit_log")
-        chained = self.truth.column("SELECT entity_id FROM audit_log WHERE id IN (SELECT id FROM audit_chain)")
+        chained = self.truth.column("SELECT entity_id FROM audit_log WHERE id IN (SELECT id FROM _outbox.audit_chain)")
         if len(recorded) != len(set(recorded)):
             self.blame("audit", "a row is there twice")
         for name in wanted ^ set(recorded):

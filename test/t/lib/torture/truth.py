@@ -10,7 +10,7 @@ FLEETING = [
         SELECT format('consumer %s: token %s has %s, and so has another', consumer_id, token, run)
           FROM (SELECT consumer_id, token, run,
                        max(upper(run)) OVER (PARTITION BY consumer_id ORDER BY run ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before
-                  FROM outbox_leases l JOIN outbox_batches b USING (consumer_id, token), unnest(coalesce(l.remaining, b.ids)) run
+                  FROM _outbox.leases l JOIN _outbox.batches b USING (consumer_id, token), unnest(coalesce(l.remaining, b.ids)) run
                  WHERE l.acked_at IS NULL AND l.superseded_by IS NULL) runs
          WHERE lower(run) < before"""),
     # As far back as statistics go. What leaves the default partition is deleted there.
@@ -23,16 +23,16 @@ LASTING = [
     # No consumer here has a filter. What came late to the log, with an old time, soon leaves it: not by its id alone.
     ("archived", """
         WITH reading AS (
-             SELECT c.consumer_id, c.name, n.newest, outbox_known_upto(n.newest) AS known
+             SELECT c.consumer_id, c.name, n.newest, _outbox.known_upto(n.newest) AS known
                FROM outbox_consumers c
-              CROSS JOIN LATERAL (SELECT o FROM outbox_batches o WHERE o.consumer_id = c.consumer_id ORDER BY o.token DESC LIMIT 1) n (newest)),
+              CROSS JOIN LATERAL (SELECT o FROM _outbox.batches o WHERE o.consumer_id = c.consumer_id ORDER BY o.token DESC LIMIT 1) n (newest)),
          open AS (
-             SELECT l.consumer_id, coalesce(l.remaining, b.ids) AS ids FROM outbox_leases l JOIN outbox_batches b USING (consumer_id, token)
+             SELECT l.consumer_id, coalesce(l.remaining, b.ids) AS ids FROM _outbox.leases l JOIN _outbox.batches b USING (consumer_id, token)
               WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries),
          late AS (
              SELECT id FROM outbox_messages_archive WHERE id >= (SELECT min(lower(ids)) FROM open))
         SELECT format('%s has not read %s', r.name, m.id)
-          FROM reading r JOIN outbox_messages_archive m ON m.id > r.known AND NOT outbox_has_passed(r.newest, m.xid, m.id)
+          FROM reading r JOIN outbox_messages_archive m ON m.id > r.known AND NOT _outbox.has_passed(r.newest, m.xid, m.id)
          UNION ALL
         SELECT format('somebody has %s of %s in hand', m.id, r.name) FROM open o JOIN reading r USING (consumer_id) JOIN late m ON o.ids @> m.id"""),
     ("torn", """
@@ -66,7 +66,7 @@ class Truth:
         return [row[0] for row in self.session.rows(query, *values)]
 
     def last_id(self):
-        return self.session.value("SELECT outbox_last_id()")
+        return self.session.value("SELECT _outbox.last_id()")
 
     def events_above(self, id):
         log = EVENTS.format("outbox_messages") + f" WHERE id > {id}"
@@ -97,4 +97,4 @@ class Truth:
 
     def cold_storage(self):
         return self.copy("SELECT j->>'id', j->>'tracking_id', j->'payload'->>'event'"
-                         " FROM outbox_cold_files f, outbox_read_cold_file(f.file) line, CAST(line AS jsonb) j")
+                         " FROM outbox_cold_files f, _outbox.read_cold_file(f.file) line, CAST(line AS jsonb) j")
