@@ -33,7 +33,7 @@ void _PG_init()
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
     outbox::watch_attempts();
-    outbox::watch_upcasters();
+    outbox::register_upcaster_callbacks();
     outbox::watch_removal();
     outbox::watch_event_types();
     if (!outbox::pg::preloaded)

@@ -68,7 +68,7 @@ Entry make_entry(FunctionCallInfo fcinfo)
     const auto state = [&](const char* argument, int number) {
         const auto value = pg::argument(fcinfo, number);
         if (value)
-            check_size(arguments, argument, *value);
+            check_value_size(arguments, argument, *value);
         return value;
     };
 
@@ -80,7 +80,8 @@ Entry make_entry(FunctionCallInfo fcinfo)
     entry.set(col_entity_id, name("entity_id", arg_entity_id));
     entry.set(col_before, state("before", arg_before));
     entry.set(col_after, state("after", arg_after));
-    entry.set(col_context, checked_object(arguments, "context", pg::argument(fcinfo, arg_context)));
+    entry.set(col_context,
+              checked_json_object(arguments, "context", pg::argument(fcinfo, arg_context)));
     return entry;
 }
 
@@ -91,13 +92,13 @@ int64 next_id()
     return pg::draw(pg::objects().audit_sequence, 1);
 }
 
-int64 append_directly(const InsertTarget& place, Entry& entry)
+int64 append_directly(const InsertTarget& target, Entry& entry)
 {
     const int64 id = next_id();
     entry.set(col_xid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
     entry.set(col_id, Int64GetDatum(id));
-    entry.set(col_occurred_at, TimestampTzGetDatum(place.now));
-    pg::TableWriter writer = pg::open_writer(place.partition, 1);
+    entry.set(col_occurred_at, TimestampTzGetDatum(target.now));
+    pg::TableWriter writer = pg::open_writer(target.partition, 1);
     TupleTableSlot* slot = pg::fresh_slot(writer, 0);
     for (int i = 0; i < column_count; ++i) {
         slot->tts_values[i] = entry.values[i];
@@ -131,11 +132,11 @@ int64 append_by_statement(const Entry& entry)
 
 int64 record(Entry& entry)
 {
-    static constinit DirectInsertCheck way{pg::Watcher::audit_log, columns};
-    const InsertTarget place = open_insert_target(&pg::Objects::audit_log);
-    const int64 id =
-        way.is_open(place) ? append_directly(place, entry) : append_by_statement(entry);
-    close_insert_target(place);
+    static constinit DirectInsertCheck direct_insert{pg::Watcher::audit_log, columns};
+    const InsertTarget target = open_insert_target(&pg::Objects::audit_log);
+    const int64 id = direct_insert.is_allowed(target) ? append_directly(target, entry)
+                                                      : append_by_statement(entry);
+    close_insert_target(target);
     return id;
 }
 

@@ -11,95 +11,96 @@ namespace outbox {
 
 namespace {
 
-constexpr int lock_patience = 100; // milliseconds
+constexpr int max_lock_wait_ms = 100; // milliseconds
 
 } // namespace
 
 int Claim::run()
 {
-    if (!recognize()) {
-        refresh();
+    if (!use_known_consumer()) {
+        refresh_state();
         // What others have dealt can be had without the lock; who finds little left reads on.
-        const bool reads = runs_low() && lock(0);
+        const bool reads = needs_more_batches() && lock_consumer(0);
         if (consumer_.paused) {
-            unlock_if_unmoved();
+            unlock_unless_appended();
             return 0;
         }
-        if (consumer_.partitions > 1 && !reads)
-            if (const ClaimOutcome outcome = take_unassigned_batch(); outcome.handed_out > 0)
-                return outcome.handed_out;
+        if (consumer_.consumer_partitions > 1 && !reads)
+            if (const ClaimStepResult outcome = take_unassigned_batch(); outcome.delivered > 0)
+                return outcome.delivered;
     }
     // The relay has other sinks to look after, and is woken when whoever has the lock is done.
-    if (!locked_ && !lock(is_relay() ? 0 : lock_patience)) {
-        unlock_if_unmoved();
+    if (!locked_ && !lock_consumer(is_relay() ? 0 : max_lock_wait_ms)) {
+        unlock_unless_appended();
         return 0;
     }
     pg::injection_point("lock");
 
-    using Step = ClaimOutcome (Claim::*)();
-    constexpr Step steps[] = {&Claim::take_over_expired, &Claim::deliver_retries,
-                              &Claim::read_ahead, &Claim::take_unassigned_batch, &Claim::read_on};
+    using Step = ClaimStepResult (Claim::*)();
+    constexpr Step steps[] = {&Claim::take_over_expired, &Claim::deliver_retries, &Claim::prefetch,
+                              &Claim::take_unassigned_batch, &Claim::read_new};
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        ClaimOutcome outcome;
+        ClaimStepResult outcome;
         for (const Step step : steps) {
             outcome = (this->*step)();
-            if (outcome.handed_out > 0)
-                return outcome.handed_out;
-            if (outcome.changed || busy_)
+            if (outcome.delivered > 0)
+                return outcome.delivered;
+            if (outcome.changed || lock_busy_)
                 break;
         }
         if (!outcome.changed) {
-            unlock_if_unmoved();
+            unlock_unless_appended();
             return 0;
         }
-        refresh();
+        refresh_state();
     }
 }
 
 // Who has not moved the cursor need not keep others waiting for the end of its transaction.
-void Claim::unlock_if_unmoved()
+void Claim::unlock_unless_appended()
 {
-    if (locked_ && !moved_)
+    if (locked_ && !appended_batch_)
         pg::unlock_consumer(consumer_.id);
     locked_ = false;
 }
 
 // Workers claim from the same consumer again and again. What is known of it from the last time
 // saves a look before the lock; behind the lock it is looked at anyway.
-bool Claim::recognize()
+bool Claim::use_known_consumer()
 {
-    if (const ConsumerState* kept = is_relay() ? request_.relay->kept.find() : nullptr) {
-        consumer_.id = kept->consumer.id;
+    if (const ConsumerState* cached = is_relay() ? request_.relay->state_cache.lookup() : nullptr) {
+        consumer_.id = cached->consumer.id;
         return true;
     }
     const std::string_view name = pg::to_view(request_.consumer);
-    if (known_.name_size == 0 || name != std::string_view(known_.name, known_.name_size))
+    if (known_consumer_.name_size == 0 ||
+        name != std::string_view(known_consumer_.name, known_consumer_.name_size))
         return false;
-    consumer_.id = known_.id;
+    consumer_.id = known_consumer_.id;
     return true;
 }
 
-void Claim::remember() const
+void Claim::remember_consumer() const
 {
     const std::string_view name = pg::to_view(request_.consumer);
-    known_.name_size = consumer_.partitions == 1 ? name.size() : 0;
-    known_.id = consumer_.id;
-    std::copy(name.begin(), name.end(), known_.name);
+    known_consumer_.name_size = consumer_.consumer_partitions == 1 ? name.size() : 0;
+    known_consumer_.id = consumer_.id;
+    std::copy(name.begin(), name.end(), known_consumer_.name);
 }
 
 // The lock is on the consumer's id, and while this one waited another may have come under its name.
-bool Claim::lock(int patience)
+bool Claim::lock_consumer(int max_wait_ms)
 {
     for (;;) {
         const int32 consumer = consumer_.id;
-        if (!pg::lock_consumer(consumer, patience)) {
-            busy_ = true;
+        if (!pg::lock_consumer(consumer, max_wait_ms)) {
+            lock_busy_ = true;
             return false;
         }
-        busy_ = false; // although it may have been before
-        refresh_behind_lock();
-        remember();
+        lock_busy_ = false; // although it may have been before
+        refresh_state_under_lock();
+        remember_consumer();
         locked_ = consumer_.id == consumer;
         // For the relay, one of the same name that came later is another sink.
         const bool is_another = is_relay() && consumer_.id != request_.relay->consumer;
@@ -109,43 +110,44 @@ bool Claim::lock(int patience)
     }
 }
 
-void Claim::refresh()
+void Claim::refresh_state()
 {
-    believe(read_consumer(request_.consumer));
+    load_state(read_consumer(request_.consumer));
 }
 
-void Claim::refresh_behind_lock()
+void Claim::refresh_state_under_lock()
 {
-    if (const ConsumerState* kept = is_relay() ? request_.relay->kept.find() : nullptr)
-        believe(*kept);
+    if (const ConsumerState* cached = is_relay() ? request_.relay->state_cache.lookup() : nullptr)
+        load_state(*cached);
     else
-        refresh();
+        refresh_state();
 }
 
 // Only what is simple is kept: retries come and go without the lock.
-void Claim::keep(const Progress& progress, int64 reserved_token,
-                 const DeferredBatch* unwritten) const
+void Claim::cache_state(const Progress& progress, int64 reserved_token,
+                        const DeferredBatch* deferred_batch) const
 {
     if (is_relay() && !has_retries_)
-        request_.relay->kept.keep({consumer_, progress, false, false}, reserved_token, unwritten);
+        request_.relay->state_cache.store({consumer_, progress, false, false}, reserved_token,
+                                          deferred_batch);
 }
 
 // Whoever does something with messages on their way to the caller may have to fail one of them at
 // once, and that takes a batch.
 bool Claim::may_defer_write() const
 {
-    const bool goes_straight_out = out_ != &sink_;
-    return is_relay() && request_.relay->may_defer_write && !has_retries_ && goes_straight_out;
+    const bool bypasses_receiver = effective_receiver_ != &receiver_;
+    return is_relay() && request_.relay->may_defer_write && !has_retries_ && bypasses_receiver;
 }
 
-void Claim::believe(const ConsumerState& state)
+void Claim::load_state(const ConsumerState& state)
 {
     consumer_ = state.consumer;
-    out_ = &sink_.meet(consumer_);
+    effective_receiver_ = &receiver_.begin(consumer_);
     progress_ = state.progress;
     has_retries_ = state.has_retries;
     has_due_retries_ = state.has_due_retries;
-    leases_ = is_relay() ? leases_of_relay() : open_leases(progress_.open_tokens);
+    leases_ = is_relay() ? relay_leases() : open_leases(progress_.open_tokens);
     now_ = GetCurrentTimestamp();
     if (consumer_.is_sink != is_relay())
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
@@ -154,17 +156,17 @@ void Claim::believe(const ConsumerState& state)
 }
 
 // What the relay has in hand, and what it has settled, need not be looked up.
-pg::PallocVector<Lease> Claim::leases_of_relay() const
+pg::PallocVector<Lease> Claim::relay_leases() const
 {
     const RelayBatches& known = *request_.relay;
     pg::PallocVector<int64> unknown;
     for (const int64 token : progress_.open_tokens)
-        if (!std::ranges::binary_search(known.in_hand, token) &&
-            !std::ranges::binary_search(known.settled, token))
+        if (!std::ranges::binary_search(known.claimed_tokens, token) &&
+            !std::ranges::binary_search(known.settled_tokens, token))
             unknown.push(token);
     pg::PallocVector<Lease> leases = open_leases(unknown.view());
     for (const int64 token : progress_.open_tokens)
-        if (std::ranges::binary_search(known.in_hand, token))
+        if (std::ranges::binary_search(known.claimed_tokens, token))
             leases.push({token, token, 0, 0, DT_NOEND, false});
     return leases;
 }
@@ -174,27 +176,27 @@ namespace {
 // Passes messages on, and takes note of them.
 class CountingReceiver final : public MessageReceiver {
 public:
-    explicit CountingReceiver(MessageReceiver& sink) : sink_(sink) {}
+    explicit CountingReceiver(MessageReceiver& receiver) : receiver_(receiver) {}
 
-    MessageReceiver& meet(const Consumer& consumer) override
+    MessageReceiver& begin(const Consumer& consumer) override
     {
-        next_ = &sink_.meet(consumer);
+        next_ = &receiver_.begin(consumer);
         return *this;
     }
-    void put(const Message& message, const Delivery& delivery) override
+    void receive(const Message& message, const Delivery& delivery) override
     {
-        next_->put(message, delivery);
-        collector_.add(facts_of(message));
+        next_->receive(message, delivery);
+        collector_.add(event_facts_of(message));
         token_ = delivery.token;
     }
     bool is_full() const override { return next_->is_full(); }
-    bool complete() override { return next_->complete(); }
+    bool finish() override { return next_->finish(); }
 
-    void remember() const { stats::remember_batch(token_, collector_.summary()); }
+    void remember_batch() const { stats::remember_batch(token_, collector_.summary()); }
     int64 token() const { return token_; }
 
 private:
-    MessageReceiver& sink_;
+    MessageReceiver& receiver_;
     MessageReceiver* next_ = nullptr;
     stats::Collector collector_;
     int64 token_ = 0;
@@ -202,22 +204,22 @@ private:
 
 } // namespace
 
-Claimed claim(const ClaimRequest& request, MessageReceiver& sink)
+ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver)
 {
-    CountingReceiver counting(sink);
+    CountingReceiver counting(receiver);
     // The relay knows what becomes of each of its events.
     const bool counts = stats::is_on() && request.relay == nullptr;
-    Claim claim(request, counts ? counting : sink);
+    Claim claim(request, counts ? counting : receiver);
     const int count = claim.run();
     if (counts && count > 0)
-        counting.remember();
-    if (counts && count > 0 && request.settle && sink.complete())
+        counting.remember_batch();
+    if (counts && count > 0 && request.settle_at_once && receiver.finish())
         stats::count_batch(claim.consumer(), counting.token(), GetCurrentTimestamp());
     // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
     // The relay sees to that by itself, before anything leaves.
-    if (count > 0 && !request.settle && request.relay == nullptr)
+    if (count > 0 && !request.settle_at_once && request.relay == nullptr)
         ForceSyncCommit();
-    return {count, claim.may_find_more(), claim.was_busy()};
+    return {count, claim.has_more(), claim.was_lock_busy()};
 }
 
 } // namespace outbox

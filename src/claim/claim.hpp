@@ -11,9 +11,9 @@ namespace outbox {
 // gone, or by this one.
 struct RelayBatches {
     int32 consumer;
-    std::span<const int64> in_hand;
-    std::span<const int64> settled;
-    ConsumerStateCache& kept;
+    std::span<const int64> claimed_tokens;
+    std::span<const int64> settled_tokens;
+    ConsumerStateCache& state_cache;
 
     // What is claimed may be handed out before it is written down. The consumer's lock is then held
     // until the caller has done so, or given up (pg::release_session_lock()).
@@ -23,26 +23,26 @@ struct RelayBatches {
 struct ClaimRequest {
     Datum consumer; // text
     int batch_size;
-    int64 lease;  // microseconds
-    Datum worker; // text
-    bool settle;  // at once: for a caller whose work is in the same transaction
+    int64 lease;         // microseconds
+    Datum worker;        // text
+    bool settle_at_once; // at once: for a caller whose work is in the same transaction
 
     // For the relay, who alone claims from a sink and knows its batches.
     const RelayBatches* relay = nullptr;
 };
 
-struct Claimed {
+struct ClaimResult {
     int count = 0;
-    bool more = false; // may be had right now
-    bool busy = false; // somebody else had a lock: look again soon
+    bool has_more = false;  // may be had right now
+    bool lock_busy = false; // somebody else had a lock: look again soon
 
     // Of what was claimed, before anybody got it.
     int failed = 0;
-    int64 upcasting_time = 0; // microseconds
+    int64 upcasting_us = 0; // microseconds
 };
 
 // Hands out at most one batch, as it was written, in the caller's transaction. Call inside
 // pg::as_owner().
-Claimed claim(const ClaimRequest& request, MessageReceiver& sink);
+ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver);
 
 } // namespace outbox

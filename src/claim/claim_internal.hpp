@@ -9,8 +9,8 @@
 
 namespace outbox {
 
-struct ClaimOutcome {
-    int handed_out = 0;
+struct ClaimStepResult {
+    int delivered = 0;
     bool changed = false; // something was settled or moved: it is worth looking again
 };
 
@@ -18,83 +18,85 @@ struct TenantQueueEntry; // what waits for a tenant's turn
 
 class Claim {
 public:
-    Claim(const ClaimRequest& request, MessageReceiver& sink) : request_(request), sink_(sink) {}
+    Claim(const ClaimRequest& request, MessageReceiver& receiver)
+        : request_(request), receiver_(receiver)
+    {}
 
     int run();
 
     // Is there something that it has not looked at, or not handed out?
-    bool may_find_more() const { return more_; }
-    bool was_busy() const { return busy_; }
+    bool has_more() const { return has_more_; }
+    bool was_lock_busy() const { return lock_busy_; }
     int32 consumer() const { return consumer_.id; }
 
 private:
     // Reads consumer, cursor and leases anew; or takes them as they were left.
-    void refresh();
-    void believe(const ConsumerState& state);
-    void refresh_behind_lock();
-    void keep(const Progress& progress, int64 reserved_token,
-              const DeferredBatch* unwritten = nullptr) const;
+    void refresh_state();
+    void load_state(const ConsumerState& state);
+    void refresh_state_under_lock();
+    void cache_state(const Progress& progress, int64 reserved_token,
+                     const DeferredBatch* deferred_batch = nullptr) const;
     bool may_defer_write() const;
-    bool lock(int patience);
-    void unlock_if_unmoved();
+    bool lock_consumer(int max_wait_ms);
+    void unlock_unless_appended();
 
-    bool recognize();
-    void remember() const;
+    bool use_known_consumer();
+    void remember_consumer() const;
 
     // The work a claim can find, in the order in which it looks.
-    ClaimOutcome take_over_expired();
-    ClaimOutcome deliver_retries();
-    ClaimOutcome read_ahead();
-    ClaimOutcome take_unassigned_batch();
-    ClaimOutcome read_on();
+    ClaimStepResult take_over_expired();
+    ClaimStepResult deliver_retries();
+    ClaimStepResult prefetch();
+    ClaimStepResult take_unassigned_batch();
+    ClaimStepResult read_new();
 
-    ClaimOutcome take_over(const Batch& batch, const Lease& lease);
-    ClaimOutcome deliver_page();
-    ClaimOutcome distribute_page();
-    ClaimOutcome distribute_to_tenants();
-    void queue_by_tenant(pg::PallocVector<TenantQueueEntry>& asides);
-    ClaimOutcome serve_next_tenant();
+    ClaimStepResult take_over_batch(const Batch& batch, const Lease& lease);
+    ClaimStepResult deliver_page();
+    ClaimStepResult distribute_page();
+    ClaimStepResult distribute_to_tenants();
+    void queue_by_tenant(pg::PallocVector<TenantQueueEntry>& entries);
+    ClaimStepResult deliver_next_tenant();
 
-    bool is_worth_remembering(const Page& page, Id known_before) const;
+    bool should_save_cursor(const PageResult& page, Id known_upto_before) const;
 
-    int pass_on(const Batch& batch);
+    int deliver(const Batch& batch);
 
     bool is_relay() const { return request_.relay != nullptr; }
-    pg::PallocVector<Lease> leases_of_relay() const;
-    bool is_left_behind(const Lease& lease) const;
-    bool enter(int32 partition);
-    bool is_busy(int32 partition) const;
-    bool has_rest(int32 partition) const;
-    const Lease* first_of(int32 partition) const;
-    bool can_read_on();
-    bool runs_low() const;
+    pg::PallocVector<Lease> relay_leases() const;
+    bool is_abandoned(const Lease& lease) const;
+    bool try_lock_consumer_partition(int32 consumer_partition);
+    bool has_open_batch(int32 consumer_partition) const;
+    bool has_split_remainder(int32 consumer_partition) const;
+    const Lease* first_lease_of(int32 consumer_partition) const;
+    bool can_read_new();
+    bool needs_more_batches() const;
     Progress progress_with(std::span<const int64> new_tokens,
                            std::span<const int64> without = {}) const; // sorted
-    Holder holder() const { return {request_.worker, now_, request_.lease}; }
+    LeaseHolder holder() const { return {request_.worker, now_, request_.lease}; }
     TimestampTz locked_until() const { return now_ + request_.lease; }
 
     // The consumer that this backend claimed from last, if it has one partition.
-    struct Known {
+    struct KnownConsumer {
         char name[limits::max_consumer_name_bytes];
         std::size_t name_size;
         int32 id;
     };
-    static inline Known known_ = {};
+    static inline KnownConsumer known_consumer_ = {};
 
     const ClaimRequest& request_;
-    MessageReceiver& sink_;
-    MessageReceiver* out_ = nullptr; // where it has messages put
+    MessageReceiver& receiver_;
+    MessageReceiver* effective_receiver_ = nullptr; // where it has messages put
     Consumer consumer_ = {};
     Progress progress_ = {};
     bool has_retries_ = false;
     bool has_due_retries_ = false;
     pg::PallocVector<Lease> leases_;
     TimestampTz now_ = 0;
-    bool locked_ = false; // the consumer's lock is ours
-    bool moved_ = false;  // and must stay ours, because the consumer has a new newest batch
-    int pages_ = 0;       // that were read
-    bool more_ = false;   // may be had by another claim
-    bool busy_ = false;   // another had what this one needs
+    bool locked_ = false;         // the consumer's lock is ours
+    bool appended_batch_ = false; // and must stay ours, because the consumer has a new newest batch
+    int pages_read_ = 0;          // that were read
+    bool has_more_ = false;       // may be had by another claim
+    bool lock_busy_ = false;      // another had what this one needs
 };
 
 } // namespace outbox

@@ -57,17 +57,17 @@ ConsumerState copy_of(const ConsumerState& state)
     ConsumerState copy = state;
     copy.consumer.filter.event_types = copy_of_texts(state.consumer.filter.event_types);
     copy.consumer.filter.aggregate_types = copy_of_texts(state.consumer.filter.aggregate_types);
-    copy.consumer.versions = copy_of_versions(state.consumer.versions);
+    copy.consumer.wanted_versions = copy_of_versions(state.consumer.wanted_versions);
     copy.progress = copy_of(state.progress);
     return copy;
 }
 
-DeferredBatch copy_of(const DeferredBatch& unwritten)
+DeferredBatch copy_of(const DeferredBatch& deferred_batch)
 {
-    DeferredBatch copy = unwritten;
-    copy.progress = copy_of(unwritten.progress);
-    copy.batch.ids = copy_of(unwritten.batch.ids);
-    copy.holder.worker = datumCopy(unwritten.holder.worker, false, -1);
+    DeferredBatch copy = deferred_batch;
+    copy.progress = copy_of(deferred_batch.progress);
+    copy.batch.ids = copy_of(deferred_batch.batch.ids);
+    copy.holder.worker = datumCopy(deferred_batch.holder.worker, false, -1);
     return copy;
 }
 
@@ -80,33 +80,34 @@ ConsumerStateCache::~ConsumerStateCache()
             MemoryContextDelete(slot.memory);
 }
 
-const ConsumerState* ConsumerStateCache::find() const
+const ConsumerState* ConsumerStateCache::lookup() const
 {
-    if (believed_ < 0 || pg::is_relay_called(pg::task_sinks))
+    if (current_ < 0 || pg::is_relay_called(pg::task_sinks))
         return nullptr;
-    return &slots_[believed_].state;
+    return &slots_[current_].state;
 }
 
 int64 ConsumerStateCache::reserved_token() const
 {
-    return find() == nullptr ? 0 : slots_[believed_].reserved_token;
+    return lookup() == nullptr ? 0 : slots_[current_].reserved_token;
 }
 
-const DeferredBatch* ConsumerStateCache::unwritten() const
+const DeferredBatch* ConsumerStateCache::deferred_batch() const
 {
-    return believed_ < 0 || !slots_[believed_].unwritten ? nullptr : &*slots_[believed_].unwritten;
+    return current_ < 0 || !slots_[current_].deferred_batch ? nullptr
+                                                            : &*slots_[current_].deferred_batch;
 }
 
-void ConsumerStateCache::mark_written(int64 reserved_token)
+void ConsumerStateCache::mark_deferred_written(int64 reserved_token)
 {
-    slots_[believed_].unwritten.reset();
-    slots_[believed_].reserved_token = reserved_token;
+    slots_[current_].deferred_batch.reset();
+    slots_[current_].reserved_token = reserved_token;
 }
 
-void ConsumerStateCache::keep(const ConsumerState& state, int64 reserved_token,
-                              const DeferredBatch* unwritten)
+void ConsumerStateCache::store(const ConsumerState& state, int64 reserved_token,
+                               const DeferredBatch* deferred_batch)
 {
-    Slot& slot = slots_[believed_ == 0 ? 1 : 0];
+    Slot& slot = slots_[current_ == 0 ? 1 : 0];
     if (slot.memory == nullptr)
         slot.memory =
             AllocSetContextCreate(TopMemoryContext, "outbox consumer", ALLOCSET_SMALL_SIZES);
@@ -114,24 +115,24 @@ void ConsumerStateCache::keep(const ConsumerState& state, int64 reserved_token,
     const MemoryContext before = MemoryContextSwitchTo(slot.memory);
     slot.state = copy_of(state);
     slot.reserved_token = reserved_token;
-    slot.unwritten.reset();
-    if (unwritten != nullptr)
-        slot.unwritten = copy_of(*unwritten);
+    slot.deferred_batch.reset();
+    if (deferred_batch != nullptr)
+        slot.deferred_batch = copy_of(*deferred_batch);
     MemoryContextSwitchTo(before);
-    has_next_ = true;
+    has_pending_ = true;
 }
 
-void ConsumerStateCache::committed()
+void ConsumerStateCache::commit()
 {
-    if (has_next_)
-        believed_ = believed_ == 0 ? 1 : 0;
-    has_next_ = false;
+    if (has_pending_)
+        current_ = current_ == 0 ? 1 : 0;
+    has_pending_ = false;
 }
 
-void ConsumerStateCache::forget()
+void ConsumerStateCache::invalidate()
 {
-    believed_ = -1;
-    has_next_ = false;
+    current_ = -1;
+    has_pending_ = false;
 }
 
 } // namespace outbox

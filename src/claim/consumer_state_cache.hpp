@@ -11,7 +11,7 @@ namespace outbox {
 struct DeferredBatch {
     int32 consumer;
     Batch batch;
-    Holder holder;
+    LeaseHolder holder;
     Progress progress;
 };
 
@@ -23,25 +23,25 @@ public:
     ~ConsumerStateCache();
 
     // To be asked with the consumer's lock in hand. Nothing if it has to be read.
-    const ConsumerState* find() const;
+    const ConsumerState* lookup() const;
 
     // A token above those of all batches of the consumer, as long as there is something to be
     // found; 0 if there is none.
     int64 reserved_token() const;
 
     // What the last transaction has handed out and not written down, if it has.
-    const DeferredBatch* unwritten() const;
+    const DeferredBatch* deferred_batch() const;
     // Now it is written down. `reserved_token` was drawn meanwhile.
-    void mark_written(int64 reserved_token);
+    void mark_deferred_written(int64 reserved_token);
 
     // What the present transaction leaves behind, with the batch that it does not write, if there
     // is one.
-    void keep(const ConsumerState& state, int64 reserved_token,
-              const DeferredBatch* unwritten = nullptr);
+    void store(const ConsumerState& state, int64 reserved_token,
+               const DeferredBatch* deferred_batch = nullptr);
 
     // It was committed, or it was not: then nothing is known.
-    void committed();
-    void forget();
+    void commit();
+    void invalidate();
 
 private:
     // One that is believed and one that is being written.
@@ -49,12 +49,12 @@ private:
         MemoryContext memory = nullptr;
         ConsumerState state = {};
         int64 reserved_token = 0;
-        std::optional<DeferredBatch> unwritten;
+        std::optional<DeferredBatch> deferred_batch;
     };
 
     Slot slots_[2];
-    int believed_ = -1;
-    bool has_next_ = false;
+    int current_ = -1;
+    bool has_pending_ = false;
 };
 
 } // namespace outbox

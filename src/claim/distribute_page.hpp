@@ -7,12 +7,12 @@
 namespace outbox {
 
 struct DistributedBatch {
-    int32 partition;
+    int32 consumer_partition;
     IdRanges ids;
 };
 
 struct DistributedPage {
-    Page page;
+    PageResult page;
     pg::PallocVector<DistributedBatch> batches; // those of one partition in their order
 };
 

@@ -14,138 +14,139 @@ namespace outbox {
 namespace {
 
 // How many pages a claim reads in search of something that can be handed out now.
-constexpr int max_pages = 8;
+constexpr int max_pages_per_claim = 8;
 
 } // namespace
 
 // Is there anybody who could take what would be read?
-bool Claim::can_read_on()
+bool Claim::can_read_new()
 {
-    if (pages_ == max_pages || !may_read_on(consumer_, leases_.view()))
+    if (pages_read_ == max_pages_per_claim || !may_read_new(consumer_, leases_.view()))
         return false;
     // The relay keeps the order of what it has in hand by itself.
-    if (!consumer_.ordered || consumer_.partitions > 1 || is_relay())
+    if (!consumer_.ordered || consumer_.consumer_partitions > 1 || is_relay())
         return true;
-    return enter(0) && first_of(0) == nullptr;
+    return try_lock_consumer_partition(0) && first_lease_of(0) == nullptr;
 }
 
 // Without order, so few batches wait that the workers will soon be out of them?
-bool Claim::runs_low() const
+bool Claim::needs_more_batches() const
 {
-    std::size_t is_unassigned = 0;
+    std::size_t unassigned_count = 0;
     for (const Lease& lease : leases_)
-        is_unassigned += lease.is_unassigned;
-    return !consumer_.ordered && consumer_.partitions > 1 &&
-           is_unassigned <= static_cast<std::size_t>(consumer_.partitions);
+        unassigned_count += lease.is_unassigned;
+    return !consumer_.ordered && consumer_.consumer_partitions > 1 &&
+           unassigned_count <= static_cast<std::size_t>(consumer_.consumer_partitions);
 }
 
 // The others pick up what is left meanwhile.
-ClaimOutcome Claim::read_ahead()
+ClaimStepResult Claim::prefetch()
 {
     if (consumer_.fair)
         return distribute_to_tenants();
-    return runs_low() && pages_ == 0 ? read_on() : ClaimOutcome{};
+    return needs_more_batches() && pages_read_ == 0 ? read_new() : ClaimStepResult{};
 }
 
-ClaimOutcome Claim::read_on()
+ClaimStepResult Claim::read_new()
 {
     // Who is fair has read ahead.
-    if (consumer_.fair || !can_read_on())
+    if (consumer_.fair || !can_read_new())
         return {};
-    ++pages_;
-    return consumer_.partitions == 1 ? deliver_page() : distribute_page();
+    ++pages_read_;
+    return consumer_.consumer_partitions == 1 ? deliver_page() : distribute_page();
 }
 
 // Is it worth a row to remember how far this one has read, although it hands out nothing?
-bool Claim::is_worth_remembering(const Page& page, Id known_before) const
+bool Claim::should_save_cursor(const PageResult& page, Id known_upto_before) const
 {
-    return page.is_worth_remembering() ||
-           progress_.cursor.known_upto() - known_before >= worth_remembering;
+    return page.should_save_cursor() ||
+           progress_.cursor.known_upto() - known_upto_before >= save_cursor_threshold;
 }
 
 // Straight to the caller, in one pass.
-ClaimOutcome Claim::deliver_page()
+ClaimStepResult Claim::deliver_page()
 {
     Batch batch = {};
     batch.attempts = batch.deliveries = 1;
     pg::PallocVector<IdRange> ids;
-    int handed_out = 0;
-    const bool some_wait = consumer_.ordered && has_retries_ && has_blocked(consumer_.id, 0);
-    const Id known_before = progress_.cursor.known_upto();
+    int delivered = 0;
+    const bool any_blocked =
+        consumer_.ordered && has_retries_ && has_blocked_aggregates(consumer_.id, 0);
+    const Id known_upto_before = progress_.cursor.known_upto();
     const Progress before = progress_;
-    const int64 reserved_token = is_relay() ? request_.relay->kept.reserved_token() : 0;
+    const int64 reserved_token = is_relay() ? request_.relay->state_cache.reserved_token() : 0;
     const bool defers_write = reserved_token != 0 && may_defer_write();
     int64 limit = request_.batch_size;
     // The relay has other sinks to look after, and comes again.
-    const int64 budget = is_relay() ? reading_budget / 10 : reading_budget;
-    const Page page =
+    const int64 budget = is_relay() ? max_rows_examined / 10 : max_rows_examined;
+    const PageResult page =
         read_page(progress_.cursor, consumer_.filter, limit, budget, [&](const Message& message) {
-            if (some_wait && must_wait(consumer_, 0, message, 0))
+            if (any_blocked && add_if_blocked(consumer_, 0, message, 0))
                 return true;
-            if (handed_out++ == 0)
-                batch.token = batch.root =
+            if (delivered++ == 0)
+                batch.token = batch.root_token =
                     defers_write ? reserved_token : draw_tokens(is_relay() ? 2 : 1);
-            append_to(ids, message.id());
-            out_->put(message, {batch.token, locked_until(), 1, false});
-            if (out_->is_full())
+            append_id(ids, message.id());
+            effective_receiver_->receive(message, {batch.token, locked_until(), 1, false});
+            if (effective_receiver_->is_full())
                 limit = 0;
             return true;
         });
-    more_ = !page.at_end;
-    const bool settles = out_->complete() && request_.settle;
-    if (handed_out == 0 && !is_worth_remembering(page, known_before)) {
-        keep(before, reserved_token);
+    has_more_ = !page.at_end;
+    const bool settles = effective_receiver_->finish() && request_.settle_at_once;
+    if (delivered == 0 && !should_save_cursor(page, known_upto_before)) {
+        cache_state(before, reserved_token);
         return {};
     }
     batch.ids = ids.view();
-    if (handed_out == 0)
-        batch.token = batch.root = draw_tokens(1);
-    const bool stays_open = handed_out > 0 && !settles;
+    if (delivered == 0)
+        batch.token = batch.root_token = draw_tokens(1);
+    const bool stays_open = delivered > 0 && !settles;
     const Progress after = stays_open ? progress_with({&batch.token, 1}) : progress_with({});
-    const DeferredBatch unwritten = {consumer_.id, batch, holder(), after};
+    const DeferredBatch deferred_batch = {consumer_.id, batch, holder(), after};
     if (!stays_open) {
-        add_cursor(consumer_.id, batch, after);
-        keep(after, 0);
+        add_cursor_row(consumer_.id, batch, after);
+        cache_state(after, 0);
     } else if (defers_write) {
-        keep(after, 0, &unwritten);
+        cache_state(after, 0, &deferred_batch);
         pg::keep_lock_for_session(consumer_.id);
         pg::injection_point("held");
     } else {
-        add_newest_batch(consumer_.id, batch, &unwritten.holder, after);
-        keep(after, batch.token + 1);
+        add_newest_batch(consumer_.id, batch, &deferred_batch.holder, after);
+        cache_state(after, batch.token + 1);
     }
-    moved_ = true;
-    return {handed_out, page.taken > 0};
+    appended_batch_ = true;
+    return {delivered, page.accepted > 0};
 }
 
-ClaimOutcome Claim::distribute_page()
+ClaimStepResult Claim::distribute_page()
 {
-    const Id known_before = progress_.cursor.known_upto();
-    const DistributedPage is_unassigned =
+    const Id known_upto_before = progress_.cursor.known_upto();
+    const DistributedPage distributed =
         read_and_distribute(consumer_, leases_.view(), request_.batch_size, progress_.cursor);
-    const std::size_t count = is_unassigned.batches.size();
-    if (count == 0 && !is_worth_remembering(is_unassigned.page, known_before))
+    const std::size_t count = distributed.batches.size();
+    if (count == 0 && !should_save_cursor(distributed.page, known_upto_before))
         return {};
 
     Batch batch = {};
-    batch.token = batch.root = draw_tokens(Max(static_cast<int>(count), 1));
+    batch.token = batch.root_token = draw_tokens(Max(static_cast<int>(count), 1));
     batch.attempts = batch.deliveries = 1;
     pg::PallocVector<int64> tokens;
     for (std::size_t i = 0; i < count; ++i)
         tokens.push(batch.token + static_cast<int64>(i));
     const Progress progress = progress_with(tokens.view());
     if (count == 0)
-        add_cursor(consumer_.id, batch, progress);
+        add_cursor_row(consumer_.id, batch, progress);
     for (std::size_t i = 0; i < count; ++i) {
-        batch.token = batch.root = tokens[i];
-        batch.partition = is_unassigned.batches[i].partition;
-        batch.ids = is_unassigned.batches[i].ids;
+        batch.token = batch.root_token = tokens[i];
+        batch.consumer_partition = distributed.batches[i].consumer_partition;
+        batch.ids = distributed.batches[i].ids;
         if (i + 1 < count)
             add_batch(consumer_.id, batch, nullptr);
         else
             add_newest_batch(consumer_.id, batch, nullptr, progress);
     }
-    moved_ = true;
+    appended_batch_ = true;
     pg::wake_at_commit();
     return {0, count > 0};
 }

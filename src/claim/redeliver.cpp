@@ -13,45 +13,46 @@ namespace outbox {
 namespace {
 
 // How many messages the relay gets from those that wait for another attempt.
-constexpr int relay_retries = 32;
+constexpr int max_relay_retries = 32;
 
 } // namespace
 
 // ---- partitions of ordered consumers: one open batch at a time
 
 // The lock first, and then a new look: another may have handed out from this partition just before.
-bool Claim::enter(int32 partition)
+bool Claim::try_lock_consumer_partition(int32 consumer_partition)
 {
     if (!consumer_.ordered)
         return true;
     const int32 consumer = consumer_.id;
-    if (!pg::try_lock_partition(consumer, partition))
+    if (!pg::try_lock_partition(consumer, consumer_partition))
         return false;
-    refresh();
+    refresh_state();
     return consumer_.id == consumer && consumer_.ordered;
 }
 
-bool Claim::is_busy(int32 partition) const
+bool Claim::has_open_batch(int32 consumer_partition) const
 {
     for (const Lease& lease : leases_)
-        if (lease.partition == partition && !lease.is_unassigned)
+        if (lease.consumer_partition == consumer_partition && !lease.is_unassigned)
             return true;
     return false;
 }
 
 // Does a batch wait that was split off another? What is in it comes before what has failed since.
-bool Claim::has_rest(int32 partition) const
+bool Claim::has_split_remainder(int32 consumer_partition) const
 {
     for (const Lease& lease : leases_)
-        if (lease.partition == partition && lease.is_unassigned && lease.token != lease.root)
+        if (lease.consumer_partition == consumer_partition && lease.is_unassigned &&
+            lease.token != lease.root_token)
             return true;
     return false;
 }
 
-const Lease* Claim::first_of(int32 partition) const
+const Lease* Claim::first_lease_of(int32 consumer_partition) const
 {
     for (const Lease& lease : leases_)
-        if (lease.partition == partition)
+        if (lease.consumer_partition == consumer_partition)
             return &lease;
     return nullptr;
 }
@@ -59,27 +60,27 @@ const Lease* Claim::first_of(int32 partition) const
 // ---- what was handed out before
 
 // A relay that was killed leaves leases that are good for a while; its successor need not wait.
-bool Claim::is_left_behind(const Lease& lease) const
+bool Claim::is_abandoned(const Lease& lease) const
 {
     if (!is_relay())
         return lease.has_expired(now_);
-    return !std::ranges::binary_search(request_.relay->in_hand, lease.token);
+    return !std::ranges::binary_search(request_.relay->claimed_tokens, lease.token);
 }
 
-ClaimOutcome Claim::take_over_expired()
+ClaimStepResult Claim::take_over_expired()
 {
     const pg::PallocVector<Lease> candidates = leases_;
     for (const Lease& lease : candidates) {
-        if (!is_left_behind(lease))
+        if (!is_abandoned(lease))
             continue;
-        const auto batch = enter(lease.partition)
-                               ? lock_for_takeover(lease.token, is_relay() ? DT_NOEND : now_)
+        const auto batch = try_lock_consumer_partition(lease.consumer_partition)
+                               ? lock_batch_for_takeover(lease.token, is_relay() ? DT_NOEND : now_)
                                : std::nullopt;
         if (batch)
-            return take_over(*batch, lease);
+            return take_over_batch(*batch, lease);
         // What comes later must not pass it.
-        busy_ = is_relay();
-        if (busy_)
+        lock_busy_ = is_relay();
+        if (lock_busy_)
             return {};
     }
     return {};
@@ -87,13 +88,13 @@ ClaimOutcome Claim::take_over_expired()
 
 // The same ids under a new token. A batch that has expired before is split, so that a message that
 // kills its workers is alone in the end. A crash of the relay is no message's fault.
-ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
+ClaimStepResult Claim::take_over_batch(const Batch& batch, const Lease& lease)
 {
     if (dead_letter_if_exhausted(consumer_, batch, lease, now_))
         return {0, true};
 
-    const bool counts = !consumer_.is_sink && has_used_an_attempt(lease);
-    const Id portion = counts ? next_portion(batch, lease) : count_ids(batch.ids);
+    const bool counts = !consumer_.is_sink && counts_as_attempt(lease);
+    const Id portion = counts ? next_delivery_size(batch, lease) : count_ids(batch.ids);
     const Id first_size = Min(portion, static_cast<Id>(request_.batch_size));
     Batch parts[2] = {batch, batch};
     pg::PallocVector<IdRange> ids[2];
@@ -102,22 +103,22 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
     ids[1].reserve(batch.ids.size() * 2);
     ids[1].set_size(subtract(batch.ids, ids[0].view(), ids[1].data()));
     // What waits in order is found again where it waits.
-    const bool has_rest = !ids[1].empty() && !(consumer_.ordered && batch.from_retries);
-    const int count = has_rest ? 2 : 1;
+    const bool has_remainder = !ids[1].empty() && !(consumer_.ordered && batch.from_retries);
+    const int count = has_remainder ? 2 : 1;
     const int64 first = draw_tokens(count);
     const int64 tokens[2] = {first, first + 1};
     for (int i = 0; i < count; ++i) {
         parts[i].token = tokens[i];
         parts[i].ids = ids[i].view();
         if (counts)
-            parts[i].attempts = next_attempt(consumer_, parts[i]);
+            parts[i].attempts = next_attempt_number(consumer_, parts[i]);
         parts[i].deliveries += !lease.is_unassigned;
         parts[i].tenant = lease.tenant;
     }
-    if (!has_rest && counts)
-        count_attempts(consumer_.id, ids[1].view(), batch.attempts);
-    supersede(batch.token, tokens[0]);
-    const Holder holder = this->holder();
+    if (!has_remainder && counts)
+        add_attempts(consumer_.id, ids[1].view(), batch.attempts);
+    supersede_lease(batch.token, tokens[0]);
+    const LeaseHolder holder = this->holder();
     const Progress progress =
         progress_with({tokens, static_cast<std::size_t>(count)}, {&batch.token, 1});
     if (count == 1) {
@@ -127,45 +128,49 @@ ClaimOutcome Claim::take_over(const Batch& batch, const Lease& lease)
         add_newest_batch(consumer_.id, parts[1], nullptr, progress);
         pg::wake_at_commit();
     }
-    moved_ = more_ = true;
-    return {pass_on(parts[0]), true};
+    appended_batch_ = has_more_ = true;
+    return {deliver(parts[0]), true};
 }
 
-ClaimOutcome Claim::deliver_retries()
+ClaimStepResult Claim::deliver_retries()
 {
     if (!has_due_retries_)
         return {};
     Batch batch = {};
     // Copies are read all at once, and the relay's memory is small.
-    const int limit = is_relay() ? Min(request_.batch_size, relay_retries) : request_.batch_size;
+    const int limit =
+        is_relay() ? Min(request_.batch_size, max_relay_retries) : request_.batch_size;
     if (!consumer_.ordered) {
         batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, limit);
     } else {
-        for (const int32 partition : due_partitions(consumer_.id, now_)) {
+        for (const int32 consumer_partition : due_consumer_partitions(consumer_.id, now_)) {
             // The aggregates that are due have nothing in other batches of the relay.
-            if (!enter(partition) || (!is_relay() && (is_busy(partition) || has_rest(partition))))
+            if (!try_lock_consumer_partition(consumer_partition) ||
+                (!is_relay() &&
+                 (has_open_batch(consumer_partition) || has_split_remainder(consumer_partition))))
                 continue;
-            batch.partition = partition;
-            batch.ids = due_chains(consumer_.id, partition, progress_.open_tokens, now_, limit);
+            batch.consumer_partition = consumer_partition;
+            batch.ids = due_with_blocked(consumer_.id, consumer_partition, progress_.open_tokens,
+                                         now_, limit);
             if (!batch.ids.empty())
                 break;
         }
     }
     if (batch.ids.empty())
         return {};
-    batch.token = batch.root = draw_tokens(1);
+    batch.token = batch.root_token = draw_tokens(1);
     batch.attempts = batch.deliveries = 1;
     batch.from_retries = true;
-    const Holder holder = this->holder();
+    const LeaseHolder holder = this->holder();
     add_newest_batch(consumer_.id, batch, &holder, progress_with({&batch.token, 1}));
-    moved_ = more_ = true;
-    return {pass_on(batch), true};
+    appended_batch_ = has_more_ = true;
+    return {deliver(batch), true};
 }
 
-ClaimOutcome Claim::take_unassigned_batch()
+ClaimStepResult Claim::take_unassigned_batch()
 {
     if (consumer_.fair)
-        return serve_next_tenant();
+        return deliver_next_tenant();
     // Without the lock, and where order does not matter, each worker begins elsewhere.
     const std::size_t offset =
         locked_ || consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);
@@ -173,35 +178,36 @@ ClaimOutcome Claim::take_unassigned_batch()
     const std::size_t count = candidates.size();
     for (std::size_t i = 0; i < count; ++i) {
         const Lease& lease = candidates[(i + offset) % count];
-        const bool too_large = lease.size > request_.batch_size;
+        const bool too_large = lease.message_count > request_.batch_size;
         if (!lease.is_unassigned || (too_large && !locked_))
             continue;
         if (consumer_.ordered) {
             const auto is_next = [&] {
-                const Lease* first = first_of(lease.partition);
-                return first != nullptr && first->token == lease.token && !is_busy(lease.partition);
+                const Lease* first = first_lease_of(lease.consumer_partition);
+                return first != nullptr && first->token == lease.token &&
+                       !has_open_batch(lease.consumer_partition);
             };
-            if (!is_next() || !enter(lease.partition) || !is_next())
+            if (!is_next() || !try_lock_consumer_partition(lease.consumer_partition) || !is_next())
                 continue;
         }
         if (too_large) {
-            if (const auto batch = lock_for_takeover(lease.token, now_))
-                return take_over(*batch, lease);
-        } else if (const auto batch = pick_up(lease.token, holder())) {
-            const int handed_out = pass_on(*batch);
-            if (handed_out > 0)
-                unlock_if_unmoved();
-            return {handed_out, true};
+            if (const auto batch = lock_batch_for_takeover(lease.token, now_))
+                return take_over_batch(*batch, lease);
+        } else if (const auto batch = assign_batch_to_worker(lease.token, holder())) {
+            const int delivered = deliver(*batch);
+            if (delivered > 0)
+                unlock_unless_appended();
+            return {delivered, true};
         }
     }
     return {};
 }
 
-int Claim::pass_on(const Batch& batch)
+int Claim::deliver(const Batch& batch)
 {
-    const int count = deliver_batch(consumer_, batch, now_, locked_until(), *out_);
-    if (out_->complete() && count > 0 && request_.settle)
-        settle_at_once(consumer_, batch, now_);
+    const int count = deliver_batch(consumer_, batch, now_, locked_until(), *effective_receiver_);
+    if (effective_receiver_->finish() && count > 0 && request_.settle_at_once)
+        settle_whole_batch(consumer_, batch, now_);
     return count;
 }
 

@@ -27,99 +27,100 @@ namespace outbox {
 // What is to wait for its tenant's turn.
 struct TenantQueueEntry {
     Batch batch;
-    bool is_first;                  // of this tenant, of what was read
-    pg::PallocVector<int64> merged; // tokens of what waited, and is now part of it
+    bool is_first;                         // of this tenant, of what was read
+    pg::PallocVector<int64> merged_tokens; // tokens of what waited, and is now part of it
 };
 
 namespace {
 
 // What one claim reads at most: some seconds. The next one goes on.
-constexpr int64 most_read = 5'000'000;
+constexpr int64 max_rows_per_claim = 5'000'000;
 
 // A batch that waits is cut when its turn comes, and the rest is written anew: it must not be
 // large.
-constexpr std::size_t most_runs = 1000;
+constexpr std::size_t max_runs_per_batch = 1000;
 
 // What was merged is smaller: it would be cut for ever, and with fewer runs hardly more batches
 // wait.
-constexpr std::size_t most_merged_runs = 250;
+constexpr std::size_t max_runs_after_merge = 250;
 
 // So many batches may be put aside, even if nearly as many wait as may be open.
-constexpr std::size_t least_room = 1000;
+constexpr std::size_t min_new_batches = 1000;
 
-struct Pile {
+struct TenantIds {
     int64 tenant; // the key
     pg::PallocVector<IdRange> ids;
-    bool is_rest; // something of this tenant was set aside before
+    bool is_continuation; // something of this tenant was set aside before
 };
 
 // What was read, by tenant.
-class Piles {
+class IdsByTenant {
 public:
-    Piles()
+    IdsByTenant()
     {
         HASHCTL shape = {};
         shape.keysize = sizeof(int64);
-        shape.entrysize = sizeof(Pile);
+        shape.entrysize = sizeof(TenantIds);
         shape.hcxt = CurrentMemoryContext;
-        piles_ = hash_create("tenants", 256, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+        table_ = hash_create("tenants", 256, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
     }
 
-    void put(const Message& message)
+    void add(const Message& message)
     {
         const int64 tenant = DatumGetInt64(message.values[col_tenant_id]);
         bool found;
-        auto* pile = static_cast<Pile*>(hash_search(piles_, &tenant, HASH_ENTER, &found));
+        auto* tenant_ids =
+            static_cast<TenantIds*>(hash_search(table_, &tenant, HASH_ENTER, &found));
         if (!found) {
-            pile->ids = {};
-            pile->is_rest = false;
+            tenant_ids->ids = {};
+            tenant_ids->is_continuation = false;
         }
-        append_to(pile->ids, message.id());
-        if (pile->ids.size() == most_runs)
-            set_aside(*pile);
+        append_id(tenant_ids->ids, message.id());
+        if (tenant_ids->ids.size() == max_runs_per_batch)
+            close_entry(*tenant_ids);
     }
 
     // How many batches they make, or a few less.
     std::size_t count() const
     {
-        return asides_.size() + static_cast<std::size_t>(hash_get_num_entries(piles_));
+        return entries_.size() + static_cast<std::size_t>(hash_get_num_entries(table_));
     }
 
     // In the order of the log.
-    pg::PallocVector<TenantQueueEntry> take()
+    pg::PallocVector<TenantQueueEntry> take_entries()
     {
         HASH_SEQ_STATUS all;
-        hash_seq_init(&all, piles_);
-        while (auto* pile = static_cast<Pile*>(hash_seq_search(&all)))
-            if (!pile->ids.empty())
-                set_aside(*pile);
-        std::ranges::sort(asides_, {},
+        hash_seq_init(&all, table_);
+        while (auto* tenant_ids = static_cast<TenantIds*>(hash_seq_search(&all)))
+            if (!tenant_ids->ids.empty())
+                close_entry(*tenant_ids);
+        std::ranges::sort(entries_, {},
                           [](const TenantQueueEntry& a) { return a.batch.ids.front().from; });
-        return asides_;
+        return entries_;
     }
 
 private:
-    void set_aside(Pile& pile)
+    void close_entry(TenantIds& tenant_ids)
     {
         Batch batch = {};
         batch.attempts = batch.deliveries = 1;
-        // Each of several pages has its own stragglers.
-        pile.ids.set_size(normalize(pile.ids.data(), pile.ids.size()));
-        batch.ids = pile.ids.view();
-        batch.tenant = pile.tenant;
-        asides_.push({batch, !pile.is_rest, {}});
-        pile.ids = {};
-        pile.is_rest = true;
+        // Each of several pages has its own late commits.
+        tenant_ids.ids.set_size(normalize(tenant_ids.ids.data(), tenant_ids.ids.size()));
+        batch.ids = tenant_ids.ids.view();
+        batch.tenant = tenant_ids.tenant;
+        entries_.push({batch, !tenant_ids.is_continuation, {}});
+        tenant_ids.ids = {};
+        tenant_ids.is_continuation = true;
     }
 
-    HTAB* piles_;
-    pg::PallocVector<TenantQueueEntry> asides_;
+    HTAB* table_;
+    pg::PallocVector<TenantQueueEntry> entries_;
 };
 
 // Of a tenant that has something waiting.
-struct Turn {
+struct TenantTurn {
     int64 tenant;
-    int64 served; // a token of the time when it was; 0: never
+    int64 served_token; // a token of the time when it was; 0: never
 };
 
 int64 tenant_of(const Lease& lease)
@@ -139,7 +140,7 @@ pg::PallocVector<int64> waiting_tenants(std::span<const Lease> leases)
     return tenants;
 }
 
-pg::PallocVector<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
+pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> tenants)
 {
     static constinit pg::Statement find{
         "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
@@ -149,7 +150,7 @@ pg::PallocVector<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
         {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_bigint_array(tenants)};
     const uint64 count = find.execute_with_latest_snapshot(values);
-    pg::PallocVector<Turn> turns;
+    pg::PallocVector<TenantTurn> turns;
     for (uint64 i = 0; i < count; ++i)
         turns.push({DatumGetInt64(pg::Row(i).get(1)), DatumGetInt64(pg::Row(i).get(2))});
     return turns;
@@ -157,56 +158,57 @@ pg::PallocVector<Turn> turns_of(int32 consumer, std::span<const int64> tenants)
 
 // Has every tenant had a turn since something was put aside for it? What is cut from a batch
 // descends from when that was.
-bool is_round_over(std::span<const Lease> leases, pg::PallocVector<Turn> turns)
+bool is_round_over(std::span<const Lease> leases, pg::PallocVector<TenantTurn> turns)
 {
-    std::ranges::sort(turns, {}, &Turn::tenant);
+    std::ranges::sort(turns, {}, &TenantTurn::tenant);
     return std::ranges::none_of(leases, [&](const Lease& lease) {
         return lease.is_unassigned &&
-               std::ranges::lower_bound(turns, tenant_of(lease), {}, &Turn::tenant)->served <
-                   lease.root;
+               std::ranges::lower_bound(turns, tenant_of(lease), {}, &TenantTurn::tenant)
+                       ->served_token < lease.root_token;
     });
 }
 
 // Does it wait as it was put aside, of one tenant and at its first attempt?
-bool is_untouched(const Lease& lease)
+bool is_unsplit(const Lease& lease)
 {
-    return lease.is_unassigned && lease.tenant && lease.token == lease.root;
+    return lease.is_unassigned && lease.tenant && lease.token == lease.root_token;
 }
 
 // Merges what waits last for a tenant into what has come for it, unless it is much larger: so of
 // what is small there are as many batches as its number has digits, and each id is written anew as
 // often at most. None gets larger than what can be read at once.
-void merge_what_waits(TenantQueueEntry& aside, std::span<const Lease> leases, TimestampTz now,
-                      MemoryContext one_batch)
+void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> leases, TimestampTz now,
+                           MemoryContext batch_memory)
 {
     const MemoryContext caller = CurrentMemoryContext;
     pg::PallocVector<IdRange> ids;
-    for (const IdRange& range : aside.batch.ids)
+    for (const IdRange& range : entry.batch.ids)
         ids.push(range);
     for (const Lease& lease : std::views::reverse(leases)) {
-        if (!lease.is_unassigned || tenant_of(lease) != aside.batch.tenant)
+        if (!lease.is_unassigned || tenant_of(lease) != entry.batch.tenant)
             continue;
         const int64 size = count_ids(ids.view());
-        if (!is_untouched(lease) || lease.size > 2 * size || lease.size + size > most_read)
+        if (!is_unsplit(lease) || lease.message_count > 2 * size ||
+            lease.message_count + size > max_rows_per_claim)
             break;
-        MemoryContextReset(one_batch);
-        MemoryContextSwitchTo(one_batch);
+        MemoryContextReset(batch_memory);
+        MemoryContextSwitchTo(batch_memory);
         // Only who has the consumer's lock changes what waits: what is too much need not be locked.
-        const auto there = look_at(lease.token);
-        const bool fits = there && ids.size() + there->ids.size() <= most_merged_runs;
-        const auto waiting = fits ? lock_for_takeover(lease.token, now) : std::nullopt;
+        const auto stored = read_open_batch(lease.token);
+        const bool fits = stored && ids.size() + stored->ids.size() <= max_runs_after_merge;
+        const auto waiting = fits ? lock_batch_for_takeover(lease.token, now) : std::nullopt;
         MemoryContextSwitchTo(caller);
         if (!waiting)
             break;
         for (const IdRange& range : waiting->ids)
             ids.push(range);
         ids.set_size(normalize(ids.data(), ids.size()));
-        aside.merged.push(lease.token);
+        entry.merged_tokens.push(lease.token);
     }
-    aside.batch.ids = ids.view();
+    entry.batch.ids = ids.view();
 }
 
-void note_turn(int32 consumer, int64 tenant, int64 token)
+void record_turn(int32 consumer, int64 tenant, int64 token)
 {
     static constinit pg::Statement note{
         "INSERT INTO _outbox.tenant_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
@@ -217,93 +219,94 @@ void note_turn(int32 consumer, int64 tenant, int64 token)
 
 } // namespace
 
-ClaimOutcome Claim::distribute_to_tenants()
+ClaimStepResult Claim::distribute_to_tenants()
 {
-    if (pages_++ > 0 || !may_read_on(consumer_, leases_.view()))
+    if (pages_read_++ > 0 || !may_read_new(consumer_, leases_.view()))
         return {};
     const pg::PallocVector<int64> waiting = waiting_tenants(leases_.view());
-    if (!waiting.empty() && !is_round_over(leases_.view(), turns_of(consumer_.id, waiting.view())))
+    if (!waiting.empty() &&
+        !is_round_over(leases_.view(), read_turns(consumer_.id, waiting.view())))
         return {};
-    const Id known_before = progress_.cursor.known_upto();
-    Piles piles;
-    const std::size_t room = Max(max_open_leases - leases_.size(), least_room);
+    const Id known_upto_before = progress_.cursor.known_upto();
+    IdsByTenant ids_by_tenant;
+    const std::size_t max_new_batches = Max(max_open_leases - leases_.size(), min_new_batches);
     int64 limit = PG_INT64_MAX;
-    Page all;
-    while (!all.at_end && limit > 0 && all.examined < most_read) {
+    PageResult all;
+    while (!all.at_end && limit > 0 && all.examined < max_rows_per_claim) {
         CHECK_FOR_INTERRUPTS();
-        const Page page = read_page(progress_.cursor, consumer_.filter, limit, reading_budget,
-                                    [&](const Message& message) {
-                                        piles.put(message);
-                                        if (piles.count() >= room)
-                                            limit = 0;
-                                        return true;
-                                    });
+        const PageResult page = read_page(progress_.cursor, consumer_.filter, limit,
+                                          max_rows_examined, [&](const Message& message) {
+                                              ids_by_tenant.add(message);
+                                              if (ids_by_tenant.count() >= max_new_batches)
+                                                  limit = 0;
+                                              return true;
+                                          });
         all.examined += page.examined;
-        all.taken += page.taken;
+        all.accepted += page.accepted;
         all.at_end = page.at_end || page.examined == 0;
     }
-    more_ = !all.at_end;
-    pg::PallocVector<TenantQueueEntry> asides = piles.take();
-    if (asides.empty() && !is_worth_remembering(all, known_before))
+    has_more_ = !all.at_end;
+    pg::PallocVector<TenantQueueEntry> entries = ids_by_tenant.take_entries();
+    if (entries.empty() && !should_save_cursor(all, known_upto_before))
         return {};
-    queue_by_tenant(asides);
-    moved_ = true;
+    queue_by_tenant(entries);
+    appended_batch_ = true;
     pg::wake_at_commit();
-    return {0, !asides.empty()};
+    return {0, !entries.empty()};
 }
 
-void Claim::queue_by_tenant(pg::PallocVector<TenantQueueEntry>& asides)
+void Claim::queue_by_tenant(pg::PallocVector<TenantQueueEntry>& entries)
 {
-    const std::size_t count = asides.size();
+    const std::size_t count = entries.size();
     int64 token = draw_tokens(Max(static_cast<int>(count), 1));
     pg::PallocVector<int64> tokens;
-    pg::PallocVector<int64> merged;
-    const MemoryContext one_batch =
+    pg::PallocVector<int64> merged_tokens;
+    const MemoryContext batch_memory =
         AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES);
-    for (TenantQueueEntry& aside : asides) {
-        aside.batch.token = aside.batch.root = token;
+    for (TenantQueueEntry& entry : entries) {
+        entry.batch.token = entry.batch.root_token = token;
         tokens.push(token++);
-        if (aside.is_first)
-            merge_what_waits(aside, leases_.view(), now_, one_batch);
-        for (const int64 taken_over : aside.merged) {
-            supersede(taken_over, aside.batch.token);
-            merged.push(taken_over);
+        if (entry.is_first)
+            merge_waiting_batches(entry, leases_.view(), now_, batch_memory);
+        for (const int64 taken_over : entry.merged_tokens) {
+            supersede_lease(taken_over, entry.batch.token);
+            merged_tokens.push(taken_over);
         }
     }
-    std::ranges::sort(merged);
-    const Progress progress = progress_with(tokens.view(), merged.view());
+    std::ranges::sort(merged_tokens);
+    const Progress progress = progress_with(tokens.view(), merged_tokens.view());
     if (count == 0) {
         Batch none = {};
-        none.token = none.root = token;
-        add_cursor(consumer_.id, none, progress);
+        none.token = none.root_token = token;
+        add_cursor_row(consumer_.id, none, progress);
     }
     for (std::size_t i = 0; i < count; ++i)
         if (i + 1 < count)
-            add_batch(consumer_.id, asides[i].batch, nullptr);
+            add_batch(consumer_.id, entries[i].batch, nullptr);
         else
-            add_newest_batch(consumer_.id, asides[i].batch, nullptr, progress);
+            add_newest_batch(consumer_.id, entries[i].batch, nullptr, progress);
 }
 
-ClaimOutcome Claim::serve_next_tenant()
+ClaimStepResult Claim::deliver_next_tenant()
 {
     const pg::PallocVector<int64> tenants = waiting_tenants(leases_.view());
     if (tenants.empty())
         return {};
     const pg::PallocVector<Lease> candidates = leases_;
-    for (const Turn& turn : turns_of(consumer_.id, tenants.view()))
+    for (const TenantTurn& turn : read_turns(consumer_.id, tenants.view()))
         for (const Lease& lease : candidates) {
             if (!lease.is_unassigned || tenant_of(lease) != turn.tenant)
                 continue;
-            ClaimOutcome outcome;
-            if (lease.size > request_.batch_size) {
-                if (const auto batch = lock_for_takeover(lease.token, now_))
-                    outcome = take_over(*batch, lease);
-            } else if (const auto batch = pick_up(lease.token, holder())) {
-                outcome = {pass_on(*batch), true};
+            ClaimStepResult outcome;
+            if (lease.message_count > request_.batch_size) {
+                if (const auto batch = lock_batch_for_takeover(lease.token, now_))
+                    outcome = take_over_batch(*batch, lease);
+            } else if (const auto batch = assign_batch_to_worker(lease.token, holder())) {
+                outcome = {deliver(*batch), true};
             }
             if (outcome.changed) {
-                note_turn(consumer_.id, turn.tenant, draw_tokens(1));
-                moved_ = true;
+                record_turn(consumer_.id, turn.tenant, draw_tokens(1));
+                appended_batch_ = true;
                 return outcome;
             }
         }

@@ -15,7 +15,7 @@ struct AggregateKey {
     uint64 halves[2];
 };
 
-AggregateKey key_of(const Message& message)
+AggregateKey aggregate_key_of(const Message& message)
 {
     AggregateKey key;
     for (uint64 seed = 0; seed < 2; ++seed) {
@@ -43,7 +43,7 @@ void AggregateSet::add(const Message& message)
         table_ =
             hash_create("aggregates that wait", 64, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
     }
-    const AggregateKey key = key_of(message);
+    const AggregateKey key = aggregate_key_of(message);
     (void)hash_search(table_, &key, HASH_ENTER, nullptr);
 }
 
@@ -51,7 +51,7 @@ bool AggregateSet::contains(const Message& message) const
 {
     if (table_ == nullptr)
         return false;
-    const AggregateKey key = key_of(message);
+    const AggregateKey key = aggregate_key_of(message);
     return hash_search(table_, &key, HASH_FIND, nullptr) != nullptr;
 }
 

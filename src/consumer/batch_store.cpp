@@ -101,9 +101,12 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
         open_tokens
     };
     constexpr int count = std::size(batch_columns);
-    Datum values[count] = {Int64GetDatum(batch.token),      Int32GetDatum(consumer),
-                           Int32GetDatum(batch.partition),  Int32GetDatum(batch.attempts),
-                           Int32GetDatum(batch.deliveries), BoolGetDatum(batch.from_retries)};
+    Datum values[count] = {Int64GetDatum(batch.token),
+                           Int32GetDatum(consumer),
+                           Int32GetDatum(batch.consumer_partition),
+                           Int32GetDatum(batch.attempts),
+                           Int32GetDatum(batch.deliveries),
+                           BoolGetDatum(batch.from_retries)};
     bool nulls[count] = {};
     values[ids] = pg::to_multirange(batch.ids);
     const bool has_target = progress != nullptr && progress->cursor.target;
@@ -123,7 +126,7 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
         insert_by_statement(insert, count, values, nulls);
 }
 
-void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
+void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
 {
     static constinit pg::Statement insert{
         "INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size,"
@@ -135,10 +138,10 @@ void insert_lease(int32 consumer, const Batch& batch, const Holder* holder)
          INT8OID}};
     constexpr int count = std::size(lease_columns);
     Datum values[count] = {Int64GetDatum(batch.token),
-                           Int64GetDatum(batch.root),
+                           Int64GetDatum(batch.root_token),
                            Int64GetDatum(batch.ids.front().from),
                            Int32GetDatum(consumer),
-                           Int32GetDatum(batch.partition),
+                           Int32GetDatum(batch.consumer_partition),
                            Int32GetDatum(static_cast<int32>(count_ids(batch.ids)))};
     bool nulls[count] = {};
     nulls[l_acked_at] = nulls[l_superseded_by] = nulls[l_remaining] = nulls[l_failed] = true;
@@ -167,8 +170,8 @@ Batch batch_of(const pg::Row& row)
 {
     Batch batch;
     batch.token = DatumGetInt64(row.get(1));
-    batch.partition = DatumGetInt32(row.get(2));
-    batch.root = DatumGetInt64(row.get(3));
+    batch.consumer_partition = DatumGetInt32(row.get(2));
+    batch.root_token = DatumGetInt64(row.get(3));
     batch.ids = pg::from_multirange(row.get(4));
     batch.attempts = DatumGetInt32(row.get(5));
     batch.deliveries = DatumGetInt32(row.get(6));
@@ -177,7 +180,7 @@ Batch batch_of(const pg::Row& row)
 }
 
 // What a statement about one batch has returned. It is asked about thousands of them in one claim.
-std::optional<Batch> take_batch(uint64 count)
+std::optional<Batch> single_selected_batch(uint64 count)
 {
     std::optional<Batch> batch;
     if (count > 0)
@@ -209,10 +212,10 @@ pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
     for (const int64 token : tokens)
         sorted.push(token);
     std::ranges::sort(sorted);
-    const int64 least = sorted[0];
-    const int64 greatest = sorted[sorted.size() - 1];
-    const bool is_dense = greatest - least < 2 * static_cast<int64>(tokens.size());
-    const Datum range[] = {Int64GetDatum(least), Int64GetDatum(greatest)};
+    const int64 min_token = sorted[0];
+    const int64 max_token = sorted[sorted.size() - 1];
+    const bool is_dense = max_token - min_token < 2 * static_cast<int64>(tokens.size());
+    const Datum range[] = {Int64GetDatum(min_token), Int64GetDatum(max_token)};
     const Datum each[] = {is_dense ? Datum{0} : pg::to_bigint_array(tokens)};
     const uint64 count = is_dense ? find_range.execute_with_latest_snapshot(range)
                                   : find_each.execute_with_latest_snapshot(each);
@@ -231,25 +234,25 @@ pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
     return leases;
 }
 
-bool may_read_on(const Consumer& consumer, std::span<const Lease> leases)
+bool may_read_new(const Consumer& consumer, std::span<const Lease> leases)
 {
     if (leases.size() >= max_open_leases)
         return false;
     if (!consumer.ordered || consumer.is_sink)
         return true;
-    pg::PallocVector<bool> taken;
-    for (int32 i = 0; i < consumer.partitions; ++i)
-        taken.push(false);
+    pg::PallocVector<bool> occupied;
+    for (int32 i = 0; i < consumer.consumer_partitions; ++i)
+        occupied.push(false);
     for (const Lease& lease : leases)
-        if (lease.partition < consumer.partitions)
-            taken[static_cast<std::size_t>(lease.partition)] = true;
-    for (const bool is_taken : taken)
-        if (!is_taken)
+        if (lease.consumer_partition < consumer.consumer_partitions)
+            occupied[static_cast<std::size_t>(lease.consumer_partition)] = true;
+    for (const bool is_occupied : occupied)
+        if (!is_occupied)
             return true;
     return false;
 }
 
-bool is_being_changed(int64 token)
+bool is_lease_being_changed(int64 token)
 {
     const Relation leases = table_open(pg::objects().leases, AccessShareLock);
     list_free(RelationGetIndexList(leases)); // finds rd_pkindex
@@ -271,20 +274,20 @@ bool is_being_changed(int64 token)
     return changing;
 }
 
-void add_batch(int32 consumer, const Batch& batch, const Holder* holder)
+void add_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder)
 {
     insert_batch(consumer, batch, nullptr);
     insert_lease(consumer, batch, holder);
 }
 
-void add_newest_batch(int32 consumer, const Batch& batch, const Holder* holder,
+void add_newest_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder,
                       const Progress& progress)
 {
     insert_batch(consumer, batch, &progress);
     insert_lease(consumer, batch, holder);
 }
 
-void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
+void add_cursor_row(int32 consumer, const Batch& batch, const Progress& progress)
 {
     insert_batch(consumer, batch, &progress);
 }
@@ -297,7 +300,7 @@ void add_cursor(int32 consumer, const Batch& batch, const Progress& progress)
     " WHERE l.acked_at IS NULL AND l.superseded_by IS NULL AND NOT b.from_retries"
 
 UnsettledBatches::UnsettledBatches(int32 consumer)
-    : one_batch_(
+    : batch_memory_(
           AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES))
 {
     static constinit pg::Statement find{"SELECT " BATCH_COLUMNS UNSETTLED, {INT4OID}};
@@ -309,26 +312,26 @@ UnsettledBatches::UnsettledBatches(int32 consumer)
 
 std::optional<Batch> UnsettledBatches::next()
 {
-    MemoryContextReset(one_batch_);
-    if (taken_ == rows_.size())
+    MemoryContextReset(batch_memory_);
+    if (next_row_ == rows_.size())
         return std::nullopt;
-    const MemoryContext before = MemoryContextSwitchTo(one_batch_);
-    const Batch batch = batch_of(rows_[taken_++]);
+    const MemoryContext before = MemoryContextSwitchTo(batch_memory_);
+    const Batch batch = batch_of(rows_[next_row_++]);
     MemoryContextSwitchTo(before);
     return batch;
 }
 
-std::optional<Id> least_unsettled_id(int32 consumer)
+std::optional<Id> min_unsettled_id(int32 consumer)
 {
     static constinit pg::Statement find{"SELECT min(lower(coalesce(l.remaining, b.ids)))" UNSETTLED,
                                         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     find.execute_with_latest_snapshot(values);
-    const auto least = pg::Row(0).find(1);
-    return least ? std::optional(DatumGetInt64(*least)) : std::nullopt;
+    const auto min_token = pg::Row(0).find(1);
+    return min_token ? std::optional(DatumGetInt64(*min_token)) : std::nullopt;
 }
 
-std::optional<Batch> look_at(int64 token)
+std::optional<Batch> read_open_batch(int64 token)
 {
     static constinit pg::Statement find{
         "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
@@ -336,10 +339,10 @@ std::optional<Batch> look_at(int64 token)
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
         {INT8OID}};
     const Datum values[] = {Int64GetDatum(token)};
-    return take_batch(find.execute_with_latest_snapshot(values));
+    return single_selected_batch(find.execute_with_latest_snapshot(values));
 }
 
-std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
+std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now)
 {
     static constinit pg::Statement lock{
         "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
@@ -348,10 +351,10 @@ std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now)
         " AND (l.locked_until < $2 OR l.locked_until IS NULL) FOR UPDATE OF l SKIP LOCKED",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
-    return take_batch(lock.execute_with_latest_snapshot(values));
+    return single_selected_batch(lock.execute_with_latest_snapshot(values));
 }
 
-void supersede(int64 token, int64 successor)
+void supersede_lease(int64 token, int64 successor)
 {
     static constinit pg::Statement update{
         "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = $1", {INT8OID, INT8OID}};
@@ -359,9 +362,9 @@ void supersede(int64 token, int64 successor)
     update.execute_with_latest_snapshot(values);
 }
 
-std::optional<Batch> pick_up(int64 token, const Holder& holder)
+std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& holder)
 {
-    static constinit pg::Statement pick{
+    static constinit pg::Statement assign{
         "UPDATE _outbox.leases l SET worker = $2, claimed_at = $3, lease = $4,"
         " locked_until = $3 + $4"
         " FROM _outbox.batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
@@ -372,7 +375,7 @@ std::optional<Batch> pick_up(int64 token, const Holder& holder)
     const Interval lease = pg::to_interval(holder.lease);
     const Datum values[] = {Int64GetDatum(token), holder.worker,
                             TimestampTzGetDatum(holder.claimed_at), IntervalPGetDatum(&lease)};
-    return take_batch(pick.execute_with_latest_snapshot(values));
+    return single_selected_batch(assign.execute_with_latest_snapshot(values));
 }
 
 void settle_lease(int64 token, TimestampTz now)
@@ -386,7 +389,7 @@ void settle_lease(int64 token, TimestampTz now)
         update.execute_with_latest_snapshot(values);
 }
 
-void take_out(int64 token, IdRanges remaining, IdRanges failed)
+void remove_from_batch(int64 token, IdRanges remaining, IdRanges failed)
 {
     static constinit pg::Statement update{"UPDATE _outbox.leases SET remaining = $2,"
                                           " failed = coalesce(failed, '{}') + $3 WHERE token = $1",

@@ -11,8 +11,8 @@ namespace outbox {
 
 struct Batch {
     int64 token;
-    int32 partition;
-    int64 root; // token of the batch that it descends from: the order of batches in a partition
+    int32 consumer_partition;
+    int64 root_token; // of the batch that it descends from: the order in a consumer partition
     IdRanges ids;
     int32 attempts;   // that hand-outs of these messages count as, with the next or present one
     int32 deliveries; // how often they have been handed out, with the next or present one
@@ -23,9 +23,9 @@ struct Batch {
 // A lease that is neither settled nor taken over.
 struct Lease {
     int64 token;
-    int64 root; // as in the batch
-    int32 partition;
-    int32 size; // of its batch
+    int64 root_token; // as in the batch
+    int32 consumer_partition;
+    int32 message_count; // of its batch
     TimestampTz locked_until;
     bool is_unassigned; // waits for its first worker, and has no locked_until
     std::optional<int64> tenant = std::nullopt; // as in the batch
@@ -35,7 +35,7 @@ struct Lease {
 };
 
 // Who holds a lease, and for how long.
-struct Holder {
+struct LeaseHolder {
     Datum worker;
     TimestampTz claimed_at;
     int64 lease; // microseconds
@@ -50,23 +50,23 @@ inline constexpr std::size_t max_open_leases = 5000;
 // Could anybody take what would be read? A consumer that keeps order reads on only while a
 // partition has nothing in hand and nothing waiting, and none piles up without limit for one that
 // stands still.
-bool may_read_on(const Consumer& consumer, std::span<const Lease> leases);
+bool may_read_new(const Consumer& consumer, std::span<const Lease> leases);
 
 // Is an unfinished transaction settling this lease, taking it over or picking it up?
-bool is_being_changed(int64 token);
+bool is_lease_being_changed(int64 token);
 
 // Adds a batch with its lease; without a holder it is dealt.
-void add_batch(int32 consumer, const Batch& batch, const Holder* holder);
+void add_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder);
 
 // The same for the newest batch of a consumer, which says where the consumer is.
-void add_newest_batch(int32 consumer, const Batch& batch, const Holder* holder,
+void add_newest_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder,
                       const Progress& progress);
 
 // A row that is nothing but the consumer's cursor, or records what was settled when it was read.
-void add_cursor(int32 consumer, const Batch& batch, const Progress& progress);
+void add_cursor_row(int32 consumer, const Batch& batch, const Progress& progress);
 
 // What is left of a batch, without a lock on anything.
-std::optional<Batch> look_at(int64 token);
+std::optional<Batch> read_open_batch(int64 token);
 
 // What was read and is not settled, as of one moment: a batch that another has replaced is there,
 // or that other. What is tried again is a copy, and not among it.
@@ -79,27 +79,27 @@ public:
 
 private:
     pg::PallocVector<pg::Row> rows_;
-    std::size_t taken_ = 0;
-    MemoryContext one_batch_; // they may be thousands, with a thousand runs each
+    std::size_t next_row_ = 0;
+    MemoryContext batch_memory_; // they may be thousands, with a thousand runs each
 };
 
 // The first id of all of them.
-std::optional<Id> least_unsettled_id(int32 consumer);
+std::optional<Id> min_unsettled_id(int32 consumer);
 
 // What is left of a batch whose lease has expired or waits, with the lease locked for taking it
 // over. Nothing if somebody else was faster.
-std::optional<Batch> lock_for_takeover(int64 token, TimestampTz now);
+std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now);
 
 // Marks the lease as taken over by another token.
-void supersede(int64 token, int64 successor);
+void supersede_lease(int64 token, int64 successor);
 
 // Gives a dealt batch to its first worker. Nothing if somebody else was faster.
-std::optional<Batch> pick_up(int64 token, const Holder& holder);
+std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& holder);
 
 // Ends a lease: everything in its batch is settled.
 void settle_lease(int64 token, TimestampTz now);
 
 // Takes ids out of a batch that failed or wait behind one that failed.
-void take_out(int64 token, IdRanges remaining, IdRanges failed);
+void remove_from_batch(int64 token, IdRanges remaining, IdRanges failed);
 
 } // namespace outbox

@@ -11,26 +11,25 @@ namespace outbox {
 
 namespace {
 
-bool is_among(std::span<const Datum> texts, Datum text)
+bool contains_text(std::span<const Datum> text_array, Datum text)
 {
     const std::string_view wanted = pg::to_view(text);
-    for (const Datum one : texts)
+    for (const Datum one : text_array)
         if (pg::to_view(one) == wanted)
             return true;
     return false;
 }
 
-std::span<const Datum> texts(std::optional<Datum> array, const char* name)
+std::span<const Datum> text_array(std::optional<Datum> array, const char* name)
 {
     return array ? pg::from_text_array(*array, name) : std::span<const Datum>{};
 }
 
-constexpr int64 microseconds_per_millisecond = 1000;
+constexpr int64 us_per_ms = 1000;
 
-int64 interval_or(std::optional<Datum> interval, int milliseconds)
+int64 interval_or_default(std::optional<Datum> interval, int milliseconds)
 {
-    return interval ? pg::to_microseconds(*DatumGetIntervalP(*interval))
-                    : milliseconds * microseconds_per_millisecond;
+    return interval ? pg::to_microseconds(*DatumGetIntervalP(*interval)) : milliseconds * us_per_ms;
 }
 
 // What is read of outbox_consumers, by name.
@@ -94,13 +93,13 @@ std::optional<int64> tenant_of(const ConsumerRow& row)
 Filter filter_of(const ConsumerRow& row)
 {
     Filter filter;
-    filter.event_types = texts(row.find(c_event_types), "event_types");
-    filter.aggregate_types = texts(row.find(c_aggregate_types), "aggregate_types");
+    filter.event_types = text_array(row.find(c_event_types), "event_types");
+    filter.aggregate_types = text_array(row.find(c_aggregate_types), "aggregate_types");
     filter.tenant_id = tenant_of(row);
     return filter;
 }
 
-RetryPolicy policy_of(const ConsumerRow& row)
+RetryPolicy retry_policy_of(const ConsumerRow& row)
 {
     const auto number = [&](int column, int otherwise) {
         const auto value = row.find(column);
@@ -109,12 +108,12 @@ RetryPolicy policy_of(const ConsumerRow& row)
     const auto jitter = row.find(c_backoff_jitter);
     return {number(c_max_attempts, settings::max_attempts),
             number(c_immediate_retries, settings::immediate_retries),
-            interval_or(row.find(c_backoff_base), settings::backoff_base),
-            interval_or(row.find(c_backoff_max), settings::backoff_max),
+            interval_or_default(row.find(c_backoff_base), settings::backoff_base),
+            interval_or_default(row.find(c_backoff_max), settings::backoff_max),
             jitter ? DatumGetFloat8(*jitter) : settings::backoff_jitter};
 }
 
-std::span<const WantedVersion> versions_of(const ConsumerRow& row)
+std::span<const WantedVersion> wanted_versions_of(const ConsumerRow& row)
 {
     const auto versions = row.find(c_payload_versions);
     if (!versions)
@@ -143,12 +142,12 @@ Consumer consumer_of(const ConsumerRow& row)
     consumer.id = DatumGetInt32(row.get(c_id));
     consumer.is_sink = pg::to_view(row.get(c_kind)) != "worker";
     consumer.ordered = DatumGetBool(row.get(c_ordered));
-    consumer.partitions = DatumGetInt32(row.get(c_partitions));
+    consumer.consumer_partitions = DatumGetInt32(row.get(c_partitions));
     consumer.paused = DatumGetBool(row.get(c_paused));
     consumer.fair = DatumGetBool(row.get(c_fair));
     consumer.filter = filter_of(row);
-    consumer.policy = policy_of(row);
-    consumer.versions = versions_of(row);
+    consumer.retry_policy = retry_policy_of(row);
+    consumer.wanted_versions = wanted_versions_of(row);
     return consumer;
 }
 
@@ -184,23 +183,23 @@ Progress progress_of(const ProgressRow& row)
 
 } // namespace
 
-bool Filter::takes(const Message& message) const
+bool Filter::matches(const Message& message) const
 {
     return (!tenant_id || *tenant_id == DatumGetInt64(message.values[col_tenant_id])) &&
-           (event_types.empty() || is_among(event_types, message.values[col_event_type])) &&
+           (event_types.empty() || contains_text(event_types, message.values[col_event_type])) &&
            (aggregate_types.empty() ||
-            is_among(aggregate_types, message.values[col_aggregate_type]));
+            contains_text(aggregate_types, message.values[col_aggregate_type]));
 }
 
-int32 Consumer::partition_of(const Message& message) const
+int32 Consumer::consumer_partition_of(const Message& message) const
 {
-    return outbox::partition_of(message.values[col_aggregate_type],
-                                message.values[col_aggregate_id], partitions);
+    return outbox::consumer_partition_of(message.values[col_aggregate_type],
+                                         message.values[col_aggregate_id], consumer_partitions);
 }
 
-int32 partition_of(Datum aggregate_type, Datum aggregate_id, int32 partitions)
+int32 consumer_partition_of(Datum aggregate_type, Datum aggregate_id, int32 consumer_partitions)
 {
-    if (partitions == 1)
+    if (consumer_partitions == 1)
         return 0;
     uint64 hash = 0;
     for (const Datum part : {aggregate_type, aggregate_id}) {
@@ -209,7 +208,7 @@ int32 partition_of(Datum aggregate_type, Datum aggregate_id, int32 partitions)
             DatumGetUInt64(hash_any_extended(reinterpret_cast<const unsigned char*>(bytes.data()),
                                              static_cast<int>(bytes.size()), hash));
     }
-    return static_cast<int32>(hash % static_cast<uint64>(partitions));
+    return static_cast<int32>(hash % static_cast<uint64>(consumer_partitions));
 }
 
 Datum checked_consumer_name(std::optional<Datum> name)
@@ -222,7 +221,7 @@ Datum checked_consumer_name(std::optional<Datum> name)
 
 namespace {
 
-[[noreturn]] void refuse_unknown(Datum name)
+[[noreturn]] void raise_unknown_consumer(Datum name)
 {
     const std::string_view text = pg::to_view(name);
     ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
@@ -233,7 +232,7 @@ namespace {
     pg_unreachable();
 }
 
-ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
+ConsumerState read_consumer_with_snapshot(Snapshot snapshot, Datum name)
 {
     static constinit pg::IndexedTable consumers{consumer_columns, 1};
     static constinit pg::IndexedTable batches{progress_columns, 2};
@@ -245,11 +244,11 @@ ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
     const pg::IndexKey by_name[] = {{TEXTOID, name}};
     const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
     if (!row || !shows_tenant(tenant_of(*row)))
-        refuse_unknown(name);
+        raise_unknown_consumer(name);
     const pg::IndexKey by_id[] = {{INT4OID, row->get(c_id)}};
     const auto newest = batches.find_last(objects.batches, snapshot, by_id);
     if (!newest)
-        refuse_unknown(name);
+        raise_unknown_consumer(name);
     const auto next_retry = retries.find_first(objects.retries, snapshot, by_id);
     const bool is_due =
         next_retry && DatumGetTimestampTz(next_retry->get(1)) <= GetCurrentTimestamp();
@@ -261,7 +260,7 @@ ConsumerState read_consumer_at(Snapshot snapshot, Datum name)
 ConsumerState read_consumer(Datum name)
 {
     return pg::with_latest_snapshot(
-        [&](Snapshot snapshot) { return read_consumer_at(snapshot, name); });
+        [&](Snapshot snapshot) { return read_consumer_with_snapshot(snapshot, name); });
 }
 
 } // namespace outbox
@@ -308,10 +307,11 @@ OUTBOX_SQL_FUNCTION(outbox_known_upto)
 OUTBOX_SQL_FUNCTION(outbox_partition_of)
 {
     return outbox::pg::entry([&] {
-        const int32 partitions = PG_GETARG_INT32(2);
-        if (partitions < 1)
+        const int32 consumer_partitions = PG_GETARG_INT32(2);
+        if (consumer_partitions < 1)
             ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                            errmsg("partitions must be at least 1, not %d", partitions)));
-        PG_RETURN_INT32(outbox::partition_of(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1), partitions));
+                            errmsg("partitions must be at least 1, not %d", consumer_partitions)));
+        PG_RETURN_INT32(outbox::consumer_partition_of(PG_GETARG_DATUM(0), PG_GETARG_DATUM(1),
+                                                      consumer_partitions));
     });
 }

@@ -17,7 +17,7 @@ struct Filter {
     std::span<const Datum> aggregate_types;
     std::optional<int64> tenant_id;
 
-    bool takes(const Message& message) const;
+    bool matches(const Message& message) const;
 };
 
 // A version of an event type that a consumer asks for.
@@ -32,15 +32,15 @@ struct Consumer {
     int32 id;
     bool is_sink; // served by the relay, not by callers
     bool ordered;
-    int32 partitions;
+    int32 consumer_partitions;
     bool paused;
     bool fair; // tenants take turns
     Filter filter;
-    RetryPolicy policy;
-    std::span<const WantedVersion> versions; // of other types the latest
+    RetryPolicy retry_policy;
+    std::span<const WantedVersion> wanted_versions; // of other types the latest
 
     // Which partition a message belongs to: a hash of its aggregate.
-    int32 partition_of(const Message& message) const;
+    int32 consumer_partition_of(const Message& message) const;
 };
 
 // What the newest batch of a consumer says.
@@ -64,6 +64,6 @@ ConsumerState read_consumer(Datum name);
 // Raises an error if the argument is missing.
 Datum checked_consumer_name(std::optional<Datum> name);
 
-int32 partition_of(Datum aggregate_type, Datum aggregate_id, int32 partitions);
+int32 consumer_partition_of(Datum aggregate_type, Datum aggregate_id, int32 consumer_partitions);
 
 } // namespace outbox

@@ -4,34 +4,34 @@
 
 namespace outbox {
 
-View open_view(Id above)
+LogView open_log_view(Id above)
 {
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        View view;
+        LogView view;
         view.log = open_log_for_reading(above);
         pg::injection_point("log");
-        view.moment = pg::take_log_snapshot();
-        if (is_complete(view.log))
+        view.log_snapshot = pg::take_log_snapshot();
+        if (contains_all_partitions(view.log))
             return view;
-        close_view(view);
+        close_log_view(view);
     }
 }
 
-void close_view(View& view)
+void close_log_view(LogView& view)
 {
-    pg::release(view.moment);
+    pg::release_log_snapshot(view.log_snapshot);
     close_log(view.log);
 }
 
-void set_target(Cursor& cursor, const pg::LogSnapshot& moment)
+void set_target(Cursor& cursor, const pg::LogSnapshot& log_snapshot)
 {
     if (cursor.target)
         return;
     pg::PallocVector<Running> running;
-    running.reserve(moment.running.size() + 2 * cursor.passed.running.size());
-    running.set_size(note_running(moment.running, cursor.passed, running.data()));
-    cursor.target = Position{moment.seq, running.view()};
+    running.reserve(log_snapshot.running.size() + 2 * cursor.passed.running.size());
+    running.set_size(note_running(log_snapshot.running, cursor.passed, running.data()));
+    cursor.target = Position{log_snapshot.seq, running.view()};
     cursor.last_id = 0;
 }
 

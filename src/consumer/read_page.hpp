@@ -7,32 +7,32 @@
 namespace outbox {
 
 // How many rows are read at most when the filter takes none of them.
-inline constexpr int64 reading_budget = 100000;
+inline constexpr int64 max_rows_examined = 100000;
 
 // From how many rows on that nobody wanted it is worth a row to remember that.
-inline constexpr int64 worth_remembering = 1000;
+inline constexpr int64 save_cursor_threshold = 1000;
 
-struct Page {
+struct PageResult {
     int64 examined = 0;
-    int64 taken = 0;
+    int64 accepted = 0;
     bool at_end = false; // nothing that was committed is left
 
     // Nothing taken, but so much read that the cursor should be kept.
-    bool is_worth_remembering() const { return taken > 0 || examined >= worth_remembering; }
+    bool should_save_cursor() const { return accepted > 0 || examined >= save_cursor_threshold; }
 };
 
 // The log as of a moment.
-struct View {
+struct LogView {
     OpenLog log;
-    pg::LogSnapshot moment;
+    pg::LogSnapshot log_snapshot;
 };
 
 // With what the archive has above this id.
-View open_view(Id above);
-void close_view(View& view);
+LogView open_log_view(Id above);
+void close_log_view(LogView& view);
 
 // Fixes the cursor's next target as of this moment, if it has none.
-void set_target(Cursor& cursor, const pg::LogSnapshot& moment);
+void set_target(Cursor& cursor, const pg::LogSnapshot& log_snapshot);
 
 // The target is drained.
 void pass_target(Cursor& cursor);
@@ -40,31 +40,32 @@ void pass_target(Cursor& cursor);
 // Reads until `take` has taken `limit` messages, which it may lower on the way, and moves the
 // cursor; or until `budget` messages were looked at. `take` says whether it has taken the message.
 // Needs the consumer's lock if the cursor is to be kept; call inside pg::as_owner().
-template <typename Take>
-Page read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 budget, Take&& take)
+template <typename Accept>
+PageResult read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 budget,
+                     Accept&& accept)
 {
-    Page page;
-    const auto goes_on = [&] { return page.taken < limit && page.examined < budget; };
-    View view = open_view(cursor.read_upto());
+    PageResult page;
+    const auto may_continue = [&] { return page.accepted < limit && page.examined < budget; };
+    LogView view = open_log_view(cursor.read_upto());
     // At most twice: the rest of an older target, and if nothing is left of that, the newest.
-    for (bool newest = false; !newest && page.taken == 0 && goes_on();) {
+    for (bool newest = false; !newest && page.accepted == 0 && may_continue();) {
         newest = !cursor.target;
-        set_target(cursor, view.moment);
-        TargetScan scan(view.log, view.moment.snapshot, cursor);
+        set_target(cursor, view.log_snapshot);
+        TargetScan scan(view.log, view.log_snapshot.snapshot, cursor);
         const Message* message = nullptr;
-        while (goes_on() && (message = scan.next()) != nullptr) {
+        while (may_continue() && (message = scan.next()) != nullptr) {
             ++page.examined;
             cursor.last_id = message->id();
-            if (filter.takes(*message) && take(*message))
-                ++page.taken;
+            if (filter.matches(*message) && accept(*message))
+                ++page.accepted;
         }
         scan.close();
-        if (message != nullptr || !goes_on())
+        if (message != nullptr || !may_continue())
             break;
         pass_target(cursor);
         page.at_end = newest;
     }
-    close_view(view);
+    close_log_view(view);
     return page;
 }
 

@@ -20,11 +20,11 @@ namespace {
 
 // The least id of what entered the log at that time or later, if anything has. While the view is
 // open, partitions neither come to the log nor go from it.
-std::optional<Id> first_since(const View& view, TimestampTz time)
+std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
 {
     const Relation archive = table_open(pg::objects().archive, AccessShareLock);
-    pg::refresh_partitions(view.log.log);
-    pg::refresh_partitions(archive);
+    pg::refresh_partition_descriptor(view.log.parent);
+    pg::refresh_partition_descriptor(archive);
     table_close(archive, NoLock);
     static constinit pg::Statement find{
         "SELECT least((SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1),"
@@ -38,7 +38,7 @@ std::optional<Id> first_since(const View& view, TimestampTz time)
 
 // Everything that entered the log before that time is passed, except what transactions that are
 // running now may still bring: nobody knows its time yet.
-Cursor cursor_at(TimestampTz time, const Position& before)
+Cursor cursor_at_time(TimestampTz time, const Position& before)
 {
     Cursor cursor;
     if (time == DT_NOBEGIN) {
@@ -46,29 +46,29 @@ Cursor cursor_at(TimestampTz time, const Position& before)
         LockRelationOid(pg::objects().archive, AccessShareLock);
         return cursor;
     }
-    View view = open_view(PG_INT64_MAX);
+    LogView view = open_log_view(PG_INT64_MAX);
     cursor.passed = before;
-    set_target(cursor, view.moment);
+    set_target(cursor, view.log_snapshot);
     pass_target(cursor);
     if (time != DT_NOEND)
-        if (const auto first = first_since(view, time))
+        if (const auto first = find_first_id_since(view, time))
             cursor.passed.seq = Min(cursor.passed.seq, *first - 1);
-    close_view(view);
+    close_log_view(view);
     return cursor;
 }
 
 // Appends a row that says where the consumer is, and that nothing is open.
-int64 place(int32 consumer, const Cursor& cursor)
+int64 store_cursor(int32 consumer, const Cursor& cursor)
 {
     Batch batch = {};
-    batch.token = batch.root = draw_tokens(1);
-    add_cursor(consumer, batch, {cursor, {}});
+    batch.token = batch.root_token = draw_tokens(1);
+    add_cursor_row(consumer, batch, {cursor, {}});
     pg::wake_at_commit();
     pg::wake_relay_at_commit(pg::task_sinks);
     return batch.token;
 }
 
-void end_leases(std::span<const int64> tokens, int64 successor)
+void supersede_leases(std::span<const int64> tokens, int64 successor)
 {
     static constinit pg::Statement end{
         "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = ANY ($1)"
@@ -86,7 +86,7 @@ bool has_retries(int32 consumer)
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
-void forget_retries(int32 consumer)
+void delete_retries(int32 consumer)
 {
     static constinit pg::Statement remove{"DELETE FROM _outbox.retries WHERE consumer_id = $1",
                                           {INT4OID}};
@@ -95,7 +95,7 @@ void forget_retries(int32 consumer)
 }
 
 // Locks the consumer for whoever changes it, and reads it again behind the lock.
-ConsumerState lock_state(Datum name)
+ConsumerState lock_and_read_consumer(Datum name)
 {
     for (;;) {
         const int32 consumer = read_consumer(name).consumer.id;
@@ -109,13 +109,13 @@ ConsumerState lock_state(Datum name)
 
 // From here on the consumer gets what lies behind the position, and nothing else: batches in hand
 // end, and what waits for another attempt is forgotten.
-void seek(Datum name, TimestampTz time)
+void seek_consumer(Datum name, TimestampTz time)
 {
-    const ConsumerState state = lock_state(name);
+    const ConsumerState state = lock_and_read_consumer(name);
     const int32 consumer = state.consumer.id;
-    const int64 token = place(consumer, cursor_at(time, state.progress.cursor.passed));
-    end_leases(state.progress.open_tokens, token);
-    forget_retries(consumer);
+    const int64 token = store_cursor(consumer, cursor_at_time(time, state.progress.cursor.passed));
+    supersede_leases(state.progress.open_tokens, token);
+    delete_retries(consumer);
 }
 
 bool has_dead_letters(int32 consumer)
@@ -126,11 +126,11 @@ bool has_dead_letters(int32 consumer)
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
-void drop(Datum name, bool with_dead_letters)
+void drop_consumer(Datum name, bool with_dead_letters)
 {
     static constinit pg::Statement remove_leases{
         "DELETE FROM _outbox.leases WHERE consumer_id = $1", {INT4OID}};
-    const int32 consumer = lock_state(name).consumer.id;
+    const int32 consumer = lock_and_read_consumer(name).consumer.id;
     const Datum values[] = {Int32GetDatum(consumer)};
     // Whoever is settling something has to finish first; it may become a dead letter.
     remove_leases.execute_with_latest_snapshot(values);
@@ -148,7 +148,7 @@ void drop(Datum name, bool with_dead_letters)
     };
     for (pg::Statement& removal : removals)
         removal.execute_with_latest_snapshot(values);
-    forget_retries(consumer);
+    delete_retries(consumer);
     pg::wake_relay_at_commit(pg::task_sinks);
 }
 
@@ -164,7 +164,7 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
         const Datum name = PG_GETARG_DATUM(0);
         bool busy = false;
         pg::as_owner([&] {
-            const ConsumerState state = lock_state(name);
+            const ConsumerState state = lock_and_read_consumer(name);
             busy =
                 !open_leases(state.progress.open_tokens).empty() || has_retries(state.consumer.id);
         });
@@ -203,7 +203,7 @@ OUTBOX_SQL_FUNCTION(outbox_place_cursor)
         using namespace outbox;
         const int32 consumer = PG_GETARG_INT32(0);
         const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
-        pg::as_owner([&] { place(consumer, cursor_at(time, {})); });
+        pg::as_owner([&] { store_cursor(consumer, cursor_at_time(time, {})); });
         PG_RETURN_VOID();
     });
 }
@@ -219,7 +219,7 @@ OUTBOX_SQL_FUNCTION(outbox_seek)
             ereport(ERROR,
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("to_time must not be NULL")));
         const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
-        pg::as_owner([&] { seek(name, time); });
+        pg::as_owner([&] { seek_consumer(name, time); });
         PG_RETURN_VOID();
     });
 }
@@ -232,7 +232,7 @@ OUTBOX_SQL_FUNCTION(outbox_drop_consumer)
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
         const bool with_dead_letters = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
-        pg::as_owner([&] { drop(name, with_dead_letters); });
+        pg::as_owner([&] { drop_consumer(name, with_dead_letters); });
         PG_RETURN_VOID();
     });
 }

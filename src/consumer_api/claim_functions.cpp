@@ -32,10 +32,10 @@ std::optional<int64> lease_argument(std::optional<Datum> lease)
     return length;
 }
 
-int64 default_lease()
+int64 default_lease_us()
 {
-    constexpr int64 microseconds = 1000;
-    return settings::lease * microseconds;
+    constexpr int64 us_per_ms = 1000;
+    return settings::lease * us_per_ms;
 }
 
 // The name a worker goes by: its own, or its application's, or its process.
@@ -103,10 +103,10 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
         const ClaimRequest request = {
             checked_consumer_name(pg::argument(fcinfo, 0)),
             batch_size_argument(pg::argument(fcinfo, 1)),
-            lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease()),
+            lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease_us()),
             worker_argument(pg::argument(fcinfo, 3)), false};
-        ResultSetReceiver table(fcinfo);
-        pg::as_owner([&] { claim_upcast(request, table); });
+        ResultSetReceiver result(fcinfo);
+        pg::as_owner([&] { claim_with_upcasting(request, result); });
         return Datum{0};
     });
 }
@@ -119,8 +119,8 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
         const ClaimRequest request = {checked_consumer_name(pg::argument(fcinfo, 0)),
                                       batch_size_argument(pg::argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
-        ResultSetReceiver table(fcinfo);
-        pg::as_owner([&] { claim_upcast(request, table); });
+        ResultSetReceiver result(fcinfo);
+        pg::as_owner([&] { claim_with_upcasting(request, result); });
         return Datum{0};
     });
 }
@@ -134,7 +134,7 @@ OUTBOX_SQL_FUNCTION(outbox_ack)
         const auto given = pg::argument(fcinfo, 1);
         const std::span<const int64> ids = given ? ids_argument(given) : std::span<const int64>{};
         int count = 0;
-        pg::as_owner([&] { count = ack(token, given ? &ids : nullptr); });
+        pg::as_owner([&] { count = ack_messages(token, given ? &ids : nullptr); });
         PG_RETURN_INT32(count);
     });
 }
@@ -150,8 +150,8 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
             pg::refuse_null("id");
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
-        Failed failed = {};
-        pg::as_owner([&] { failed = fail(token, {&id, 1}, {&failure, 1}); });
+        FailResult failed = {};
+        pg::as_owner([&] { failed = fail_messages(token, {&id, 1}, {&failure, 1}); });
         PG_RETURN_TEXT_P(cstring_to_text(failed.dead > 0 ? "dead" : "retry"));
     });
 }
@@ -164,8 +164,8 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
         const int64 token = token_argument(fcinfo);
         const std::span<const int64> ids = ids_argument(pg::argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
-        Failed failed = {};
-        pg::as_owner([&] { failed = fail(token, ids, {&failure, 1}); });
+        FailResult failed = {};
+        pg::as_owner([&] { failed = fail_messages(token, ids, {&failure, 1}); });
         PG_RETURN_INT32(failed.count);
     });
 }
@@ -190,7 +190,7 @@ OUTBOX_SQL_FUNCTION(outbox_release)
         PreventCommandIfReadOnly("outbox_release()");
         const int64 token = token_argument(fcinfo);
         int count = 0;
-        pg::as_owner([&] { count = release(token); });
+        pg::as_owner([&] { count = release_batch(token); });
         PG_RETURN_INT32(count);
     });
 }

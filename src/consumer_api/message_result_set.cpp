@@ -7,12 +7,12 @@ namespace outbox {
 
 namespace {
 
-constexpr Column order[] = {
+constexpr Column result_columns[] = {
     col_id,           col_tracking_id, col_tenant_id,     col_aggregate_type,
     col_aggregate_id, col_event_type,  col_event_version, col_payload,
     col_metadata,     col_trace_id,    col_occurred_at};
-constexpr int message_columns = std::size(order);
-constexpr int all_columns = message_columns + 3;
+constexpr int message_column_count = std::size(result_columns);
+constexpr int max_column_count = message_column_count + 3;
 
 } // namespace
 
@@ -22,19 +22,19 @@ ResultSetReceiver::ResultSetReceiver(FunctionCallInfo fcinfo)
     InitMaterializedSRF(fcinfo, 0);
 }
 
-void ResultSetReceiver::put(const Message& message, const Delivery& delivery)
+void ResultSetReceiver::receive(const Message& message, const Delivery& delivery)
 {
-    Datum values[all_columns];
-    bool nulls[all_columns] = {};
-    for (int i = 0; i < message_columns; ++i) {
-        values[i] = message.values[order[i]];
-        nulls[i] = message.nulls[order[i]];
-        if (order[i] == col_event_version) // smallint in the log, integer for callers
+    Datum values[max_column_count];
+    bool nulls[max_column_count] = {};
+    for (int i = 0; i < message_column_count; ++i) {
+        values[i] = message.values[result_columns[i]];
+        nulls[i] = message.nulls[result_columns[i]];
+        if (result_columns[i] == col_event_version) // smallint in the log, integer for callers
             values[i] = Int32GetDatum(DatumGetInt16(values[i]));
     }
-    values[message_columns] = Int32GetDatum(delivery.attempts);
-    values[message_columns + 1] = Int64GetDatum(delivery.token);
-    values[message_columns + 2] = TimestampTzGetDatum(delivery.locked_until);
+    values[message_column_count] = Int32GetDatum(delivery.attempts);
+    values[message_column_count + 1] = Int64GetDatum(delivery.token);
+    values[message_column_count + 2] = TimestampTzGetDatum(delivery.locked_until);
     tuplestore_putvalues(result_->setResult, result_->setDesc, values, nulls);
 }
 

@@ -12,7 +12,7 @@ class ResultSetReceiver final : public MessageReceiver {
 public:
     explicit ResultSetReceiver(FunctionCallInfo fcinfo);
 
-    void put(const Message& message, const Delivery& delivery) override;
+    void receive(const Message& message, const Delivery& delivery) override;
 
 private:
     ReturnSetInfo* result_;

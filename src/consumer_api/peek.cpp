@@ -15,42 +15,43 @@ namespace outbox {
 namespace {
 
 // Passes messages on until there are enough.
-class Limited {
+class LimitedReceiver {
 public:
-    Limited(MessageReceiver& sink, int limit) : sink_(sink), left_(limit) {}
+    LimitedReceiver(MessageReceiver& receiver, int limit) : receiver_(receiver), remaining_(limit)
+    {}
 
-    bool is_full() const { return left_ == 0; }
-    int left() const { return left_; }
+    bool is_full() const { return remaining_ == 0; }
+    int remaining() const { return remaining_; }
 
-    void put(const Message& message, int attempts)
+    void receive(const Message& message, int attempts)
     {
-        sink_.put(message, {0, 0, attempts, false});
-        --left_;
+        receiver_.receive(message, {0, 0, attempts, false});
+        --remaining_;
     }
 
 private:
-    MessageReceiver& sink_;
-    int left_;
+    MessageReceiver& receiver_;
+    int remaining_;
 };
 
-void peek_at_retries(int32 consumer, IdRanges ids, int attempts, Limited& out)
+void peek_at_retries(int32 consumer, IdRanges ids, int attempts, LimitedReceiver& out)
 {
     RetryScan scan(consumer, ids);
     while (const Message* message = out.is_full() ? nullptr : scan.next())
-        out.put(*message, scan.failures() + attempts);
+        out.receive(*message, scan.failures() + attempts);
 }
 
-void peek_at_log(IdRanges ids, int attempts, Limited& out)
+void peek_at_log(IdRanges ids, int attempts, LimitedReceiver& out)
 {
     visit_messages(ids, [&](const Message& message) {
-        out.put(message, attempts);
+        out.receive(message, attempts);
         return !out.is_full();
     });
 }
 
-void peek_at_batch(int32 consumer, const Lease& lease, Limited& out)
+void peek_at_batch(int32 consumer, const Lease& lease, LimitedReceiver& out)
 {
-    const auto batch = look_at(lease.token);
+    const auto batch = read_open_batch(lease.token);
     if (!batch)
         return;
     const int attempts = batch->attempts + (lease.is_unassigned ? 0 : 1);
@@ -60,10 +61,10 @@ void peek_at_batch(int32 consumer, const Lease& lease, Limited& out)
         peek_at_log(batch->ids, attempts, out);
 }
 
-bool is_busy(const pg::PallocVector<Lease>& leases, int32 partition)
+bool has_open_batch(const pg::PallocVector<Lease>& leases, int32 consumer_partition)
 {
     for (const Lease& lease : leases)
-        if (lease.partition == partition && !lease.is_unassigned)
+        if (lease.consumer_partition == consumer_partition && !lease.is_unassigned)
             return true;
     return false;
 }
@@ -76,8 +77,9 @@ bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& 
         return false;
     if (!consumer.ordered)
         return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
-    for (const int32 partition : due_partitions(consumer.id, now))
-        if (!is_busy(leases, partition) && !pg::is_partition_locked(consumer.id, partition))
+    for (const int32 consumer_partition : due_consumer_partitions(consumer.id, now))
+        if (!has_open_batch(leases, consumer_partition) &&
+            !pg::is_partition_locked(consumer.id, consumer_partition))
             return true;
     return false;
 }
@@ -89,44 +91,45 @@ bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& 
     for (const Lease& lease : leases) {
         const bool is_due =
             lease.has_expired(now) ||
-            (lease.is_unassigned && (!consumer.ordered || !is_busy(leases, lease.partition)));
-        if (is_due && !is_being_changed(lease.token) &&
-            (!consumer.ordered || !pg::is_partition_locked(consumer.id, lease.partition)))
+            (lease.is_unassigned &&
+             (!consumer.ordered || !has_open_batch(leases, lease.consumer_partition)));
+        if (is_due && !is_lease_being_changed(lease.token) &&
+            (!consumer.ordered || !pg::is_partition_locked(consumer.id, lease.consumer_partition)))
             return true;
     }
     return false;
 }
 
-bool has_news(const ConsumerState& state)
+bool has_new_messages(const ConsumerState& state)
 {
     Cursor cursor = state.progress.cursor;
-    return read_page(cursor, state.consumer.filter, 1, reading_budget,
+    return read_page(cursor, state.consumer.filter, 1, max_rows_examined,
                      [](const Message&) { return true; })
-        .is_worth_remembering();
+        .should_save_cursor();
 }
 
 // When the next lease expires or the next retry is due, but not later than a while from now.
-long next_look(int32 consumer, const pg::PallocVector<Lease>& leases, TimestampTz now)
+long next_recheck_ms(int32 consumer, const pg::PallocVector<Lease>& leases, TimestampTz now)
 {
     // What is due already, and in the hands of another, is looked at again soon.
-    constexpr long soon = 20;
+    constexpr long recheck_soon_ms = 20;
     for (const Lease& lease : leases)
         if (!lease.is_live(now))
-            return soon;
+            return recheck_soon_ms;
     // Commits wake us if there is shared memory to do it through; prepared transactions never do.
-    constexpr long with_wake = 1000;
-    constexpr long without_wake = 250;
-    const long longest = pg::preloaded ? with_wake : without_wake;
-    TimestampTz due = now + longest * 1000;
+    constexpr long max_wait_with_wake_ms = 1000;
+    constexpr long max_wait_without_wake_ms = 250;
+    const long max_wait_ms = pg::preloaded ? max_wait_with_wake_ms : max_wait_without_wake_ms;
+    TimestampTz due = now + max_wait_ms * 1000;
     for (const Lease& lease : leases)
         if (lease.is_live(now))
             due = Min(due, lease.locked_until);
-    if (const auto first = next_due(consumer, now))
+    if (const auto first = next_retry_time(consumer, now))
         due = Min(due, *first);
     return static_cast<long>((due - now) / 1000) + 1;
 }
 
-void take_older(Oldest& oldest, const Message& message)
+void update_oldest(OldestEvent& oldest, const Message& message)
 {
     const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
     if (!oldest.found || time < oldest.occurred_at)
@@ -136,40 +139,40 @@ void take_older(Oldest& oldest, const Message& message)
 
 } // namespace
 
-Oldest find_oldest_unsettled(Datum name)
+OldestEvent find_oldest_unsettled(Datum name)
 {
-    constexpr int64 few = 1000;
-    Oldest oldest = {false, 0, true};
+    constexpr int64 max_examined = 1000;
+    OldestEvent oldest = {false, 0, true};
     const ConsumerState state = read_consumer(name);
     // Of those that were handed out the one with the least id is the oldest.
-    if (const auto least = least_unsettled_id(state.consumer.id)) {
-        const IdRange first[] = {{*least, *least + 1}};
+    if (const auto min_id = min_unsettled_id(state.consumer.id)) {
+        const IdRange first[] = {{*min_id, *min_id + 1}};
         visit_messages(first, [&](const Message& message) {
-            take_older(oldest, message);
+            update_oldest(oldest, message);
             return false;
         });
     }
     Cursor cursor = state.progress.cursor;
-    Oldest unwanted = {};
-    const auto takes = [&](const Message& message) {
-        if (!state.consumer.filter.takes(message)) {
-            take_older(unwanted, message);
+    OldestEvent unwanted = {};
+    const auto accepts = [&](const Message& message) {
+        if (!state.consumer.filter.matches(message)) {
+            update_oldest(unwanted, message);
             return false;
         }
-        take_older(oldest, message);
+        update_oldest(oldest, message);
         return true;
     };
-    const Page page = read_page(cursor, Filter{}, 1, few, takes);
-    if (page.taken == 0 && !page.at_end && unwanted.found && !oldest.found)
+    const PageResult page = read_page(cursor, Filter{}, 1, max_examined, accepts);
+    if (page.accepted == 0 && !page.at_end && unwanted.found && !oldest.found)
         return {true, unwanted.occurred_at, false};
     return oldest;
 }
 
-void peek(Datum name, int max_rows, MessageReceiver& sink)
+void peek_messages(Datum name, int max_rows, MessageReceiver& receiver)
 {
-    UpcastingReceiver upcasting(sink);
+    UpcastingReceiver upcasting(receiver);
     const ConsumerState state = read_consumer(name);
-    Limited out(upcasting.meet(state.consumer), max_rows);
+    LimitedReceiver out(upcasting.begin(state.consumer), max_rows);
     const int32 consumer = state.consumer.id;
     const TimestampTz now = GetCurrentTimestamp();
     const pg::PallocVector<Lease> leases = open_leases(state.progress.open_tokens);
@@ -178,37 +181,38 @@ void peek(Datum name, int max_rows, MessageReceiver& sink)
             peek_at_batch(consumer, lease, out);
     if (!out.is_full())
         peek_at_retries(consumer,
-                        due_retries(consumer, state.progress.open_tokens, now, out.left()), 1, out);
+                        due_retries(consumer, state.progress.open_tokens, now, out.remaining()), 1,
+                        out);
     for (const Lease& lease : leases)
         if (lease.is_unassigned && !out.is_full())
             peek_at_batch(consumer, lease, out);
     if (!out.is_full()) {
         Cursor cursor = state.progress.cursor;
-        read_page(cursor, state.consumer.filter, out.left(), reading_budget,
+        read_page(cursor, state.consumer.filter, out.remaining(), max_rows_examined,
                   [&](const Message& message) {
-                      out.put(message, 1);
+                      out.receive(message, 1);
                       return true;
                   });
     }
     // What has failed, and what would wait behind it, nobody would get.
-    (void)upcasting.complete();
+    (void)upcasting.finish();
 }
 
-Readiness is_ready(Datum name)
+Readiness check_readiness(Datum name)
 {
-    constexpr long while_locked = 20;
+    constexpr long recheck_while_locked_ms = 20;
     const ConsumerState state = read_consumer(name);
     const Consumer& consumer = state.consumer;
     const TimestampTz now = GetCurrentTimestamp();
     const pg::PallocVector<Lease> leases = open_leases(state.progress.open_tokens);
     if (consumer.paused)
-        return {false, next_look(consumer.id, leases, now)};
+        return {false, next_recheck_ms(consumer.id, leases, now)};
     if (pg::is_consumer_locked(consumer.id))
-        return {false, while_locked};
+        return {false, recheck_while_locked_ms};
     const bool ready = has_waiting_batch(consumer, leases, now) ||
                        has_due_retries(state, leases, now) ||
-                       (may_read_on(consumer, leases.view()) && has_news(state));
-    return {ready, ready ? 0 : next_look(consumer.id, leases, now)};
+                       (may_read_new(consumer, leases.view()) && has_new_messages(state));
+    return {ready, ready ? 0 : next_recheck_ms(consumer.id, leases, now)};
 }
 
 } // namespace outbox
@@ -223,8 +227,8 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
             ereport(ERROR,
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("max_rows must not be NULL")));
         const int max_rows = batch_size_argument(PG_GETARG_DATUM(1), "max_rows");
-        ResultSetReceiver table(fcinfo);
-        pg::as_owner([&] { peek(name, max_rows, table); });
+        ResultSetReceiver result(fcinfo);
+        pg::as_owner([&] { peek_messages(name, max_rows, result); });
         return Datum{0};
     });
 }

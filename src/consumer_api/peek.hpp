@@ -6,7 +6,7 @@
 namespace outbox {
 
 // The messages that would come next. Call inside pg::as_owner().
-void peek(Datum consumer, int max_rows, MessageReceiver& sink);
+void peek_messages(Datum consumer, int max_rows, MessageReceiver& receiver);
 
 struct Readiness {
     bool ready;
@@ -14,15 +14,15 @@ struct Readiness {
 };
 
 // Would a claim find something? While another is claiming, it would not.
-Readiness is_ready(Datum consumer);
+Readiness check_readiness(Datum consumer);
 
-struct Oldest {
+struct OldestEvent {
     bool found;
     TimestampTz occurred_at;
     bool is_exact; // otherwise it may be one that the consumer does not want
 };
 
 // The oldest event that the consumer has yet to settle, retries aside. Reads little.
-Oldest find_oldest_unsettled(Datum name);
+OldestEvent find_oldest_unsettled(Datum name);
 
 } // namespace outbox

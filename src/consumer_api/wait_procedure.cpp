@@ -14,40 +14,40 @@ namespace {
 
 int64 timeout_argument(FunctionCallInfo fcinfo)
 {
-    constexpr int64 longest = int64{24} * 60 * 60 * 1000;
+    constexpr int64 max_timeout_ms = int64{24} * 60 * 60 * 1000;
     if (PG_ARGISNULL(1))
         ereport(ERROR,
                 (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("timeout must not be NULL")));
     const int64 milliseconds = pg::to_microseconds(*PG_GETARG_INTERVAL_P(1)) / 1000;
-    if (milliseconds < 0 || milliseconds > longest)
+    if (milliseconds < 0 || milliseconds > max_timeout_ms)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("timeout must be between 0 and 1 day")));
     return milliseconds;
 }
 
 // Looks in a transaction of its own, which is over when this returns.
-Readiness look(const char* consumer)
+Readiness check_readiness_in_transaction(const char* consumer)
 {
     Readiness readiness = {};
     PushActiveSnapshot(GetTransactionSnapshot());
-    pg::as_owner([&] { readiness = is_ready(PointerGetDatum(cstring_to_text(consumer))); });
+    pg::as_owner([&] { readiness = check_readiness(PointerGetDatum(cstring_to_text(consumer))); });
     PopActiveSnapshot();
     SPI_commit();
     return readiness;
 }
 
-bool wait(const char* consumer, int64 milliseconds)
+bool wait_until_ready(const char* consumer, int64 milliseconds)
 {
     const TimestampTz started = GetCurrentTimestamp();
     for (;;) {
         CHECK_FOR_INTERRUPTS();
         pg::prepare_to_wait();
-        const Readiness readiness = look(consumer);
-        const int64 passed = (GetCurrentTimestamp() - started) / 1000;
-        if (readiness.ready || passed >= milliseconds)
+        const Readiness readiness = check_readiness_in_transaction(consumer);
+        const int64 elapsed_ms = (GetCurrentTimestamp() - started) / 1000;
+        if (readiness.ready || elapsed_ms >= milliseconds)
             return readiness.ready;
         pg::wait_for_wake(static_cast<long>(
-            Min(static_cast<int64>(readiness.recheck_after_ms), milliseconds - passed)));
+            Min(static_cast<int64>(readiness.recheck_after_ms), milliseconds - elapsed_ms)));
     }
 }
 
@@ -70,7 +70,7 @@ OUTBOX_SQL_FUNCTION(outbox_wait)
         if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
             elog(ERROR, "SPI_connect failed");
         SPI_commit(); // and with it the snapshot that the CALL came with
-        const bool ready = wait(consumer, timeout);
+        const bool ready = wait_until_ready(consumer, timeout);
         pg::stop_waiting();
         SPI_finish();
 

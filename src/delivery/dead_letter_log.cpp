@@ -10,38 +10,38 @@ namespace outbox {
 
 namespace {
 
-constexpr int lines_at_once = 10;
-constexpr int64 window = 10 * USECS_PER_SEC;
-constexpr int most_ids = 20;
-constexpr int most_of_error = 200;
+constexpr int max_lines_per_window = 10;
+constexpr int64 log_window_us = 10 * USECS_PER_SEC;
+constexpr int max_listed_ids = 20;
+constexpr int max_error_bytes = 200;
 
 // Per process. What was left out is told with the next line.
-struct Limit {
-    TimestampTz until = 0;
-    int left = 0;
-    int64 left_out = 0;
+struct LogRateLimit {
+    TimestampTz window_end = 0;
+    int lines_left = 0;
+    int64 omitted_ids = 0;
 
-    bool admits(TimestampTz now, Id count)
+    bool allows(TimestampTz now, Id count)
     {
-        if (now >= until || now < until - window) {
-            until = now + window;
-            left = lines_at_once;
+        if (now >= window_end || now < window_end - log_window_us) {
+            window_end = now + log_window_us;
+            lines_left = max_lines_per_window;
         }
-        if (left-- > 0)
+        if (lines_left-- > 0)
             return true;
-        left_out += count;
+        omitted_ids += count;
         return false;
     }
 };
 
-const char* list_of(IdRanges ids)
+const char* format_ids(IdRanges ids)
 {
     StringInfoData list;
     initStringInfo(&list);
     int listed = 0;
     for (const IdRange& range : ids)
         for (Id id = range.from; id < range.upto; ++id) {
-            if (++listed > most_ids) {
+            if (++listed > max_listed_ids) {
                 appendStringInfoString(&list, " …");
                 return list.data;
             }
@@ -51,37 +51,38 @@ const char* list_of(IdRanges ids)
 }
 
 // What a worker or a receiver has said.
-const char* beginning_of(Datum error)
+const char* shorten_error(Datum error)
 {
-    char* said = TextDatumGetCString(error);
-    said[pg_mbcliplen(said, static_cast<int>(std::strlen(said)), most_of_error)] = '\0';
-    return pg::in_one_line(said);
+    char* message = TextDatumGetCString(error);
+    message[pg_mbcliplen(message, static_cast<int>(std::strlen(message)), max_error_bytes)] = '\0';
+    return pg::in_one_line(message);
 }
 
 } // namespace
 
 void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
 {
-    static Limit limit;
+    static LogRateLimit limit;
     static constinit pg::Statement find{"SELECT name FROM _outbox.consumers WHERE consumer_id = $1",
                                         {INT4OID}};
 
     const Id count = count_ids(ids);
-    if (count == 0 || !limit.admits(GetCurrentTimestamp(), count))
+    if (count == 0 || !limit.allows(GetCurrentTimestamp(), count))
         return;
     const Datum values[] = {Int32GetDatum(consumer)};
     if (find.execute_with_latest_snapshot(values) == 0)
         return;
     const char* name = TextDatumGetCString(pg::Row(0).get(1));
-    const int64 left_out = limit.left_out;
-    limit.left_out = 0;
+    const int64 omitted_ids = limit.omitted_ids;
+    limit.omitted_ids = 0;
     ereport(LOG_SERVER_ONLY,
             (errmsg_internal("outbox: consumer \"%s\" has given up %s: %s", name,
                              count == 1 ? "an event" : psprintf(INT64_FORMAT " events", count),
-                             beginning_of(error)),
-             errdetail_internal(
-                 "ids: %s%s", list_of(ids),
-                 left_out > 0 ? psprintf("; " INT64_FORMAT " others before them", left_out) : ""),
+                             shorten_error(error)),
+             errdetail_internal("ids: %s%s", format_ids(ids),
+                                omitted_ids > 0
+                                    ? psprintf("; " INT64_FORMAT " others before them", omitted_ids)
+                                    : ""),
              errhidestmt(true), // it may carry more than an operator is to see
              errhint("They are in outbox_messages_dlq; outbox_redrive() tries them again.")));
 }

@@ -11,28 +11,31 @@ namespace outbox {
 namespace {
 
 int deliver_from_retries(int32 consumer, const Batch& batch, TimestampTz locked_until,
-                         MessageReceiver& sink)
+                         MessageReceiver& receiver)
 {
     int count = 0;
     RetryScan scan(consumer, batch.ids);
     while (const Message* message = scan.next()) {
-        sink.put(*message, {batch.token, locked_until, scan.failures() + batch.attempts, true});
+        receiver.receive(*message,
+                         {batch.token, locked_until, scan.failures() + batch.attempts, true});
         ++count;
     }
     return count;
 }
 
 int deliver_from_log(const Consumer& consumer, const Batch& batch, TimestampTz locked_until,
-                     MessageReceiver& sink)
+                     MessageReceiver& receiver)
 {
     int count = 0;
     pg::PallocVector<IdRange> waiting;
-    const bool some_wait = consumer.ordered && has_blocked(consumer.id, batch.partition);
+    const bool any_blocked =
+        consumer.ordered && has_blocked_aggregates(consumer.id, batch.consumer_partition);
     visit_messages(batch.ids, [&](const Message& message) {
-        if (some_wait && must_wait(consumer, batch.partition, message, batch.attempts - 1)) {
-            append_to(waiting, message.id());
+        if (any_blocked &&
+            add_if_blocked(consumer, batch.consumer_partition, message, batch.attempts - 1)) {
+            append_id(waiting, message.id());
         } else {
-            sink.put(message, {batch.token, locked_until, batch.attempts, false});
+            receiver.receive(message, {batch.token, locked_until, batch.attempts, false});
             ++count;
         }
         return true;
@@ -41,41 +44,42 @@ int deliver_from_log(const Consumer& consumer, const Batch& batch, TimestampTz l
         pg::PallocVector<IdRange> rest;
         rest.reserve(batch.ids.size() + waiting.size());
         rest.set_size(subtract(batch.ids, waiting.view(), rest.data()));
-        take_out(batch.token, rest.view(), waiting.view());
+        remove_from_batch(batch.token, rest.view(), waiting.view());
     }
     return count;
 }
 
 } // namespace
 
-stats::Facts facts_of(const Message& message)
+stats::Facts event_facts_of(const Message& message)
 {
     return {stats::place_of(message.values[col_event_type]),
             static_cast<uint32>(toast_datum_size(message.values[col_payload])),
             DatumGetTimestampTz(message.values[col_occurred_at])};
 }
 
-bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures)
+bool add_if_blocked(const Consumer& consumer, int32 consumer_partition, const Message& message,
+                    int failures)
 {
-    if (!is_blocked(consumer.id, message))
+    if (!is_aggregate_blocked(consumer.id, message))
         return false;
-    add_blocked(consumer.id, partition, message, failures);
+    add_blocked_message(consumer.id, consumer_partition, message, failures);
     return true;
 }
 
 int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
-                  TimestampTz locked_until, MessageReceiver& sink)
+                  TimestampTz locked_until, MessageReceiver& receiver)
 {
     const int count = batch.from_retries
-                          ? deliver_from_retries(consumer.id, batch, locked_until, sink)
-                          : deliver_from_log(consumer, batch, locked_until, sink);
+                          ? deliver_from_retries(consumer.id, batch, locked_until, receiver)
+                          : deliver_from_log(consumer, batch, locked_until, receiver);
     // Nothing is left when all of it waits behind others, or has left the log.
     if (count == 0)
         settle_lease(batch.token, now);
     return count;
 }
 
-void settle_at_once(const Consumer& consumer, const Batch& batch, TimestampTz now)
+void settle_whole_batch(const Consumer& consumer, const Batch& batch, TimestampTz now)
 {
     if (batch.from_retries)
         remove_retries(consumer.id, consumer.ordered, batch.ids, now);

@@ -18,33 +18,34 @@ class MessageReceiver {
 public:
     // Whose messages will come. Returns where to put them: here, or further on if there is nothing
     // to be done with them here.
-    virtual MessageReceiver& meet(const Consumer&) { return *this; }
+    virtual MessageReceiver& begin(const Consumer&) { return *this; }
 
-    virtual void put(const Message& message, const Delivery& delivery) = 0;
+    virtual void receive(const Message& message, const Delivery& delivery) = 0;
 
     // No more, although there is room for more messages.
     virtual bool is_full() const { return false; }
 
     // The batch is whole. False if there is something in it that nobody can use: then it stays
     // open, for whoever claimed it to settle.
-    virtual bool complete() { return true; }
+    virtual bool finish() { return true; }
 
 protected:
     ~MessageReceiver() = default;
 };
 
 // What is counted of a message.
-stats::Facts facts_of(const Message& message);
+stats::Facts event_facts_of(const Message& message);
 
 // Must a message of an ordered consumer wait behind an earlier one? Then it waits from now on.
-bool must_wait(const Consumer& consumer, int32 partition, const Message& message, int failures);
+bool add_if_blocked(const Consumer& consumer, int32 consumer_partition, const Message& message,
+                    int failures);
 
 // Passes the messages of a batch on, except those that have to wait meanwhile, and settles the
 // lease if that leaves nothing. Returns how many were passed on.
 int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
-                  TimestampTz locked_until, MessageReceiver& sink);
+                  TimestampTz locked_until, MessageReceiver& receiver);
 
 // What is handed out is settled in the same transaction.
-void settle_at_once(const Consumer& consumer, const Batch& batch, TimestampTz now);
+void settle_whole_batch(const Consumer& consumer, const Batch& batch, TimestampTz now);
 
 } // namespace outbox

@@ -6,7 +6,7 @@
 
 namespace outbox {
 
-bool has_used_an_attempt(const Lease& lease)
+bool counts_as_attempt(const Lease& lease)
 {
     return !lease.is_unassigned && lease.locked_until != DT_NOBEGIN;
 }
@@ -14,13 +14,13 @@ bool has_used_an_attempt(const Lease& lease)
 bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
                               TimestampTz now)
 {
-    if (!has_used_an_attempt(lease) || lease.size != 1 || consumer.is_sink)
+    if (!counts_as_attempt(lease) || lease.message_count != 1 || consumer.is_sink)
         return false;
     const Datum error =
         CStringGetTextDatum("the lease expired: the worker died, hung, or was too slow");
     bool dead = false;
-    const auto bury_if = [&](const Message& message, int attempts) {
-        if (attempts < consumer.policy.max_attempts)
+    const auto dead_letter_if_last = [&](const Message& message, int attempts) {
+        if (attempts < consumer.retry_policy.max_attempts)
             return;
         move_to_dead_letters(consumer.id, message, attempts, error, now);
         if (stats::is_on())
@@ -30,35 +30,35 @@ bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, cons
     if (batch.from_retries) {
         RetryScan scan(consumer.id, batch.ids);
         if (const Message* message = scan.next())
-            bury_if(*message, scan.failures() + batch.attempts);
+            dead_letter_if_last(*message, scan.failures() + batch.attempts);
         if (dead)
             remove_retries(consumer.id, consumer.ordered, batch.ids, now);
     } else {
         visit_messages(batch.ids, [&](const Message& message) {
-            bury_if(message, batch.attempts);
+            dead_letter_if_last(message, batch.attempts);
             return false;
         });
     }
     if (dead) {
         log_dead_letters(consumer.id, batch.ids, error);
-        take_out(batch.token, {}, batch.ids);
+        remove_from_batch(batch.token, {}, batch.ids);
         settle_lease(batch.token, now);
     }
     return dead;
 }
 
-Id next_portion(const Batch& batch, const Lease& lease)
+Id next_delivery_size(const Batch& batch, const Lease& lease)
 {
-    constexpr int tries_before_split = 2;
+    constexpr int deliveries_before_split = 2;
     const Id size = count_ids(batch.ids);
-    const bool split = has_used_an_attempt(lease) && batch.deliveries >= tries_before_split;
+    const bool split = counts_as_attempt(lease) && batch.deliveries >= deliveries_before_split;
     return split ? (size + 1) / 2 : size;
 }
 
-int next_attempt(const Consumer& consumer, const Batch& batch)
+int next_attempt_number(const Consumer& consumer, const Batch& batch)
 {
-    const int most = consumer.policy.max_attempts - (count_ids(batch.ids) > 1 ? 1 : 0);
-    return Max(batch.attempts, Min(batch.attempts + 1, most));
+    const int max_attempt = consumer.retry_policy.max_attempts - (count_ids(batch.ids) > 1 ? 1 : 0);
+    return Max(batch.attempts, Min(batch.attempts + 1, max_attempt));
 }
 
 } // namespace outbox

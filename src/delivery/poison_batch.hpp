@@ -8,17 +8,17 @@ namespace outbox {
 
 // Did the lease run out, so that this counts as an attempt? Not if it was handed back or never
 // handed out.
-bool has_used_an_attempt(const Lease& lease);
+bool counts_as_attempt(const Lease& lease);
 
 // If the message was alone in its batch, and that was its last attempt, it is a dead letter now.
 bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
                               TimestampTz now);
 
 // How many messages of an expired batch are handed out next; the rest waits for another worker.
-Id next_portion(const Batch& batch, const Lease& lease);
+Id next_delivery_size(const Batch& batch, const Lease& lease);
 
 // As which attempt the messages count that are handed out again. Neighbours do not use up their
 // last one: that everybody has alone.
-int next_attempt(const Consumer& consumer, const Batch& batch);
+int next_attempt_number(const Consumer& consumer, const Batch& batch);
 
 } // namespace outbox

@@ -16,11 +16,11 @@ namespace {
         JSONBOID, JSONBOID, TEXTOID
 
 // The message's columns as the first parameters of a statement, and room for more.
-struct Parameters {
+struct MessageParameters {
     Datum values[column_count + 6];
     char nulls[column_count + 6];
 
-    explicit Parameters(const Message& message)
+    explicit MessageParameters(const Message& message)
     {
         for (int i = 0; i < column_count + 6; ++i)
             nulls[i] = ' ';
@@ -32,7 +32,7 @@ struct Parameters {
 };
 
 // A message that is here already keeps its place: it will be delivered.
-void insert_retry(int32 consumer, int32 partition, const Message& message, int attempts,
+void insert_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                   TimestampTz available_at, std::optional<Datum> error)
 {
     static constinit pg::Statement insert{
@@ -40,9 +40,9 @@ void insert_retry(int32 consumer, int32 partition, const Message& message, int a
         ", consumer_id, partition, attempts, available_at, last_error)"
         " VALUES (" MESSAGE_PARAMETERS ", $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
         {MESSAGE_TYPES, INT4OID, INT4OID, INT4OID, TIMESTAMPTZOID, TEXTOID}};
-    Parameters parameters(message);
+    MessageParameters parameters(message);
     parameters.values[12] = Int32GetDatum(consumer);
-    parameters.values[13] = Int32GetDatum(partition);
+    parameters.values[13] = Int32GetDatum(consumer_partition);
     parameters.values[14] = Int32GetDatum(attempts);
     parameters.values[15] = TimestampTzGetDatum(available_at);
     parameters.values[16] = error.value_or(Datum{0});
@@ -55,12 +55,12 @@ IdRanges selected_ids(uint64 count)
 {
     pg::PallocVector<IdRange> ids;
     for (uint64 i = 0; i < count; ++i)
-        append_to(ids, DatumGetInt64(pg::Row(i).get(1)));
+        append_id(ids, DatumGetInt64(pg::Row(i).get(1)));
     return ids.view();
 }
 
 // The next message of an aggregate has its turn, if it has been waiting for that.
-void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
+void unblock_next(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
     static constinit pg::Statement update{
         "UPDATE _outbox.retries SET available_at = $4 WHERE consumer_id = $1 AND id ="
@@ -75,7 +75,7 @@ void unpark(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampT
 
 } // namespace
 
-bool is_blocked(int32 consumer, const Message& message)
+bool is_aggregate_blocked(int32 consumer, const Message& message)
 {
     static constinit pg::Statement find{
         "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND aggregate_type = $2"
@@ -88,28 +88,29 @@ bool is_blocked(int32 consumer, const Message& message)
     return found;
 }
 
-bool has_blocked(int32 consumer, int32 partition)
+bool has_blocked_aggregates(int32 consumer, int32 consumer_partition)
 {
     static constinit pg::Statement find{
         "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND partition = $2"
         " AND NOT redriven LIMIT 1",
         {INT4OID, INT4OID}};
-    const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition)};
+    const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(consumer_partition)};
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
-void add_retry(int32 consumer, int32 partition, const Message& message, int attempts,
+void add_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                TimestampTz available_at, Datum error)
 {
-    insert_retry(consumer, partition, message, attempts, available_at, error);
+    insert_retry(consumer, consumer_partition, message, attempts, available_at, error);
 }
 
-void add_blocked(int32 consumer, int32 partition, const Message& message, int attempts)
+void add_blocked_message(int32 consumer, int32 consumer_partition, const Message& message,
+                         int attempts)
 {
-    insert_retry(consumer, partition, message, attempts, DT_NOEND, std::nullopt);
+    insert_retry(consumer, consumer_partition, message, attempts, DT_NOEND, std::nullopt);
 }
 
-void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error)
+void reschedule_retry(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error)
 {
     static constinit pg::Statement update{
         "UPDATE _outbox.retries SET attempts = $3, available_at = $4, last_error = $5"
@@ -120,7 +121,7 @@ void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Dat
     update.execute_with_latest_snapshot(values);
 }
 
-void block_again(int32 consumer, IdRanges ids)
+void block_messages_again(int32 consumer, IdRanges ids)
 {
     static constinit pg::Statement update{
         "UPDATE _outbox.retries SET available_at = 'infinity'"
@@ -130,7 +131,7 @@ void block_again(int32 consumer, IdRanges ids)
     update.execute_with_latest_snapshot(values);
 }
 
-void count_attempts(int32 consumer, IdRanges ids, int attempts)
+void add_attempts(int32 consumer, IdRanges ids, int attempts)
 {
     static constinit pg::Statement update{"UPDATE _outbox.retries SET attempts = attempts + $3"
                                           " WHERE consumer_id = $1 AND id = ANY ($2)",
@@ -162,7 +163,7 @@ void move_to_dead_letters(int32 consumer, const Message& message, int attempts, 
         " ON CONFLICT (consumer_id, id) DO UPDATE SET attempts = excluded.attempts,"
         " last_error = excluded.last_error, died_at = excluded.died_at",
         {MESSAGE_TYPES, INT4OID, INT4OID, TEXTOID, TIMESTAMPTZOID}};
-    Parameters parameters(message);
+    MessageParameters parameters(message);
     parameters.values[12] = Int32GetDatum(consumer);
     parameters.values[13] = Int32GetDatum(attempts);
     parameters.values[14] = error;
@@ -184,12 +185,12 @@ void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
     const SPITupleTable* rows = SPI_tuptable;
     for (uint64 i = 0; i < count; ++i) {
         bool isnull;
-        unpark(consumer, SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull),
-               SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull), now);
+        unblock_next(consumer, SPI_getbinval(rows->vals[i], rows->tupdesc, 1, &isnull),
+                     SPI_getbinval(rows->vals[i], rows->tupdesc, 2, &isnull), now);
     }
 }
 
-std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
+std::optional<TimestampTz> next_retry_time(int32 consumer, TimestampTz now)
 {
     static constinit pg::Statement find{
         "SELECT min(available_at) FROM _outbox.retries WHERE consumer_id = $1"
@@ -201,23 +202,23 @@ std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now)
     return first ? std::optional<TimestampTz>(DatumGetTimestampTz(*first)) : std::nullopt;
 }
 
-std::span<const int32> due_partitions(int32 consumer, TimestampTz now)
+std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
 {
     static constinit pg::Statement find{
         "SELECT partition FROM _outbox.retries WHERE consumer_id = $1"
         " AND available_at <= $2 GROUP BY partition ORDER BY min(available_at)",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
-    pg::PallocVector<int32> partitions;
+    pg::PallocVector<int32> consumer_partitions;
     const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
-        partitions.push(DatumGetInt32(pg::Row(i).get(1)));
-    return partitions.view();
+        consumer_partitions.push(DatumGetInt32(pg::Row(i).get(1)));
+    return consumer_partitions.view();
 }
 
 // Is the message r in one of these batches that is not settled? Also in one of those that are read
 // from the log: after a seek, that is where a dead letter may be when it is redriven.
-#define IS_IN_HAND(tokens)                                                                         \
+#define IS_IN_OPEN_BATCH(tokens)                                                                   \
     "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM _outbox.leases l"               \
     " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"               \
     " WHERE l.token = ANY (" tokens ") AND l.acked_at IS NULL AND l.superseded_by IS NULL)"        \
@@ -227,7 +228,7 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
 {
     static constinit pg::Statement find{
         "SELECT id FROM (SELECT r.id FROM _outbox.retries r WHERE r.consumer_id = $1"
-        " AND r.available_at <= $2 AND NOT " IS_IN_HAND("$3")
+        " AND r.available_at <= $2 AND NOT " IS_IN_OPEN_BATCH("$3")
 
             " ORDER BY r.available_at, r.id LIMIT $4) due ORDER BY id",
         {INT4OID, TIMESTAMPTZOID, INT8ARRAYOID, INT4OID}};
@@ -236,14 +237,14 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
     return selected_ids(find.execute_with_latest_snapshot(values));
 }
 
-IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open_tokens,
-                    TimestampTz now, int limit)
+IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
+                          std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
     // Of an aggregate only the first is ever due, unless it came back from the dead letters.
     static constinit pg::Statement find{
         "WITH due AS MATERIALIZED (SELECT r.id, aggregate_type, aggregate_id, redriven"
         " FROM _outbox.retries r WHERE consumer_id = $1 AND available_at <= $3"
-        " AND partition = $2 AND NOT " IS_IN_HAND(
+        " AND partition = $2 AND NOT " IS_IN_OPEN_BATCH(
             "$5") " ORDER BY available_at, r.id LIMIT $4)"
                   " SELECT id FROM (SELECT id FROM due WHERE redriven UNION ALL"
                   " SELECT chain.id FROM due CROSS JOIN LATERAL (SELECT r.id FROM "
@@ -253,7 +254,7 @@ IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open
                   "$4) chain"
                   " WHERE NOT due.redriven) ids ORDER BY id LIMIT $4",
         {INT4OID, INT4OID, TIMESTAMPTZOID, INT4OID, INT8ARRAYOID}};
-    const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(partition),
+    const Datum values[] = {Int32GetDatum(consumer), Int32GetDatum(consumer_partition),
                             TimestampTzGetDatum(now), Int32GetDatum(limit),
                             pg::to_bigint_array(open_tokens)};
     return selected_ids(find.execute_with_latest_snapshot(values));
@@ -272,9 +273,9 @@ RetryScan::RetryScan(int32 consumer, IdRanges ids)
 
 const Message* RetryScan::next()
 {
-    if (at_ == count_)
+    if (next_row_ == count_)
         return nullptr;
-    const HeapTuple row = rows_->vals[at_++];
+    const HeapTuple row = rows_->vals[next_row_++];
     for (int column = 0; column < column_count; ++column)
         message_.values[column] =
             SPI_getbinval(row, rows_->tupdesc, column + 1, &message_.nulls[column]);

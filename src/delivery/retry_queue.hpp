@@ -10,24 +10,25 @@
 namespace outbox {
 
 // Does an earlier message of the aggregate wait here, so that this one must wait behind it?
-bool is_blocked(int32 consumer, const Message& message);
+bool is_aggregate_blocked(int32 consumer, const Message& message);
 
 // Is there any aggregate of this partition that is parked?
-bool has_blocked(int32 consumer, int32 partition);
+bool has_blocked_aggregates(int32 consumer, int32 consumer_partition);
 
 // Keeps a message of the log that failed `attempts` times.
-void add_retry(int32 consumer, int32 partition, const Message& message, int attempts,
+void add_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                TimestampTz available_at, Datum error);
 
 // Keeps a message of the log that waits behind another.
-void add_blocked(int32 consumer, int32 partition, const Message& message, int attempts);
+void add_blocked_message(int32 consumer, int32 consumer_partition, const Message& message,
+                         int attempts);
 
 // A message that was here already has failed once more, or waits behind one that has.
-void postpone(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error);
-void block_again(int32 consumer, IdRanges ids);
+void reschedule_retry(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error);
+void block_messages_again(int32 consumer, IdRanges ids);
 
 // These were handed out so many times more, without anybody saying what became of them.
-void count_attempts(int32 consumer, IdRanges ids, int attempts);
+void add_attempts(int32 consumer, IdRanges ids, int attempts);
 
 // This message is going to wait: later ones of its aggregate that are here wait behind it.
 void block_later_messages(int32 consumer, const Message& message);
@@ -40,10 +41,10 @@ void move_to_dead_letters(int32 consumer, const Message& message, int attempts, 
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now);
 
 // When the next is due that is not due yet.
-std::optional<TimestampTz> next_due(int32 consumer, TimestampTz now);
+std::optional<TimestampTz> next_retry_time(int32 consumer, TimestampTz now);
 
 // The partitions in which something is due.
-std::span<const int32> due_partitions(int32 consumer, TimestampTz now);
+std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now);
 
 // What is due in a consumer without order, and in no open batch.
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now,
@@ -51,8 +52,8 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
 
 // What is due in a partition of an ordered consumer, each with what waits behind it.
 // Those whose first is in an open batch are in hand.
-IdRanges due_chains(int32 consumer, int32 partition, std::span<const int64> open_tokens,
-                    TimestampTz now, int limit);
+IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
+                          std::span<const int64> open_tokens, TimestampTz now, int limit);
 
 // Messages with these ids, in their order, and how often each has failed.
 class RetryScan {
@@ -68,7 +69,7 @@ public:
 private:
     SPITupleTable* rows_;
     uint64 count_;
-    uint64 at_ = 0;
+    uint64 next_row_ = 0;
     Message message_;
     int failures_ = 0;
     bool redriven_ = false;

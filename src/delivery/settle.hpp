@@ -11,27 +11,29 @@ struct Failure {
     Datum error;                   // text, already cut
     std::optional<int64> retry_in; // microseconds; otherwise what the policy says
     bool dead;                     // do not try again
-    bool counts = true;            // as an attempt
+    bool counts_as_attempt = true; // as an attempt
 };
 
 // Who counts what was delivered, for the statistics?
-enum class Counts { here, caller };
+enum class StatsBy { callee, caller };
 
 // Returns how many were settled by this call. Without ids: the whole rest of the batch.
-int ack(int64 token, const std::span<const int64>* ids, Counts counts = Counts::here);
+int ack_messages(int64 token, const std::span<const int64>* ids,
+                 StatsBy stats_by = StatsBy::callee);
 
 // Settles whole batches of messages from the log, which the caller has claimed and of which nothing
 // has failed. Refuses all of them if a lease is lost. The caller counts them.
-void ack_whole(std::span<const int64> tokens);
+void ack_whole_batches(std::span<const int64> tokens);
 
-struct Failed {
+struct FailResult {
     int count;
     int dead;         // of these; the others wait for another attempt
     IdRanges blocked; // what waits behind them from now on, and is no longer in the batch
 };
 
 // One failure for all of them, or one for each, with the ids in ascending order.
-Failed fail(int64 token, std::span<const int64> ids, std::span<const Failure> failures);
+FailResult fail_messages(int64 token, std::span<const int64> ids,
+                         std::span<const Failure> failures);
 
 // For a worker that has several batches of an ordered consumer: some of these messages wait behind
 // one that has failed in another batch. They leave this one; returns which.
@@ -42,6 +44,6 @@ IdRanges block_behind(int64 token, std::span<const int64> ids);
 TimestampTz heartbeat(int64 token, std::optional<int64> lease);
 
 // Hands the rest of the batch back, without counting an attempt. Returns how many those are.
-int release(int64 token);
+int release_batch(int64 token);
 
 } // namespace outbox

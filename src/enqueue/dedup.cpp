@@ -14,14 +14,14 @@ namespace {
 // The columns of _outbox.dedup_keys in the order of the install script.
 enum Column { col_tenant_id, col_expires_at, col_tracking_id, col_dedup_key, column_count };
 
-constexpr pg::ColumnShape shape[column_count] = {
+constexpr pg::ColumnShape dedup_key_columns[column_count] = {
     {"tenant_id", INT8OID},
     {"expires_at", TIMESTAMPTZOID},
     {"tracking_id", UUIDOID},
     {"dedup_key", TEXTOID},
 };
 
-bool has_expected_key(Relation keys)
+bool has_expected_primary_key(Relation keys)
 {
     list_free(RelationGetIndexList(keys)); // finds rd_pkindex
     if (!OidIsValid(keys->rd_pkindex))
@@ -36,26 +36,26 @@ bool has_expected_key(Relation keys)
 }
 
 // Is the table still as the extension made it, so that rows may go past the executor?
-bool takes_rows_directly(Relation keys)
+bool allows_direct_insert(Relation keys)
 {
     static uint64 known_generation = PG_UINT64_MAX;
     static bool known_answer = false;
     if (known_generation != pg::catalog_generation()) {
         const uint64 generation = pg::catalog_generation();
-        known_answer = pg::has_shape(keys, shape, column_count) && pg::is_plain(keys) &&
-                       has_expected_key(keys);
+        known_answer = pg::has_shape(keys, dedup_key_columns, column_count) && pg::is_plain(keys) &&
+                       has_expected_primary_key(keys);
         known_generation = generation;
     }
     return known_answer;
 }
 
-TimestampTz expiry(TimestampTz now)
+TimestampTz expiry_time(TimestampTz now)
 {
     return now + static_cast<int64>(settings::dedup_window) * USECS_PER_SEC;
 }
 
 // The remembered key.
-struct Remembered {
+struct DedupRow {
     TimestampTz expires_at;
     pg_uuid_t tracking_id;
 };
@@ -77,7 +77,7 @@ void check_visible(Relation keys, TupleTableSlot* row)
                     errhint("Retry the transaction.")));
 }
 
-Remembered read_row(Relation keys, TupleTableSlot* row)
+DedupRow read_dedup_row(Relation keys, TupleTableSlot* row)
 {
     check_visible(keys, row);
     bool isnull;
@@ -87,8 +87,8 @@ Remembered read_row(Relation keys, TupleTableSlot* row)
 
 // A row that another transaction is inserting or deleting is reported in `unfinished` instead.
 // Mirrors check_exclusion_or_unique_constraint().
-std::optional<Remembered> look_up(const pg::TableWriter& writer, const Event& event,
-                                  TransactionId* unfinished)
+std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Event& event,
+                                       TransactionId* in_progress_xid)
 {
     const Relation keys = writer.relation;
     const Relation index = writer.result->ri_IndexRelationDescs[pg::primary_key(writer)];
@@ -100,43 +100,43 @@ std::optional<Remembered> look_up(const pg::TableWriter& writer, const Event& ev
 
     SnapshotData dirty;
     InitDirtySnapshot(dirty);
-    std::optional<Remembered> remembered;
-    *unfinished = InvalidTransactionId;
+    std::optional<DedupRow> existing;
+    *in_progress_xid = InvalidTransactionId;
     TupleTableSlot* row = table_slot_create(keys, nullptr);
     const IndexScanDesc scan = pg::begin_index_scan(keys, index, &dirty, 2);
     index_rescan(scan, scan_keys, 2, nullptr, 0);
     if (index_getnext_slot(scan, ForwardScanDirection, row)) {
-        *unfinished = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
-        if (!TransactionIdIsValid(*unfinished))
-            remembered = read_row(keys, row);
+        *in_progress_xid = TransactionIdIsValid(dirty.xmin) ? dirty.xmin : dirty.xmax;
+        if (!TransactionIdIsValid(*in_progress_xid))
+            existing = read_dedup_row(keys, row);
     }
     index_endscan(scan);
     ExecDropSingleTupleTableSlot(row);
-    return remembered;
+    return existing;
 }
 
 // Of several who find the key expired, one takes it over; the others wait here and then find that
 // it is not expired any more.
-bool take_over_expired(const Event& event, TimestampTz now)
+bool take_over_expired_key(const Event& event, TimestampTz now)
 {
-    uint64 taken = 0;
+    uint64 updated = 0;
     pg::as_owner([&] {
         static constinit pg::Statement take_over{
             "UPDATE _outbox.dedup_keys SET tracking_id = $3, expires_at = $4"
             " WHERE tenant_id = $1 AND dedup_key = $2 AND expires_at <= $5",
             {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
         const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
-                                UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now)),
-                                TimestampTzGetDatum(now)};
-        taken = take_over.execute(values);
+                                UUIDPGetDatum(&event.tracking_id),
+                                TimestampTzGetDatum(expiry_time(now)), TimestampTzGetDatum(now)};
+        updated = take_over.execute(values);
     });
-    return taken == 1;
+    return updated == 1;
 }
 
-void fill(TupleTableSlot* slot, const Event& event, TimestampTz now)
+void fill_slot(TupleTableSlot* slot, const Event& event, TimestampTz now)
 {
     slot->tts_values[col_tenant_id] = Int64GetDatum(event.tenant_id);
-    slot->tts_values[col_expires_at] = TimestampTzGetDatum(expiry(now));
+    slot->tts_values[col_expires_at] = TimestampTzGetDatum(expiry_time(now));
     slot->tts_values[col_tracking_id] = UUIDPGetDatum(&event.tracking_id);
     slot->tts_values[col_dedup_key] = *event.dedup_key;
     for (int i = 0; i < column_count; ++i)
@@ -144,7 +144,7 @@ void fill(TupleTableSlot* slot, const Event& event, TimestampTz now)
     ExecStoreVirtualTuple(slot);
 }
 
-uint64 hash_of(const Event& event)
+uint64 dedup_key_hash(const Event& event)
 {
     const text* key = DatumGetTextPP(*event.dedup_key);
     return DatumGetUInt64(
@@ -154,42 +154,42 @@ uint64 hash_of(const Event& event)
 
 // Looks for the key and, if nobody has it, inserts it before anybody else can look. Without the
 // lock two could both find nothing, and the one that loses would leave a row for others to trip on.
-std::optional<Remembered> find_or_insert(pg::TableWriter& writer, const Event& event,
-                                         TimestampTz now, TransactionId* unfinished)
+std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event& event,
+                                           TimestampTz now, TransactionId* in_progress_xid)
 {
-    const uint64 hash = hash_of(event);
+    const uint64 hash = dedup_key_hash(event);
     pg::lock_key(hash);
-    const auto remembered = look_up(writer, event, unfinished);
-    if (!remembered && !TransactionIdIsValid(*unfinished)) {
-        fill(pg::fresh_slot(writer, 0), event, now);
+    const auto existing = find_dedup_row(writer, event, in_progress_xid);
+    if (!existing && !TransactionIdIsValid(*in_progress_xid)) {
+        fill_slot(pg::fresh_slot(writer, 0), event, now);
         pg::insert(writer, 1);
     }
     pg::unlock_key(hash);
-    return remembered;
+    return existing;
 }
 
-std::optional<pg_uuid_t> claim_directly(Relation keys, const Event& event, TimestampTz now)
+std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, TimestampTz now)
 {
     pg::TableWriter writer = pg::open_writer(keys, 1);
-    std::optional<pg_uuid_t> first;
+    std::optional<pg_uuid_t> original_id;
     for (;;) {
-        TransactionId unfinished;
-        const auto remembered = find_or_insert(writer, event, now, &unfinished);
-        if (TransactionIdIsValid(unfinished)) {
-            XactLockTableWait(unfinished, nullptr, nullptr, XLTW_None);
+        TransactionId in_progress_xid;
+        const auto existing = find_or_insert_key(writer, event, now, &in_progress_xid);
+        if (TransactionIdIsValid(in_progress_xid)) {
+            XactLockTableWait(in_progress_xid, nullptr, nullptr, XLTW_None);
             continue;
         }
-        if (remembered && remembered->expires_at > now)
-            first = remembered->tracking_id;
-        if (!remembered || first || take_over_expired(event, now))
+        if (existing && existing->expires_at > now)
+            original_id = existing->tracking_id;
+        if (!existing || original_id || take_over_expired_key(event, now))
             break;
     }
     pg::close_writer(writer);
-    return first;
+    return original_id;
 }
 
 // The way for a table that somebody has changed.
-std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
+std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz now)
 {
     static constinit pg::Statement insert{
         "INSERT INTO _outbox.dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
@@ -200,7 +200,8 @@ std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
                                         {INT8OID, TEXTOID}};
 
     const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
-                            UUIDPGetDatum(&event.tracking_id), TimestampTzGetDatum(expiry(now))};
+                            UUIDPGetDatum(&event.tracking_id),
+                            TimestampTzGetDatum(expiry_time(now))};
     for (;;) {
         CHECK_FOR_INTERRUPTS();
         if (insert.execute(values) == 1)
@@ -212,23 +213,23 @@ std::optional<pg_uuid_t> claim_by_statement(const Event& event, TimestampTz now)
         const Datum expires_at = SPI_getbinval(row, SPI_tuptable->tupdesc, 2, &isnull);
         if (DatumGetTimestampTz(expires_at) > now)
             return *DatumGetUUIDP(SPI_getbinval(row, SPI_tuptable->tupdesc, 1, &isnull));
-        if (take_over_expired(event, now))
+        if (take_over_expired_key(event, now))
             return std::nullopt;
     }
 }
 
 } // namespace
 
-std::optional<pg_uuid_t> find_duplicate(const Event& event, TimestampTz now)
+std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now)
 {
-    std::optional<pg_uuid_t> first;
+    std::optional<pg_uuid_t> original_id;
     const Relation keys = table_open(pg::objects().dedup_keys, RowExclusiveLock);
-    if (takes_rows_directly(keys))
-        first = claim_directly(keys, event, now);
+    if (allows_direct_insert(keys))
+        original_id = claim_key_directly(keys, event, now);
     else
-        pg::as_owner([&] { first = claim_by_statement(event, now); });
+        pg::as_owner([&] { original_id = claim_key_by_statement(event, now); });
     table_close(keys, NoLock);
-    return first;
+    return original_id;
 }
 
 } // namespace outbox

@@ -8,6 +8,6 @@ namespace outbox {
 // Claims the event's dedup_key for it. Empty: the event is the first with this key and is to be
 // enqueued. Otherwise the tracking_id of the event that was. Waits for a transaction that has
 // claimed the key and not ended yet.
-std::optional<pg_uuid_t> find_duplicate(const Event& event, TimestampTz now);
+std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now);
 
 } // namespace outbox

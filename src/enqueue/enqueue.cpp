@@ -25,7 +25,7 @@ enum Argument {
     arg_dedup_key,
 };
 
-Datum to_text(Datum value, Oid type)
+Datum aggregate_id_to_text(Datum value, Oid type)
 {
     switch (type) {
     case TEXTOID:
@@ -44,8 +44,8 @@ EventArguments read_arguments(FunctionCallInfo fcinfo)
     EventArguments arguments;
     arguments.aggregate_type = pg::argument(fcinfo, arg_aggregate_type);
     if (!PG_ARGISNULL(arg_aggregate_id))
-        arguments.aggregate_id =
-            to_text(PG_GETARG_DATUM(arg_aggregate_id), pg::argument_type(fcinfo, arg_aggregate_id));
+        arguments.aggregate_id = aggregate_id_to_text(PG_GETARG_DATUM(arg_aggregate_id),
+                                                      pg::argument_type(fcinfo, arg_aggregate_id));
     arguments.event_type = pg::argument(fcinfo, arg_event_type);
     if (!PG_ARGISNULL(arg_payload))
         arguments.payload =
@@ -64,17 +64,17 @@ EventArguments read_arguments(FunctionCallInfo fcinfo)
 
 } // namespace
 
-void enqueue(Event* events, int count, TimestampTz now, pg_uuid_t* results)
+void enqueue_events(Event* events, int count, TimestampTz now, pg_uuid_t* results)
 {
     int for_log = 0;
     for (int i = 0; i < count; ++i) {
         const Event& event = events[i];
-        const auto first = event.dedup_key ? find_duplicate(event, now) : std::nullopt;
-        results[i] = first.value_or(event.tracking_id);
-        if (first)
+        const auto original_id = event.dedup_key ? claim_dedup_key(event, now) : std::nullopt;
+        results[i] = original_id.value_or(event.tracking_id);
+        if (original_id)
             continue;
         if (event.available_at)
-            schedule(event);
+            schedule_event(event);
         else
             events[for_log++] = event;
     }
@@ -93,7 +93,7 @@ OUTBOX_SQL_FUNCTION(outbox_enqueue)
         outbox::Event event = outbox::make_event(arguments, now);
         outbox::check_against_catalog(arguments, event);
         auto* tracking_id = static_cast<pg_uuid_t*>(palloc(sizeof(pg_uuid_t)));
-        outbox::enqueue(&event, 1, now, tracking_id);
+        outbox::enqueue_events(&event, 1, now, tracking_id);
         PG_RETURN_UUID_P(tracking_id);
     });
 }

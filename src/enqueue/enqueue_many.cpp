@@ -18,17 +18,18 @@ namespace outbox {
 
 namespace {
 
-[[noreturn]] void wrong_type(const EventArguments& event, const char* key, const char* expected)
+[[noreturn]] void raise_wrong_type(const EventArguments& event, const char* key,
+                                   const char* expected)
 {
     ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-                    errmsg("%s must be %s", event.name_of(key), expected)));
+                    errmsg("%s must be %s", event.qualified_name(key), expected)));
     pg_unreachable();
 }
 
 Datum read_text(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type != jbvString)
-        wrong_type(event, key, "a string");
+        raise_wrong_type(event, key, "a string");
     return PointerGetDatum(cstring_to_text_with_len(value.val.string.val, value.val.string.len));
 }
 
@@ -36,11 +37,11 @@ char* integer_digits(const EventArguments& event, const char* key, const JsonbVa
                      const char* expected)
 {
     if (value.type != jbvNumeric)
-        wrong_type(event, key, expected);
+        raise_wrong_type(event, key, expected);
     char* digits =
         DatumGetCString(DirectFunctionCall1(numeric_out, NumericGetDatum(value.val.numeric)));
     if (std::strchr(digits, '.') != nullptr)
-        wrong_type(event, key, expected);
+        raise_wrong_type(event, key, expected);
     return digits;
 }
 
@@ -49,7 +50,7 @@ int64 read_bigint(const EventArguments& event, const char* key, const JsonbValue
     const auto number = parse_bigint(integer_digits(event, key, value, "an integer"));
     if (!number)
         ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
-                        errmsg("%s is out of range for a bigint", event.name_of(key))));
+                        errmsg("%s is out of range for a bigint", event.qualified_name(key))));
     return *number;
 }
 
@@ -69,8 +70,8 @@ Datum read_json(const JsonbValue& value)
 TimestampTz read_time(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type != jbvString)
-        wrong_type(event, key, "a string with a time");
-    const char* name = event.name_of(key);
+        raise_wrong_type(event, key, "a string with a time");
+    const char* name = event.qualified_name(key);
     const char* text = pnstrdup(value.val.string.val, value.val.string.len);
     try {
         return pg::call([&] {
@@ -83,7 +84,7 @@ TimestampTz read_time(const EventArguments& event, const char* key, const JsonbV
     }
 }
 
-enum class Key {
+enum class EventKey {
     aggregate_type,
     aggregate_id,
     event_type,
@@ -101,56 +102,56 @@ constexpr const char* key_names[] = {
     "tenant_id",      "metadata",     "trace_id",   "available_at", "dedup_key",
 };
 
-Key known_key(const EventArguments& event, std::string_view name)
+EventKey parse_key(const EventArguments& event, std::string_view name)
 {
     for (std::size_t i = 0; i < std::size(key_names); ++i)
         if (name == key_names[i])
-            return static_cast<Key>(i);
+            return static_cast<EventKey>(i);
     ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-                    errmsg("events[%d] has an unknown key \"%s\"", event.element,
+                    errmsg("events[%d] has an unknown key \"%s\"", event.array_index,
                            pnstrdup(name.data(), pg_mbcliplen(name.data(), name.size(),
                                                               limits::max_name_bytes))),
                     errhint("Known keys are the names of the arguments of outbox_enqueue().")));
     pg_unreachable();
 }
 
-void read_key(EventArguments& event, std::string_view name, const JsonbValue& value)
+void set_argument(EventArguments& event, std::string_view name, const JsonbValue& value)
 {
-    const Key key = known_key(event, name);
+    const EventKey key = parse_key(event, name);
     // A JSON null is a payload like any other; elsewhere it means what SQL's NULL means.
-    if (value.type == jbvNull && key != Key::payload)
+    if (value.type == jbvNull && key != EventKey::payload)
         return;
 
     const char* argument = key_names[static_cast<int>(key)];
     switch (key) {
-    case Key::aggregate_type:
+    case EventKey::aggregate_type:
         event.aggregate_type = read_text(event, argument, value);
         break;
-    case Key::aggregate_id:
+    case EventKey::aggregate_id:
         event.aggregate_id = read_identifier(event, argument, value);
         break;
-    case Key::event_type:
+    case EventKey::event_type:
         event.event_type = read_text(event, argument, value);
         break;
-    case Key::payload:
+    case EventKey::payload:
         event.payload = read_json(value);
         break;
-    case Key::event_version:
+    case EventKey::event_version:
         event.event_version = read_bigint(event, argument, value);
         break;
-    case Key::tenant_id:
+    case EventKey::tenant_id:
         event.tenant_id = read_bigint(event, argument, value);
         break;
-    case Key::metadata:
+    case EventKey::metadata:
         event.metadata = read_json(value);
         break;
-    case Key::trace_id:
+    case EventKey::trace_id:
         event.trace_id = read_text(event, argument, value);
         break;
-    case Key::available_at:
+    case EventKey::available_at:
         event.available_at = read_time(event, argument, value);
         break;
-    case Key::dedup_key:
+    case EventKey::dedup_key:
         event.dedup_key = read_text(event, argument, value);
         break;
     }
@@ -162,7 +163,7 @@ EventArguments read_element(int number, const JsonbValue& element)
         ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
                         errmsg("events[%d] must be an object", number)));
     EventArguments event;
-    event.element = number;
+    event.array_index = number;
     JsonbIterator* keys = JsonbIteratorInit(element.val.binary.data);
     JsonbValue key;
     JsonbValue value;
@@ -170,7 +171,8 @@ EventArguments read_element(int number, const JsonbValue& element)
         if (token != WJB_KEY)
             continue;
         JsonbIteratorNext(&keys, &value, true);
-        read_key(event, {key.val.string.val, static_cast<std::size_t>(key.val.string.len)}, value);
+        set_argument(event, {key.val.string.val, static_cast<std::size_t>(key.val.string.len)},
+                     value);
     }
     return event;
 }
@@ -180,7 +182,8 @@ int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* even
 {
     int count = 0;
     JsonbValue element;
-    while (count < append_chunk && JsonbIteratorNext(elements, &element, true) == WJB_ELEM) {
+    while (count < max_events_per_append &&
+           JsonbIteratorNext(elements, &element, true) == WJB_ELEM) {
         const EventArguments arguments = read_element(first + count, element);
         events[count] = make_event(arguments, now);
         check_against_catalog(arguments, events[count]);
@@ -197,7 +200,7 @@ ArrayType* enqueue_array(Jsonb* array)
 
     const int total = JB_ROOT_COUNT(array);
     auto* tracking_ids = static_cast<pg_uuid_t*>(palloc(sizeof(pg_uuid_t) * Max(total, 1)));
-    auto* events = static_cast<Event*>(palloc(sizeof(Event) * append_chunk));
+    auto* events = static_cast<Event*>(palloc(sizeof(Event) * max_events_per_append));
     JsonbValue begin;
     JsonbIterator* elements = JsonbIteratorInit(&array->root);
     JsonbIteratorNext(&elements, &begin, false);
@@ -205,14 +208,14 @@ ArrayType* enqueue_array(Jsonb* array)
     // What a chunk needs is given back before the next one, however long the array is. The first
     // block, which a reset keeps, is large enough for most.
     const MemoryContext chunk = AllocSetContextCreate(
-        CurrentMemoryContext, "outbox events", Size{1024} * Min(total, append_chunk),
+        CurrentMemoryContext, "outbox events", Size{1024} * Min(total, max_events_per_append),
         ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);
     for (int done = 0; done < total;) {
         CHECK_FOR_INTERRUPTS();
         const MemoryContext before = MemoryContextSwitchTo(chunk);
         const TimestampTz now = GetCurrentTimestamp();
         const int count = read_chunk(&elements, done, now, events);
-        enqueue(events, count, now, tracking_ids + done);
+        enqueue_events(events, count, now, tracking_ids + done);
         done += count;
         MemoryContextSwitchTo(before);
         MemoryContextReset(chunk);

@@ -20,47 +20,47 @@ namespace outbox {
 namespace {
 
 // When to try again what was refused.
-enum class Again { in_time, at_once };
+enum class RefusedEvents { due, all };
 
-Datum column(HeapTuple row, int number, bool* isnull)
+Datum selected_column(HeapTuple row, int number, bool* isnull)
 {
     return SPI_getbinval(row, SPI_tuptable->tupdesc, number, isnull);
 }
 
-Datum column(HeapTuple row, int number)
+Datum selected_column(HeapTuple row, int number)
 {
     bool isnull;
-    return column(row, number, &isnull);
+    return selected_column(row, number, &isnull);
 }
 
 // The columns as MOVE selects them.
 Event read_event(HeapTuple row)
 {
     Event event;
-    event.tracking_id = *DatumGetUUIDP(column(row, 1));
-    event.tenant_id = DatumGetInt64(column(row, 2));
-    event.event_version = DatumGetInt16(column(row, 3));
-    event.aggregate_type = column(row, 4);
-    event.aggregate_id = column(row, 5);
-    event.event_type = column(row, 6);
-    event.payload = column(row, 7);
-    event.metadata = column(row, 8);
+    event.tracking_id = *DatumGetUUIDP(selected_column(row, 1));
+    event.tenant_id = DatumGetInt64(selected_column(row, 2));
+    event.event_version = DatumGetInt16(selected_column(row, 3));
+    event.aggregate_type = selected_column(row, 4);
+    event.aggregate_id = selected_column(row, 5);
+    event.event_type = selected_column(row, 6);
+    event.payload = selected_column(row, 7);
+    event.metadata = selected_column(row, 8);
     bool no_trace;
-    const Datum trace_id = column(row, 9, &no_trace);
+    const Datum trace_id = selected_column(row, 9, &no_trace);
     if (!no_trace)
         event.trace_id = trace_id;
     return event;
 }
 
-void append_selected(int count)
+void append_selected_events(int count)
 {
     // Nested SPI calls replace SPI_tuptable.
     HeapTuple* rows = SPI_tuptable->vals;
     auto* events = static_cast<Event*>(palloc(sizeof(Event) * count));
     for (int i = 0; i < count; ++i)
         events[i] = read_event(rows[i]);
-    for (int done = 0; done < count; done += append_chunk)
-        append_to_log(events + done, Min(append_chunk, count - done));
+    for (int done = 0; done < count; done += max_events_per_append)
+        append_to_log(events + done, Min(max_events_per_append, count - done));
     pfree(events);
 }
 
@@ -77,14 +77,14 @@ void append_selected(int count)
 #define FIRST_DUE                                                                                  \
     "available_at <= $1 AND try_again_at IS NULL ORDER BY available_at, tracking_id LIMIT $2"
 
-int move_first(TimestampTz now, int limit)
+int move_due_in_bulk(TimestampTz now, int limit)
 {
     int moved = 0;
     pg::as_owner([&] {
         static constinit pg::Statement move{MOVE(FIRST_DUE), {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
         moved = static_cast<int>(move.execute(values));
-        append_selected(moved);
+        append_selected_events(moved);
     });
     return moved;
 }
@@ -97,13 +97,13 @@ std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
     const MemoryContext spi = MemoryContextSwitchTo(caller);
     auto* ids = static_cast<Datum*>(palloc(sizeof(Datum) * Max(count, 1)));
     for (uint64 i = 0; i < count; ++i)
-        ids[i] = datumCopy(column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
+        ids[i] = datumCopy(selected_column(SPI_tuptable->vals[i], 1), false, UUID_LEN);
     MemoryContextSwitchTo(spi);
     return {ids, count};
 }
 
 // What is due, also if somebody else is moving it.
-std::span<Datum> list_first(TimestampTz now, int limit)
+std::span<Datum> list_due(TimestampTz now, int limit)
 {
     const MemoryContext caller = CurrentMemoryContext;
     std::span<Datum> ids;
@@ -119,7 +119,7 @@ std::span<Datum> list_first(TimestampTz now, int limit)
 
 // Those whose time has come are chosen first: with some that are never accepted at the head, and
 // more than `limit` in all, the others get their turn, too.
-std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
+std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
 {
     const MemoryContext caller = CurrentMemoryContext;
     std::span<Datum> ids;
@@ -130,7 +130,7 @@ std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
             " WHERE try_again_at <= $1 ORDER BY try_again_at > $2, available_at, tracking_id"
             " LIMIT $3) chosen ORDER BY available_at, tracking_id",
             {TIMESTAMPTZOID, TIMESTAMPTZOID, INT4OID}};
-        const TimestampTz until = again == Again::at_once ? DT_NOEND : now;
+        const TimestampTz until = which == RefusedEvents::all ? DT_NOEND : now;
         const Datum values[] = {TimestampTzGetDatum(until), TimestampTzGetDatum(now),
                                 Int32GetDatum(limit)};
         ids = selected_ids(list.execute(values), caller);
@@ -138,7 +138,7 @@ std::span<Datum> list_refused(TimestampTz now, int limit, Again again)
     return ids;
 }
 
-int move_these(std::span<Datum> ids)
+int move_by_id(std::span<Datum> ids)
 {
     int moved = 0;
     pg::as_owner([&] {
@@ -146,13 +146,13 @@ int move_these(std::span<Datum> ids)
         const Datum values[] = {PointerGetDatum(construct_array(
             ids.data(), static_cast<int>(ids.size()), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR))};
         moved = static_cast<int>(move.execute(values));
-        append_selected(moved);
+        append_selected_events(moved);
     });
     return moved;
 }
 
 // Its due time stays, and with that its place among the others. 2^11 minutes are more than a day.
-void postpone(Datum tracking_id, TimestampTz now, const char* reason)
+void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
 {
     pg::as_owner([&] {
         static constinit pg::Statement update{
@@ -167,7 +167,7 @@ void postpone(Datum tracking_id, TimestampTz now, const char* reason)
 }
 
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
-bool is_about_event(const ErrorData& error)
+bool is_event_fault(const ErrorData& error)
 {
     switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
     case ERRCODE_CONNECTION_EXCEPTION:
@@ -185,54 +185,54 @@ bool is_about_event(const ErrorData& error)
 }
 
 // Halves whatever the log refuses, until it is a single event.
-Released move_apart(TimestampTz now, std::span<Datum> ids)
+ReleaseResult bisect_and_move(TimestampTz now, std::span<Datum> ids)
 {
     if (ids.empty())
         return {};
     int moved = 0;
-    ErrorData* error = pg::in_subtransaction([&] { moved = move_these(ids); });
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_by_id(ids); });
     if (error == nullptr)
         return {moved, 0};
-    if (!is_about_event(*error))
+    if (!is_event_fault(*error))
         ReThrowError(error);
     if (ids.size() == 1) {
-        postpone(ids[0], now, error->message);
+        record_refusal(ids[0], now, error->message);
         return {0, 1};
     }
     FreeErrorData(error);
     const std::size_t half = ids.size() / 2;
-    const Released first = move_apart(now, ids.first(half));
-    return first + move_apart(now, ids.subspan(half));
+    const ReleaseResult first = bisect_and_move(now, ids.first(half));
+    return first + bisect_and_move(now, ids.subspan(half));
 }
 
 // They are judged one by one, so what is wrong with the log itself has to come to light before.
-Released judge(TimestampTz now, std::span<Datum> ids)
+ReleaseResult move_or_refuse(TimestampTz now, std::span<Datum> ids)
 {
     if (!ids.empty())
         ensure_log_partition();
-    return move_apart(now, ids);
+    return bisect_and_move(now, ids);
 }
 
-Released move_due(TimestampTz now, int limit)
+ReleaseResult move_due_events(TimestampTz now, int limit)
 {
     int moved = 0;
-    ErrorData* error = pg::in_subtransaction([&] { moved = move_first(now, limit); });
+    ErrorData* error = pg::in_subtransaction([&] { moved = move_due_in_bulk(now, limit); });
     if (error == nullptr)
         return {moved, 0};
-    if (!is_about_event(*error))
+    if (!is_event_fault(*error))
         ReThrowError(error);
     FreeErrorData(error);
-    return judge(now, list_first(now, limit));
+    return move_or_refuse(now, list_due(now, limit));
 }
 
 // Those that are deferred would wait for the commit, and then one event would stop all others. By
 // hand the transaction is somebody else's, and so are they.
-void check_constraints_at_once()
+void set_constraints_immediate()
 {
     AfterTriggerSetState(makeNode(ConstraintsSetStmt));
 }
 
-Released report(const Released& released)
+ReleaseResult warn_of_refused(const ReleaseResult& released)
 {
     if (released.refused > 0)
         ereport(WARNING,
@@ -244,14 +244,14 @@ Released report(const Released& released)
 }
 
 // What was refused before has been due for longer.
-int release_by_hand(int limit)
+int release_in_callers_transaction(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
-    const Released again = judge(now, list_refused(now, limit, Again::at_once));
-    return report(again + move_due(now, limit - again.moved)).moved;
+    const ReleaseResult retried = move_or_refuse(now, list_refused(now, limit, RefusedEvents::all));
+    return warn_of_refused(retried + move_due_events(now, limit - retried.moved)).moved;
 }
 
-int64 milliseconds_to_first(pg::Statement& find)
+int64 milliseconds_until_first(pg::Statement& find)
 {
     find.execute_with_latest_snapshot(nullptr);
     const auto first = pg::Row(0).find(1);
@@ -261,7 +261,7 @@ int64 milliseconds_to_first(pg::Statement& find)
     return Max((DatumGetTimestampTz(*first) - GetCurrentTimestamp() + 999) / 1000, 0);
 }
 
-bool cancel(const pg_uuid_t& tracking_id)
+bool cancel_scheduled(const pg_uuid_t& tracking_id)
 {
     const auto tenant = settings::tenant_id();
     uint64 cancelled = 0;
@@ -282,7 +282,7 @@ bool cancel(const pg_uuid_t& tracking_id)
 
 } // namespace
 
-void schedule(const Event& event)
+void schedule_event(const Event& event)
 {
     pg::as_owner([&] {
         static constinit pg::Statement insert{
@@ -298,31 +298,31 @@ void schedule(const Event& event)
     pg::wake_relay_at_commit(pg::task_schedule);
 }
 
-Released release_due(int limit)
+ReleaseResult release_due_events(int limit)
 {
-    check_constraints_at_once();
-    return report(move_due(GetCurrentTimestamp(), limit));
+    set_constraints_immediate();
+    return warn_of_refused(move_due_events(GetCurrentTimestamp(), limit));
 }
 
-Released release_refused(int limit)
+ReleaseResult release_refused_events(int limit)
 {
-    check_constraints_at_once();
+    set_constraints_immediate();
     const TimestampTz now = GetCurrentTimestamp();
-    return report(judge(now, list_refused(now, limit, Again::in_time)));
+    return warn_of_refused(move_or_refuse(now, list_refused(now, limit, RefusedEvents::due)));
 }
 
 int64 milliseconds_to_next_due()
 {
     static constinit pg::Statement find{
         "SELECT min(available_at) FROM _outbox.scheduled WHERE try_again_at IS NULL"};
-    return milliseconds_to_first(find);
+    return milliseconds_until_first(find);
 }
 
 int64 milliseconds_to_next_refused()
 {
     static constinit pg::Statement find{
         "SELECT min(try_again_at) FROM _outbox.scheduled WHERE try_again_at IS NOT NULL"};
-    return milliseconds_to_first(find);
+    return milliseconds_until_first(find);
 }
 
 } // namespace outbox
@@ -338,7 +338,7 @@ OUTBOX_SQL_FUNCTION(outbox_release_due)
             ereport(ERROR,
                     (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                      errmsg("max_events must be between 1 and %d, not %d", max_limit, limit)));
-        PG_RETURN_INT32(outbox::release_by_hand(limit));
+        PG_RETURN_INT32(outbox::release_in_callers_transaction(limit));
     });
 }
 
@@ -349,6 +349,6 @@ OUTBOX_SQL_FUNCTION(outbox_cancel)
         if (PG_ARGISNULL(0))
             ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
                             errmsg("tracking_id must not be NULL")));
-        PG_RETURN_BOOL(outbox::cancel(*PG_GETARG_UUID_P(0)));
+        PG_RETURN_BOOL(outbox::cancel_scheduled(*PG_GETARG_UUID_P(0)));
     });
 }

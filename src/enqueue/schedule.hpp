@@ -6,24 +6,25 @@
 namespace outbox {
 
 // The event's available_at is set and lies in the future.
-void schedule(const Event& event);
+void schedule_event(const Event& event);
 
-struct Released {
+struct ReleaseResult {
     int moved = 0;
     int refused = 0;
 
-    Released operator+(const Released& other) const
+    ReleaseResult operator+(const ReleaseResult& other) const
     {
         return {moved + other.moved, refused + other.refused};
     }
 };
 
 // Moves up to `limit` due events into the log, the longest due first. What the log refuses stays
-// behind, and from then on is left to release_refused(). Both want a transaction of their own.
-Released release_due(int limit);
+// behind, and from then on is left to release_refused_events(). Both want a transaction of their
+// own.
+ReleaseResult release_due_events(int limit);
 
 // Tries up to `limit` of those again whose time has come.
-Released release_refused(int limit);
+ReleaseResult release_refused_events(int limit);
 
 // Until the next event is due, or the next refused one is to be tried again: 0 if one is. Call
 // inside pg::as_owner().

@@ -19,8 +19,8 @@ namespace outbox {
 namespace {
 
 // `run_length` is 0 for all but the first of a run.
-void fill(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
-          TimestampTz occurred_at, int run_length)
+void fill_slot(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
+               TimestampTz occurred_at, int run_length)
 {
     Datum* values = slot->tts_values;
     std::memset(slot->tts_isnull, 0, log_column_count * sizeof(bool));
@@ -46,15 +46,15 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 {
     // The xid before the first id: a claim that reads the sequence and then the next xid must find
     // every transaction that can own an id up to there.
-    Assert(count <= append_chunk);
+    Assert(count <= max_events_per_append);
     const FullTransactionId xid = GetTopFullTransactionId();
     pg::injection_point("append");
     const int64 first_id = pg::draw(pg::objects().log_sequence, count);
 
     pg::TableWriter writer = pg::open_writer(partition, count);
     for (int i = 0; i < count; ++i)
-        fill(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at,
-             i == 0 ? count : 0);
+        fill_slot(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at,
+                  i == 0 ? count : 0);
     pg::insert(writer, count);
     pg::close_writer(writer);
 }
@@ -71,7 +71,7 @@ void append_by_statement(const Event& event)
     insert.execute(parameters.values, parameters.nulls);
 }
 
-TypeSet types_of(const Event* events, int count)
+TypeSet event_types_of(const Event* events, int count)
 {
     TypeSet types;
     for (int i = 0; i < count; ++i)
@@ -80,7 +80,7 @@ TypeSet types_of(const Event* events, int count)
 }
 
 // Those of a type often come together.
-void count_by_type(const Event* events, int count)
+void count_enqueued_by_type(const Event* events, int count)
 {
     for (int from = 0, upto; from < count; from = upto) {
         const stats::TypePlace type = stats::place_of(events[from].event_type);
@@ -99,19 +99,19 @@ void ensure_log_partition()
 
 void append_to_log(const Event* events, int count)
 {
-    static constinit DirectInsertCheck way{pg::Watcher::log, log_columns};
-    const InsertTarget place = open_insert_target(&pg::Objects::log);
-    if (way.is_open(place))
-        append_directly(place.partition, events, count, place.now);
+    static constinit DirectInsertCheck direct_insert{pg::Watcher::log, log_columns};
+    const InsertTarget target = open_insert_target(&pg::Objects::log);
+    if (direct_insert.is_allowed(target))
+        append_directly(target.partition, events, count, target.now);
     else
         pg::as_owner([&] {
             for (int i = 0; i < count; ++i)
                 append_by_statement(events[i]);
         });
-    close_insert_target(place);
-    pg::wake_for_types_at_commit(types_of(events, count));
+    close_insert_target(target);
+    pg::wake_for_types_at_commit(event_types_of(events, count));
     if (stats::is_on())
-        count_by_type(events, count);
+        count_enqueued_by_type(events, count);
 }
 
 } // namespace outbox

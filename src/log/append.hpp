@@ -52,6 +52,6 @@ void ensure_log_partition();
 void append_to_log(const Event* events, int count);
 
 // How many events are worth appending at once: no run is longer.
-inline constexpr int append_chunk = 256;
+inline constexpr int max_events_per_append = 256;
 
 } // namespace outbox

@@ -8,7 +8,7 @@ namespace outbox {
 
 namespace {
 
-Id read_greatest_id()
+Id read_max_archived_id()
 {
     static constinit pg::Statement find{"SELECT max(last_id) FROM _outbox.archived_partitions"};
     find.execute_with_latest_snapshot(nullptr);
@@ -18,23 +18,23 @@ Id read_greatest_id()
 
 } // namespace
 
-bool is_archived_above(Id id)
+bool archive_has_ids_above(Id id)
 {
     static bool is_known = false;
     static uint64 known_generation = 0;
-    static Id known = 0;
+    static Id known_max_id = 0;
 
     // Whoever archives or drops a partition changes the archive's definition with it.
     const uint64 generation = pg::catalog_generation();
     if (!is_known || generation != known_generation) {
-        known = read_greatest_id();
+        known_max_id = read_max_archived_id();
         known_generation = generation;
         is_known = generation == pg::catalog_generation();
     }
-    return id < known;
+    return id < known_max_id;
 }
 
-pg::PallocVector<Oid> archived_above(Id id)
+pg::PallocVector<Oid> archived_partitions_above(Id id)
 {
     static constinit pg::Statement find{
         "SELECT partition FROM _outbox.archived_partitions WHERE last_id > $1"

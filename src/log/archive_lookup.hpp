@@ -8,9 +8,9 @@ namespace outbox {
 
 // Is there anything in the archive above this id? Remembered, since every claim asks. The caller
 // holds a lock on the log, so that nothing is being archived. Inside pg::as_owner().
-bool is_archived_above(Id id);
+bool archive_has_ids_above(Id id);
 
 // The partitions that it is in. The caller holds a lock on the archive, too.
-pg::PallocVector<Oid> archived_above(Id id);
+pg::PallocVector<Oid> archived_partitions_above(Id id);
 
 } // namespace outbox

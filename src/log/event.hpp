@@ -9,7 +9,7 @@ namespace outbox {
 
 // What the caller gave, before anything is known to be right. Empty is NULL.
 struct EventArguments {
-    int element = -1; // the place in the array of outbox_enqueue_many(), for messages
+    int array_index = -1; // the place in the array of outbox_enqueue_many(), for messages
     std::optional<Datum> aggregate_type;
     std::optional<Datum> aggregate_id;
     std::optional<Datum> event_type;
@@ -22,7 +22,7 @@ struct EventArguments {
     std::optional<Datum> dedup_key;
 
     // How a message names an argument: payload, or events[7].payload.
-    const char* name_of(const char* argument) const;
+    const char* qualified_name(const char* argument) const;
 };
 
 // An event with nothing wrong and nothing missing.
@@ -65,11 +65,11 @@ Datum required_name(const EventArguments& arguments, const char* argument,
                     const std::optional<Datum>& value);
 
 // Raises an error if it is larger than outbox.max_payload_size.
-void check_size(const EventArguments& arguments, const char* argument, Datum value);
+void check_value_size(const EventArguments& arguments, const char* argument, Datum value);
 
 // jsonb that is an object, and an empty one where there is none.
-Datum checked_object(const EventArguments& arguments, const char* argument,
-                     const std::optional<Datum>& value);
+Datum checked_json_object(const EventArguments& arguments, const char* argument,
+                          const std::optional<Datum>& value);
 
 // A UUIDv7, greater than every one that this backend has made before.
 pg_uuid_t new_tracking_id(TimestampTz now);

@@ -9,15 +9,15 @@ namespace {
 
 Relation open_index_on_id(const LogPartition& partition)
 {
-    const AttrNumber columns[] = {partition.numbers[col_id]};
+    const AttrNumber columns[] = {partition.attnums[col_id]};
     return pg::open_index(partition.table, columns, AccessShareLock);
 }
 
 Relation open_index_on_xid(const LogPartition& partition)
 {
-    const AttrNumber columns[] = {partition.numbers[col_xid], partition.numbers[col_id]};
+    const AttrNumber columns[] = {partition.attnums[col_xid], partition.attnums[col_id]};
     return pg::open_index(partition.table, columns, AccessShareLock,
-                          partition.numbers[col_run_length]);
+                          partition.attnums[col_run_length]);
 }
 
 // A partition that has no block now has no row that a snapshot taken before could show.
@@ -31,21 +31,21 @@ bool has_rows(LogPartition& partition)
         const bool empty = RelationGetNumberOfBlocks(partition.table) == 0;
         partition.content = empty ? LogPartition::empty : LogPartition::filled;
         for (int column = 0; !empty && column < log_column_count; ++column)
-            partition.numbers[column] =
+            partition.attnums[column] =
                 pg::find_column(partition.table, log_columns[column], column);
     }
     return partition.content == LogPartition::filled;
 }
 
-void make_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
+void init_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
 {
     ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
 }
 
 // A scan with room for so many keys; index_rescan() begins it.
-Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
+PartitionScanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
 {
-    Scanner scanner = {};
+    PartitionScanner scanner = {};
     scanner.partition = &partition;
     scanner.index = index;
     scanner.slot = table_slot_create(partition.table, nullptr);
@@ -53,11 +53,11 @@ Scanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot,
     return scanner;
 }
 
-void close_scanner(Scanner& scanner)
+void close_scanner(PartitionScanner& scanner)
 {
     if (scanner.runs != nullptr) {
         index_endscan(scanner.runs->scan);
-        ExecDropSingleTupleTableSlot(scanner.runs->first);
+        ExecDropSingleTupleTableSlot(scanner.runs->first_row);
         index_close(scanner.runs->index, NoLock);
     }
     index_endscan(scanner.scan);
@@ -65,135 +65,135 @@ void close_scanner(Scanner& scanner)
     index_close(scanner.index, NoLock);
 }
 
-void show(Scanner& scanner, TupleTableSlot* row)
+void set_found_row(PartitionScanner& scanner, TupleTableSlot* row)
 {
     bool isnull;
-    scanner.row = row;
-    scanner.id = DatumGetInt64(slot_getattr(row, scanner.partition->numbers[col_id], &isnull));
+    scanner.found_row = row;
+    scanner.id = DatumGetInt64(slot_getattr(row, scanner.partition->attnums[col_id], &isnull));
 }
 
-bool fetch(Scanner& scanner)
+bool fetch_next(PartitionScanner& scanner)
 {
     scanner.ended = !index_getnext_slot(scanner.scan, ForwardScanDirection, scanner.slot);
     if (!scanner.ended)
-        show(scanner, scanner.slot);
+        set_found_row(scanner, scanner.slot);
     return !scanner.ended;
 }
 
 // The rows with from < id <= upto.
-void look_between(const Scanner& scanner, Id from, Id upto)
+void rescan_between(const PartitionScanner& scanner, Id from, Id upto)
 {
     ScanKeyData keys[2];
-    make_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
-    make_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+    init_key(&keys[0], 1, BTGreaterStrategyNumber, F_INT8GT, Int64GetDatum(from));
+    init_key(&keys[1], 1, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
 // Moves a scan of a transaction's rows to the next of them.
-void fetch_of_run(Scanner& scanner)
+void fetch_next_of_runs(PartitionScanner& scanner)
 {
     RunScan& runs = *scanner.runs;
-    while (!runs.is_inside || !fetch(scanner)) {
-        scanner.ended = !index_getnext_slot(runs.scan, ForwardScanDirection, runs.first);
+    while (!runs.is_inside_run || !fetch_next(scanner)) {
+        scanner.ended = !index_getnext_slot(runs.scan, ForwardScanDirection, runs.first_row);
         if (scanner.ended)
             return;
         bool isnull;
         const Datum length =
-            slot_getattr(runs.first, scanner.partition->numbers[col_run_length], &isnull);
+            slot_getattr(runs.first_row, scanner.partition->attnums[col_run_length], &isnull);
         // An index that somebody has made may have all rows.
-        runs.is_inside = !isnull && DatumGetInt16(length) > 1;
+        runs.is_inside_run = !isnull && DatumGetInt16(length) > 1;
         if (isnull)
             continue;
-        show(scanner, runs.first);
-        if (runs.is_inside)
-            look_between(scanner, Max(scanner.id, runs.after),
-                         scanner.id + DatumGetInt16(length) - 1);
-        if (scanner.id > runs.after)
+        set_found_row(scanner, runs.first_row);
+        if (runs.is_inside_run)
+            rescan_between(scanner, Max(scanner.id, runs.skip_upto),
+                           scanner.id + DatumGetInt16(length) - 1);
+        if (scanner.id > runs.skip_upto)
             return;
     }
 }
 
-constexpr Id no_end = PG_INT64_MAX;
+constexpr Id max_id = PG_INT64_MAX;
 
-void look(Scanner& scanner, Id until)
+void rescan_wanted(PartitionScanner& scanner, Id scan_end)
 {
-    scanner.until = until;
-    scanner.found = false;
+    scanner.scan_end = scan_end;
+    scanner.found_any = false;
     ScanKeyData keys[2];
-    make_key(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE,
-             Int64GetDatum(scanner.wanted.front().from));
-    make_key(&keys[1], 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(until));
+    init_key(&keys[0], 1, BTGreaterEqualStrategyNumber, F_INT8GE,
+             Int64GetDatum(scanner.wanted_ids.front().from));
+    init_key(&keys[1], 1, BTLessStrategyNumber, F_INT8LT, Int64GetDatum(scan_end));
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
 // Looks for the first id at or above the next wanted one, whichever that is.
-void probe(Scanner& scanner)
+void rescan_unbounded(PartitionScanner& scanner)
 {
-    look(scanner, no_end);
+    rescan_wanted(scanner, max_id);
 }
 
 // Looks at the next wanted ids that lie close together, and not beyond: a scan without an end takes
 // in the rest of its page.
-void invalidate_cache(Scanner& scanner)
+void rescan_next_cluster(PartitionScanner& scanner)
 {
-    constexpr Id near = 4;
+    constexpr Id max_gap = 4;
     std::size_t last = 0;
-    while (last + 1 < scanner.wanted.size() &&
-           scanner.wanted[last + 1].from - scanner.wanted[last].upto <= near)
+    while (last + 1 < scanner.wanted_ids.size() &&
+           scanner.wanted_ids[last + 1].from - scanner.wanted_ids[last].upto <= max_gap)
         ++last;
-    look(scanner, scanner.wanted[last].upto);
+    rescan_wanted(scanner, scanner.wanted_ids[last].upto);
 }
 
-void drop_wanted_below(Scanner& scanner, Id id)
+void drop_wanted_below(PartitionScanner& scanner, Id id)
 {
-    while (!scanner.wanted.empty() && scanner.wanted.front().upto <= id)
-        scanner.wanted = scanner.wanted.subspan(1);
+    while (!scanner.wanted_ids.empty() && scanner.wanted_ids.front().upto <= id)
+        scanner.wanted_ids = scanner.wanted_ids.subspan(1);
 }
 
 // Moves a scan of given ids to the next of them.
-void fetch_wanted(Scanner& scanner)
+void fetch_next_wanted(PartitionScanner& scanner)
 {
     for (;;) {
-        const bool closely = scanner.until != no_end;
-        if (fetch(scanner)) {
-            scanner.found = true;
+        const bool is_bounded = scanner.scan_end != max_id;
+        if (fetch_next(scanner)) {
+            scanner.found_any = true;
             drop_wanted_below(scanner, scanner.id);
-            if (!scanner.wanted.empty() && scanner.wanted.front().from <= scanner.id)
+            if (!scanner.wanted_ids.empty() && scanner.wanted_ids.front().from <= scanner.id)
                 return;
-            if (closely)
+            if (is_bounded)
                 continue;
         } else {
-            if (!closely)
+            if (!is_bounded)
                 return;
-            drop_wanted_below(scanner, scanner.until);
+            drop_wanted_below(scanner, scanner.scan_end);
         }
-        scanner.ended = scanner.wanted.empty();
+        scanner.ended = scanner.wanted_ids.empty();
         if (scanner.ended)
             return;
         // Where there was one, there is the next; where there was none, there may be none at all.
-        if (scanner.found)
-            invalidate_cache(scanner);
+        if (scanner.found_any)
+            rescan_next_cluster(scanner);
         else
-            probe(scanner);
+            rescan_unbounded(scanner);
     }
 }
 
-void advance(Scanner& scanner)
+void advance(PartitionScanner& scanner)
 {
     CHECK_FOR_INTERRUPTS();
     if (scanner.runs != nullptr)
-        fetch_of_run(scanner);
-    else if (scanner.wanted.data() != nullptr)
-        fetch_wanted(scanner);
+        fetch_next_of_runs(scanner);
+    else if (scanner.wanted_ids.data() != nullptr)
+        fetch_next_wanted(scanner);
     else
-        fetch(scanner);
+        fetch_next(scanner);
 }
 
 // The least xid at or above `from` that has an entry, dead or alive; 0 if there is none.
-Xid first_xid_from(IndexScanDesc scan, Xid from)
+Xid find_xid_from(IndexScanDesc scan, Xid from)
 {
     ScanKeyData key;
-    make_key(&key, 1, BTGreaterEqualStrategyNumber, F_XID8GE,
+    init_key(&key, 1, BTGreaterEqualStrategyNumber, F_XID8GE,
              FullTransactionIdGetDatum(FullTransactionIdFromU64(from)));
     index_rescan(scan, &key, 1, nullptr, 0);
     if (index_getnext_tid(scan, ForwardScanDirection) == nullptr)
@@ -205,8 +205,8 @@ Xid first_xid_from(IndexScanDesc scan, Xid from)
 
 // Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
 // of xids, of subtransactions above all, so the index is asked for the next one that exists.
-pg::PallocVector<Running> find_present(const LogPartition& partition, Relation index,
-                                       Snapshot snapshot, std::span<const Running> ended)
+pg::PallocVector<Running> find_present_xids(const LogPartition& partition, Relation index,
+                                            Snapshot snapshot, std::span<const Running> ended)
 {
     pg::PallocVector<Running> present;
     const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
@@ -215,7 +215,7 @@ pg::PallocVector<Running> find_present(const LogPartition& partition, Relation i
     for (const Running& range : ended) {
         Xid from = Max(range.from, known);
         while (from < range.upto) {
-            const Xid xid = first_xid_from(scan, from);
+            const Xid xid = find_xid_from(scan, from);
             known = xid == 0 ? PG_UINT64_MAX : xid;
             if (known >= range.upto)
                 break;
@@ -231,21 +231,21 @@ pg::PallocVector<Running> find_present(const LogPartition& partition, Relation i
 
 // What the transaction has written with after < id <= upto. A run that begins before that may reach
 // into it.
-Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
-                         const Running& transaction, Id after, Id upto)
+PartitionScanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
+                                  const Running& transaction, Id after, Id upto)
 {
-    Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+    PartitionScanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
     auto* runs = static_cast<RunScan*>(palloc0(sizeof(RunScan)));
     runs->index = index_open(index, NoLock);
-    runs->first = table_slot_create(partition.table, nullptr);
+    runs->first_row = table_slot_create(partition.table, nullptr);
     runs->scan = pg::begin_index_scan(partition.table, runs->index, snapshot, 3);
-    runs->after = Max(transaction.above, after);
+    runs->skip_upto = Max(transaction.above, after);
     ScanKeyData keys[3];
-    make_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
+    init_key(&keys[0], 1, BTEqualStrategyNumber, F_XID8EQ,
              FullTransactionIdGetDatum(FullTransactionIdFromU64(transaction.from)));
-    make_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
-             Int64GetDatum(Max(transaction.above, after - append_chunk)));
-    make_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
+    init_key(&keys[1], 2, BTGreaterStrategyNumber, F_INT8GT,
+             Int64GetDatum(Max(transaction.above, after - max_events_per_append)));
+    init_key(&keys[2], 2, BTLessEqualStrategyNumber, F_INT8LE, Int64GetDatum(upto));
     index_rescan(runs->scan, keys, 3, nullptr, 0);
     scanner.runs = runs;
     return scanner;
@@ -256,30 +256,30 @@ Scanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
 const Message* MergedScan::next()
 {
     if (!started_)
-        for (Scanner& scanner : scanners_)
+        for (PartitionScanner& scanner : scanners_)
             advance(scanner);
     else if (current_ != nullptr)
         advance(*current_);
     started_ = true;
 
     current_ = nullptr;
-    for (Scanner& scanner : scanners_)
+    for (PartitionScanner& scanner : scanners_)
         if (!scanner.ended && (current_ == nullptr || scanner.id < current_->id))
             current_ = &scanner;
     if (current_ == nullptr)
         return nullptr;
-    slot_getallattrs(current_->row);
+    slot_getallattrs(current_->found_row);
     for (int column = 0; column < column_count; ++column) {
-        const int i = current_->partition->numbers[column] - 1;
-        message_.values[column] = current_->row->tts_values[i];
-        message_.nulls[column] = current_->row->tts_isnull[i];
+        const int i = current_->partition->attnums[column] - 1;
+        message_.values[column] = current_->found_row->tts_values[i];
+        message_.nulls[column] = current_->found_row->tts_isnull[i];
     }
     return &message_;
 }
 
 void MergedScan::close()
 {
-    for (Scanner& scanner : scanners_)
+    for (PartitionScanner& scanner : scanners_)
         close_scanner(scanner);
     scanners_.set_size(0);
     current_ = nullptr;
@@ -295,7 +295,7 @@ LateCommitScan::LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cu
     add_transactions(log, snapshot, ended.view(), cursor.last_id, cursor.passed.seq);
 }
 
-ExceptionScan::ExceptionScan(OpenLog& log, Snapshot snapshot, const Position& position)
+RunningXidScan::RunningXidScan(OpenLog& log, Snapshot snapshot, const Position& position)
 {
     add_transactions(log, snapshot, position.running, 0, position.seq);
 }
@@ -307,7 +307,7 @@ void TransactionScan::add_transactions(OpenLog& log, Snapshot snapshot,
         if (!has_rows(partition))
             continue;
         const Relation index = open_index_on_xid(partition);
-        for (const Running& one : find_present(partition, index, snapshot, transactions))
+        for (const Running& one : find_present_xids(partition, index, snapshot, transactions))
             add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, after, upto));
         index_close(index, NoLock);
     }
@@ -320,8 +320,9 @@ RangeScan::RangeScan(OpenLog& log, Snapshot snapshot, Id from, Id upto)
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
-        const Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
-        look_between(scanner, from, upto);
+        const PartitionScanner scanner =
+            open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+        rescan_between(scanner, from, upto);
         add(scanner);
     }
 }
@@ -333,14 +334,15 @@ IdScan::IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids)
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
-        Scanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
-        scanner.wanted = ids;
-        probe(scanner);
+        PartitionScanner scanner =
+            open_scanner(partition, open_index_on_id(partition), snapshot, 2);
+        scanner.wanted_ids = ids;
+        rescan_unbounded(scanner);
         add(scanner);
     }
 }
 
-bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
+bool has_unread_rows(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
 {
     const auto finds = [&](MergedScan&& scan) {
         const Message* message = scan.next();
@@ -349,25 +351,25 @@ bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
         scan.close();
         return message != nullptr;
     };
-    return finds(RangeScan(log, snapshot, cursor.read_upto(), no_end)) ||
-           finds(ExceptionScan(log, snapshot, cursor.passed)) ||
-           (cursor.target && finds(ExceptionScan(log, snapshot, *cursor.target)));
+    return finds(RangeScan(log, snapshot, cursor.read_upto(), max_id)) ||
+           finds(RunningXidScan(log, snapshot, cursor.passed)) ||
+           (cursor.target && finds(RunningXidScan(log, snapshot, *cursor.target)));
 }
 
 TargetScan::TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
-    : cursor_(cursor), stragglers_(log, snapshot, cursor),
-      rest_(log, snapshot, cursor.read_upto(), cursor.target->seq)
+    : cursor_(cursor), late_commits_(log, snapshot, cursor),
+      new_rows_(log, snapshot, cursor.read_upto(), cursor.target->seq)
 {}
 
 const Message* TargetScan::next()
 {
-    // All stragglers first: their ids are the lower ones.
-    if (!stragglers_ended_) {
-        if (const Message* message = stragglers_.next())
+    // All late commits first: their ids are the lower ones.
+    if (!late_commits_ended_) {
+        if (const Message* message = late_commits_.next())
             return message;
-        stragglers_ended_ = true;
+        late_commits_ended_ = true;
     }
-    while (const Message* message = rest_.next())
+    while (const Message* message = new_rows_.next())
         if (cursor_.target->covers(message->xid(), message->id()))
             return message;
     return nullptr;
@@ -375,8 +377,8 @@ const Message* TargetScan::next()
 
 void TargetScan::close()
 {
-    stragglers_.close();
-    rest_.close();
+    late_commits_.close();
+    new_rows_.close();
 }
 
 } // namespace outbox

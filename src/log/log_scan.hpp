@@ -17,7 +17,7 @@ struct Message {
 };
 
 // Adds an id that is greater than all in the set.
-inline void append_to(pg::PallocVector<IdRange>& set, Id id)
+inline void append_id(pg::PallocVector<IdRange>& set, Id id)
 {
     set.reserve(set.size() + 1);
     set.set_size(append_id(set.data(), set.size(), id));
@@ -27,25 +27,25 @@ inline void append_to(pg::PallocVector<IdRange>& set, Id id)
 struct RunScan {
     Relation index;
     IndexScanDesc scan;
-    TupleTableSlot* first; // of the present run
-    Id after;              // rows up to here are passed over
-    bool is_inside;        // is the rest of a run being read?
+    TupleTableSlot* first_row; // of the present run
+    Id skip_upto;              // rows up to here are passed over
+    bool is_inside_run;        // is the rest of a run being read?
 };
 
 // One scan of one partition, by id.
-struct Scanner {
+struct PartitionScanner {
     LogPartition* partition;
     Relation index;
     IndexScanDesc scan;
     TupleTableSlot* slot;
-    TupleTableSlot* row; // what was found
-    Id id;               // of that
+    TupleTableSlot* found_row; // what was found
+    Id id;                     // of that
     bool ended;
 
     // For a scan of given ids.
-    IdRanges wanted; // those that are still to come
-    Id until;        // where the present look ends
-    bool found;      // has it found anything?
+    IdRanges wanted_ids; // those that are still to come
+    Id scan_end;         // where the present look ends
+    bool found_any;      // has it found anything?
 
     // For a scan of what a transaction has written.
     RunScan* runs;
@@ -58,11 +58,11 @@ public:
     void close();
 
 protected:
-    void add(const Scanner& scanner) { scanners_.push(scanner); }
+    void add(const PartitionScanner& scanner) { scanners_.push(scanner); }
 
 private:
-    pg::PallocVector<Scanner> scanners_;
-    Scanner* current_ = nullptr;
+    pg::PallocVector<PartitionScanner> scanners_;
+    PartitionScanner* current_ = nullptr;
     bool started_ = false;
     Message message_;
 };
@@ -83,9 +83,9 @@ public:
 };
 
 // The rows up to the position that were its exceptions.
-class ExceptionScan : public TransactionScan {
+class RunningXidScan : public TransactionScan {
 public:
-    ExceptionScan(OpenLog& log, Snapshot snapshot, const Position& position);
+    RunningXidScan(OpenLog& log, Snapshot snapshot, const Position& position);
 };
 
 // The rows with from < id <= upto.
@@ -100,24 +100,24 @@ public:
     IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
 };
 
-// WakeupRequests `visit` for each row of the log with these ids that is there now, in their order,
+// Calls `visit` for each row of the log with these ids that is there now, in their order,
 // until it says false.
 template <typename Visit>
 void visit_messages(IdRanges ids, Visit&& visit)
 {
     if (ids.empty())
         return;
-    LogNow now = open_log_now(ids.front().from - 1);
-    IdScan scan(now.log, now.snapshot, ids);
+    CurrentLog current = open_current_log(ids.front().from - 1);
+    IdScan scan(current.log, current.snapshot, ids);
     const Message* message = scan.next();
     while (message != nullptr && visit(*message))
         message = scan.next();
     scan.close();
-    close_log_now(now);
+    close_current_log(current);
 }
 
 // Is there a row that the cursor has not passed?
-bool has_unread(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
+bool has_unread_rows(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
 // All that is between cursor.passed and cursor.target, behind cursor.last_id.
 class TargetScan {
@@ -130,9 +130,9 @@ public:
 
 private:
     Cursor cursor_;
-    LateCommitScan stragglers_;
-    RangeScan rest_;
-    bool stragglers_ended_ = false;
+    LateCommitScan late_commits_;
+    RangeScan new_rows_;
+    bool late_commits_ended_ = false;
 };
 
 } // namespace outbox

@@ -15,7 +15,7 @@ namespace {
 
 // Mirrors widen_snapshot_xid(): an xid of a snapshot is not later than `next`, and less than 2^31
 // transactions before it.
-Xid widen(TransactionId xid, FullTransactionId next)
+Xid widen_xid(TransactionId xid, FullTransactionId next)
 {
     const uint32 epoch = EpochFromFullTransactionId(next);
     const bool before_wraparound = xid > XidFromFullTransactionId(next);
@@ -25,15 +25,15 @@ Xid widen(TransactionId xid, FullTransactionId next)
 
 // Listed as running, or above the snapshot: its xmax is the latest completed plus one, and running
 // transactions beyond that stand in no list. This transaction stands in none either.
-std::span<XidRange> running_at(Snapshot snapshot, FullTransactionId next)
+std::span<XidRange> running_xids_at(Snapshot snapshot, FullTransactionId next)
 {
     auto* ranges = static_cast<XidRange*>(palloc(sizeof(XidRange) * (snapshot->xcnt + 2)));
     std::size_t count = 0;
     for (uint32 i = 0; i < snapshot->xcnt; ++i) {
-        const Xid xid = widen(snapshot->xip[i], next);
+        const Xid xid = widen_xid(snapshot->xip[i], next);
         ranges[count++] = {xid, xid + 1};
     }
-    ranges[count++] = {widen(snapshot->xmax, next), U64FromFullTransactionId(next)};
+    ranges[count++] = {widen_xid(snapshot->xmax, next), U64FromFullTransactionId(next)};
     const FullTransactionId own = GetTopFullTransactionIdIfAny();
     if (FullTransactionIdIsValid(own))
         ranges[count++] = {U64FromFullTransactionId(own), U64FromFullTransactionId(own) + 1};
@@ -49,20 +49,20 @@ std::span<XidRange> running_at(Snapshot snapshot, FullTransactionId next)
 LogSnapshot take_log_snapshot()
 {
     CommandCounterIncrement(); // events of this transaction are visible, and counted as running
-    LogSnapshot moment;
-    moment.snapshot = RegisterSnapshot(GetLatestSnapshot());
+    LogSnapshot log_snapshot;
+    log_snapshot.snapshot = RegisterSnapshot(GetLatestSnapshot());
     injection_point("snapshot");
-    moment.seq = last_value(objects().log_sequence);
+    log_snapshot.seq = last_value(objects().log_sequence);
     injection_point("sequence");
-    moment.running = running_at(moment.snapshot, ReadNextFullTransactionId());
+    log_snapshot.running = running_xids_at(log_snapshot.snapshot, ReadNextFullTransactionId());
     injection_point("xids");
-    return moment;
+    return log_snapshot;
 }
 
-void release(LogSnapshot& moment)
+void release_log_snapshot(LogSnapshot& log_snapshot)
 {
-    UnregisterSnapshot(moment.snapshot);
-    moment.snapshot = nullptr;
+    UnregisterSnapshot(log_snapshot.snapshot);
+    log_snapshot.snapshot = nullptr;
 }
 
 } // namespace outbox::pg

@@ -8,7 +8,7 @@
 namespace outbox::pg {
 
 struct LogSnapshot {
-    Snapshot snapshot;           // registered: give it back with release()
+    Snapshot snapshot;           // registered: give it back with release_log_snapshot()
     Id seq;                      // no id beyond it is visible
     std::span<XidRange> running; // in any order
 };
@@ -16,6 +16,6 @@ struct LogSnapshot {
 // Call as the owner of the log, with everything locked that is going to be read.
 LogSnapshot take_log_snapshot();
 
-void release(LogSnapshot& moment);
+void release_log_snapshot(LogSnapshot& log_snapshot);
 
 } // namespace outbox::pg

@@ -29,7 +29,7 @@ void close_partitions(OpenLog& log)
 }
 
 // Without waiting for any: it may have become somebody else's. False if it would have to wait.
-bool open_at_once(OpenLog& log, List* partitions)
+bool try_open_partitions(OpenLog& log, List* partitions)
 {
     for (int i = 0; i < list_length(partitions); ++i) {
         if (!ConditionalLockRelationOid(list_nth_oid(partitions, i), AccessShareLock))
@@ -39,16 +39,16 @@ bool open_at_once(OpenLog& log, List* partitions)
     return true;
 }
 
-bool is_open(const OpenLog& log, Oid partition)
+bool contains_partition(const OpenLog& log, Oid partition)
 {
     return std::ranges::any_of(log.partitions, [&](const LogPartition& one) {
         return RelationGetRelid(one.table) == partition;
     });
 }
 
-bool has_opened(const OpenLog& log, List* partitions)
+bool contains_exactly(const OpenLog& log, List* partitions)
 {
-    if (list_length(partitions) != static_cast<int>(log.hot))
+    if (list_length(partitions) != static_cast<int>(log.log_partition_count))
         return false;
     for (int i = 0; i < list_length(partitions); ++i)
         if (list_nth_oid(partitions, i) != RelationGetRelid(log.partitions[i].table))
@@ -58,53 +58,53 @@ bool has_opened(const OpenLog& log, List* partitions)
 
 } // namespace
 
-bool is_complete(const OpenLog& log)
+bool contains_all_partitions(const OpenLog& log)
 {
-    if (!has_opened(log, pg::current_children(RelationGetRelid(log.log))))
+    if (!contains_exactly(log, pg::current_children(RelationGetRelid(log.parent))))
         return false;
     // In a transaction that had all the locks before, it has only now been heard of what was
     // brought back from cold storage.
-    return log.archive != nullptr || !is_archived_above(log.above);
+    return log.archive != nullptr || !archive_has_ids_above(log.archive_above);
 }
 
 OpenLog open_log_for_reading(Id above)
 {
     OpenLog log = {};
-    log.above = above;
-    log.log = table_open(pg::objects().log, AccessShareLock);
-    if (!open_at_once(log, pg::expected_children(RelationGetRelid(log.log)))) {
+    log.archive_above = above;
+    log.parent = table_open(pg::objects().log, AccessShareLock);
+    if (!try_open_partitions(log, pg::cached_children(RelationGetRelid(log.parent)))) {
         close_partitions(log);
-        List* partitions = pg::children_of(RelationGetRelid(log.log));
+        List* partitions = pg::partition_children_of(RelationGetRelid(log.parent));
         for (int i = 0; i < list_length(partitions); ++i)
             open_partition(log, list_nth_oid(partitions, i));
     }
-    log.hot = log.partitions.size();
+    log.log_partition_count = log.partitions.size();
 
     // What has left the log is in the archive by now: none leaves while the log is locked.
-    if (is_archived_above(above)) {
+    if (archive_has_ids_above(above)) {
         log.archive = table_open(pg::objects().archive, AccessShareLock);
-        for (const Oid partition : archived_above(above))
-            if (!is_open(log, partition))
+        for (const Oid partition : archived_partitions_above(above))
+            if (!contains_partition(log, partition))
                 open_partition(log, partition);
     }
     return log;
 }
 
-LogNow open_log_now(Id above)
+CurrentLog open_current_log(Id above)
 {
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        LogNow now = {open_log_for_reading(above), RegisterSnapshot(GetLatestSnapshot())};
-        if (is_complete(now.log))
-            return now;
-        close_log_now(now);
+        CurrentLog current = {open_log_for_reading(above), RegisterSnapshot(GetLatestSnapshot())};
+        if (contains_all_partitions(current.log))
+            return current;
+        close_current_log(current);
     }
 }
 
-void close_log_now(LogNow& now)
+void close_current_log(CurrentLog& current)
 {
-    UnregisterSnapshot(now.snapshot);
-    close_log(now.log);
+    UnregisterSnapshot(current.snapshot);
+    close_log(current.log);
 }
 
 OpenLog open_partition_for_reading(Oid partition)
@@ -129,8 +129,8 @@ void close_log(OpenLog& log)
     close_partitions(log);
     if (log.archive != nullptr)
         table_close(log.archive, NoLock);
-    if (log.log != nullptr)
-        table_close(log.log, NoLock);
+    if (log.parent != nullptr)
+        table_close(log.parent, NoLock);
 }
 
 } // namespace outbox

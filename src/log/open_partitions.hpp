@@ -10,15 +10,15 @@ namespace outbox {
 struct LogPartition {
     Relation table;
     enum { unknown, empty, filled } content; // as of the snapshot with which it was first read
-    AttrNumber numbers[log_column_count];    // where the log's columns are, if it is filled
+    AttrNumber attnums[log_column_count];    // where the log's columns are, if it is filled
 };
 
 struct OpenLog {
-    Relation log;
+    Relation parent;
     Relation archive; // nullptr: not needed
     pg::PallocVector<LogPartition> partitions;
-    std::size_t hot; // how many of them are the log's; the rest is the archive's
-    Id above;        // what the archive has above this id is wanted, too
+    std::size_t log_partition_count; // how many of them are the log's; the rest is the archive's
+    Id archive_above;                // what the archive has above this id is wanted, too
 };
 
 // Locks the log and its partitions until the end of the transaction, and with them what the archive
@@ -33,15 +33,15 @@ OpenLog open_partition_for_reading(Oid partition);
 // Is all of the log open? To be asked when a snapshot was taken: rows may be visible in it that
 // stand in a partition which nobody looks into, because it has just come. If not, it is to be
 // opened anew, and the snapshot to be taken anew.
-bool is_complete(const OpenLog& log);
+bool contains_all_partitions(const OpenLog& log);
 
 // The log with the newest snapshot.
-struct LogNow {
+struct CurrentLog {
     OpenLog log;
     Snapshot snapshot;
 };
 
-LogNow open_log_now(Id above);
-void close_log_now(LogNow& now);
+CurrentLog open_current_log(Id above);
+void close_current_log(CurrentLog& current);
 
 } // namespace outbox

@@ -16,25 +16,25 @@ namespace outbox::pg {
 
 namespace {
 
-List* expected = NIL;
-uint64 expected_since = PG_UINT64_MAX; // the catalog's generation before they were looked up
+List* cached = NIL;
+uint64 cached_generation = PG_UINT64_MAX; // the catalog's generation before they were looked up
 
 // If this fails, they are to be looked up again.
-void look_up(Oid log)
+void refresh_cached_children(Oid log)
 {
     const uint64 generation = catalog_generation();
-    List* children = children_of(log);
+    List* children = partition_children_of(log);
     const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
-    list_free(std::exchange(expected, list_copy(children)));
+    list_free(std::exchange(cached, list_copy(children)));
     MemoryContextSwitchTo(before);
-    expected_since = generation;
+    cached_generation = generation;
     list_free(children);
 }
 
 // Whoever attaches or detaches holds such a lock until its transaction has ended, and gives it back
 // only when it has told everybody: its rows can be seen a moment before that. Who gets the lock has
 // heard of all that could be seen before.
-bool is_settled(Oid table)
+bool has_received_invalidations(Oid table)
 {
     if (RecoveryInProgress() || !ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
         return false;
@@ -45,14 +45,14 @@ bool is_settled(Oid table)
 
 } // namespace
 
-List* children_of(Oid table)
+List* partition_children_of(Oid table)
 {
     return find_inheritance_children(table, NoLock);
 }
 
-void refresh_partitions(Relation table)
+void refresh_partition_descriptor(Relation table)
 {
-    List* children = children_of(RelationGetRelid(table));
+    List* children = partition_children_of(RelationGetRelid(table));
     if (list_length(children) != RelationGetPartitionDesc(table, true)->nparts) {
         SharedInvalidationMessage message = {};
         message.rc.id = SHAREDINVALRELCACHE_ID;
@@ -63,18 +63,18 @@ void refresh_partitions(Relation table)
     list_free(children);
 }
 
-List* expected_children(Oid log)
+List* cached_children(Oid log)
 {
-    if (expected == NIL)
-        look_up(log);
-    return expected;
+    if (cached == NIL)
+        refresh_cached_children(log);
+    return cached;
 }
 
 List* current_children(Oid log)
 {
-    if (!is_settled(log) || expected_since != catalog_generation())
-        look_up(log);
-    return expected;
+    if (!has_received_invalidations(log) || cached_generation != catalog_generation())
+        refresh_cached_children(log);
+    return cached;
 }
 
 } // namespace outbox::pg

@@ -8,13 +8,13 @@
 namespace outbox::pg {
 
 // As the catalog has them at this moment.
-List* children_of(Oid table);
+List* partition_children_of(Oid table);
 
 // Has the relation cache look again if it has missed one, and the plans that were made with it.
-void refresh_partitions(Relation table);
+void refresh_partition_descriptor(Relation table);
 
 // Those of the log that the session has seen last: only a guess.
-List* expected_children(Oid log);
+List* cached_children(Oid log);
 
 // Those of the log that are there now: all in which a snapshot taken before could show a row. The
 // catalog is asked only if something may have changed.

@@ -14,9 +14,9 @@ namespace outbox {
 namespace {
 
 // Says what the partition's bounds say, and those have led the row here.
-constexpr const char* partition_check = "outbox_bounds";
+constexpr const char* bounds_check_name = "outbox_bounds";
 
-int partition_count(Oid oid)
+int count_partitions(Oid oid)
 {
     const Relation table = table_open(oid, AccessShareLock);
     const int count = RelationGetPartitionDesc(table, true)->nparts;
@@ -25,14 +25,14 @@ int partition_count(Oid oid)
 }
 
 // Locked. Another session may have replaced it while this one waited.
-Relation open_table(PartitionedTable table)
+Relation open_partitioned_table(PartitionedTable table)
 {
     const Relation relation = try_table_open(pg::objects().*table, RowExclusiveLock);
     return relation != nullptr ? relation : table_open(pg::objects().*table, RowExclusiveLock);
 }
 
 // Mirrors get_partition_for_tuple() for a range over one column.
-int index_for(Relation table, PartitionDesc partitions, TimestampTz time)
+int find_partition_index(Relation table, PartitionDesc partitions, TimestampTz time)
 {
     if (partitions->nparts == 0)
         return -1;
@@ -47,30 +47,30 @@ int index_for(Relation table, PartitionDesc partitions, TimestampTz time)
 }
 
 // The partition that takes rows of this time; InvalidOid when there is none.
-Oid partition_for(Relation table, TimestampTz time)
+Oid find_partition(Relation table, TimestampTz time)
 {
     PartitionDesc partitions = RelationGetPartitionDesc(table, true);
-    int index = index_for(table, partitions, time);
+    int index = find_partition_index(table, partitions, time);
     // What would have been for a partition that the relation cache has missed (pg/children.hpp)
     // seems to be for none, or for the default one.
     if (partitions->nparts > 0 && (index < 0 || index == partitions->boundinfo->default_index)) {
-        pg::refresh_partitions(table);
+        pg::refresh_partition_descriptor(table);
         partitions = RelationGetPartitionDesc(table, true);
-        index = index_for(table, partitions, time);
+        index = find_partition_index(table, partitions, time);
     }
     return index < 0 ? InvalidOid : partitions->oids[index];
 }
 
 // Gives the table its first partitions, or those that are missing. Safe to call by several at once.
-void set_up_partitions(PartitionedTable table)
+void create_partitions(PartitionedTable table)
 {
     // The lock comes before the look: of several who find no partition one makes them, and the
     // others see it. The relation cache knows the truth whatever the caller's snapshot is.
     const Oid oid = pg::objects().*table;
-    const bool first_time = partition_count(oid) == 0;
+    const bool first_time = count_partitions(oid) == 0;
     if (first_time) {
         LockRelationOid(oid, AccessExclusiveLock);
-        if (partition_count(oid) > 0) {
+        if (count_partitions(oid) > 0) {
             UnlockRelationOid(oid, AccessExclusiveLock);
             return;
         }
@@ -88,7 +88,7 @@ void set_up_partitions(PartitionedTable table)
     });
 }
 
-bool drops_outbox(const Node* command)
+bool drops_extension(const Node* command)
 {
     if (!IsA(command, DropStmt))
         return false;
@@ -103,7 +103,7 @@ bool drops_outbox(const Node* command)
 }
 
 // Otherwise what is theirs would run with the rights of whoever drops the extension.
-bool is_partman_ours()
+bool is_partman_trusted()
 {
     std::optional<Datum> intruders;
     // It knows the schema by the name that it had in the beginning.
@@ -123,14 +123,14 @@ bool is_partman_ours()
 }
 
 // With names as they are now: nothing here may keep anybody from dropping the extension.
-void forget_partitions()
+void delete_partman_config()
 {
     const char* partman = pg::schema_of("pg_partman");
     const auto objects = pg::find_objects();
     if (partman == nullptr || !objects)
         return;
     pg::as_owner([&] {
-        if (!is_partman_ours())
+        if (!is_partman_trusted())
             return;
         Oid types[] = {TEXTOID, TEXTOID};
         Datum values[] = {CStringGetTextDatum(psprintf("%s.outbox_messages", objects->schema_name)),
@@ -148,16 +148,16 @@ void forget_partitions()
 
 InsertTarget open_insert_target(PartitionedTable table)
 {
-    bool made = false;
+    bool created = false;
     for (;;) {
-        const Relation relation = open_table(table);
+        const Relation relation = open_partitioned_table(table);
         const TimestampTz now = GetCurrentTimestamp();
-        const Oid oid = partition_for(relation, now);
+        const Oid oid = find_partition(relation, now);
         if (OidIsValid(oid)) {
             // While this one waited for its lock, a partition may have come that takes over from
             // the default one: rows against its bounds would be lost to searches and to pg_dump.
             const Relation partition = table_open(oid, RowExclusiveLock);
-            if (partition_for(relation, now) == oid)
+            if (find_partition(relation, now) == oid)
                 return {relation, partition, now};
             table_close(partition, RowExclusiveLock);
             table_close(relation, RowExclusiveLock);
@@ -167,34 +167,34 @@ InsertTarget open_insert_target(PartitionedTable table)
         // Whoever makes partitions needs a stronger lock. Two that hold this one and want that one
         // would be a deadlock.
         table_close(relation, RowExclusiveLock);
-        if (made)
+        if (created)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("%s has no partition for the present time",
                                    table == &pg::Objects::log ? "the log" : "the audit log"),
                             errhint("See SELECT * FROM outbox_status().")));
-        set_up_partitions(table);
-        made = true;
+        create_partitions(table);
+        created = true;
     }
 }
 
-void close_insert_target(const InsertTarget& place)
+void close_insert_target(const InsertTarget& target)
 {
-    table_close(place.partition, NoLock);
-    table_close(place.table, NoLock);
+    table_close(target.partition, NoLock);
+    table_close(target.table, NoLock);
 }
 
-bool DirectInsertCheck::is_open(const InsertTarget& place)
+bool DirectInsertCheck::is_allowed(const InsertTarget& target)
 {
-    const Oid oid = RelationGetRelid(place.partition);
+    const Oid oid = RelationGetRelid(target.partition);
     if (known_partition_ == oid && known_generation_ == pg::catalog_generation())
         return known_answer_;
 
     pg::watch_relation(watcher_, oid);
     const uint64 generation = pg::catalog_generation();
-    known_answer_ = !pg::fires_on_insert(place.table) && place.table->rd_rules == nullptr &&
-                    !place.table->rd_rel->relforcerowsecurity &&
-                    pg::has_shape(place.partition, columns_, count_) &&
-                    pg::takes_rows_plainly(place.partition, partition_check);
+    known_answer_ = !pg::fires_on_insert(target.table) && target.table->rd_rules == nullptr &&
+                    !target.table->rd_rel->relforcerowsecurity &&
+                    pg::has_shape(target.partition, columns_, count_) &&
+                    pg::takes_rows_plainly(target.partition, bounds_check_name);
     known_partition_ = oid;
     known_generation_ = generation;
     return known_answer_;
@@ -206,15 +206,15 @@ OUTBOX_SQL_FUNCTION(outbox_setup)
 {
     return outbox::pg::entry([&] {
         PreventCommandIfReadOnly("outbox_setup()");
-        outbox::set_up_partitions(&outbox::pg::Objects::log);
-        PG_RETURN_INT32(outbox::partition_count(outbox::pg::objects().log));
+        outbox::create_partitions(&outbox::pg::Objects::log);
+        PG_RETURN_INT32(outbox::count_partitions(outbox::pg::objects().log));
     });
 }
 
 OUTBOX_SQL_FUNCTION(audit_setup)
 {
     return outbox::pg::entry([&] {
-        outbox::set_up_partitions(&outbox::pg::Objects::audit_log);
+        outbox::create_partitions(&outbox::pg::Objects::audit_log);
         PG_RETURN_VOID();
     });
 }
@@ -226,7 +226,7 @@ OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
         if (table == nullptr || table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
             ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                             errmsg("parent must be a partitioned table")));
-        outbox::pg::refresh_partitions(table);
+        outbox::pg::refresh_partition_descriptor(table);
         relation_close(table, NoLock);
         PG_RETURN_VOID();
     });
@@ -242,9 +242,9 @@ OUTBOX_SQL_FUNCTION(outbox_before_drop)
                             errmsg("outbox_before_drop() is an event trigger function")));
         const auto* event = reinterpret_cast<EventTriggerData*>(fcinfo->context);
         // Nobody has asked yet whether this session may drop it.
-        if (outbox::drops_outbox(event->parsetree) &&
+        if (outbox::drops_extension(event->parsetree) &&
             outbox::pg::owns_extension(get_extension_oid("outbox", false)))
-            outbox::forget_partitions();
+            outbox::delete_partman_config();
         PG_RETURN_NULL();
     });
 }

@@ -22,7 +22,7 @@ struct InsertTarget {
 InsertTarget open_insert_target(PartitionedTable table);
 
 // The locks stay.
-void close_insert_target(const InsertTarget& place);
+void close_insert_target(const InsertTarget& target);
 
 // May rows go straight into a partition, past the executor? Only if the table and it are as the
 // extension made them. The answer is kept until either changes.
@@ -33,7 +33,7 @@ public:
         : watcher_(watcher), columns_(columns), count_(count)
     {}
 
-    bool is_open(const InsertTarget& place);
+    bool is_allowed(const InsertTarget& target);
 
 private:
     pg::Watcher watcher_;

@@ -31,7 +31,7 @@ bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
 const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
 {
     const ConsumerState state = read_consumer(consumer);
-    if (has_unread(partition, snapshot, state.progress.cursor))
+    if (has_unread_rows(partition, snapshot, state.progress.cursor))
         return state.consumer.paused ? "paused, and has yet to read it" : "has yet to read it";
     pg::injection_point("unread");
     if (has_unsettled(partition, snapshot, state.consumer.id))
@@ -67,17 +67,17 @@ bool catch_up(Datum name)
         return false;
     const ConsumerState state = read_consumer(name);
     Cursor cursor = state.progress.cursor;
-    const Page page = state.consumer.id == consumer && !state.consumer.paused
-                          ? read_page(cursor, state.consumer.filter, 1, reading_budget,
-                                      [](const Message&) { return true; })
-                          : Page{};
-    if (page.taken > 0 || page.examined == 0) {
+    const PageResult page = state.consumer.id == consumer && !state.consumer.paused
+                                ? read_page(cursor, state.consumer.filter, 1, max_rows_examined,
+                                            [](const Message&) { return true; })
+                                : PageResult{};
+    if (page.accepted > 0 || page.examined == 0) {
         pg::unlock_consumer(consumer);
         return false;
     }
     Batch batch = {};
-    batch.token = batch.root = draw_tokens(1);
-    add_cursor(consumer, batch, {cursor, state.progress.open_tokens});
+    batch.token = batch.root_token = draw_tokens(1);
+    add_cursor_row(consumer, batch, {cursor, state.progress.open_tokens});
     pg::wake_relay_at_commit(pg::task_sinks);
     return true;
 }

@@ -124,7 +124,7 @@ OUTBOX_SQL_FUNCTION(outbox_oldest_unsettled)
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
             elog(ERROR, "outbox_oldest_unsettled() must return a row");
         const Datum name = PG_GETARG_DATUM(0);
-        Oldest oldest = {};
+        OldestEvent oldest = {};
         pg::as_owner([&] { oldest = find_oldest_unsettled(name); });
         Datum values[] = {TimestampTzGetDatum(oldest.occurred_at), BoolGetDatum(oldest.is_exact)};
         bool nulls[] = {!oldest.found, false};

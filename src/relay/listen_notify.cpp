@@ -38,7 +38,7 @@ long notify_listeners()
         const char* channel = channel_of(name);
         if (channel == nullptr)
             continue;
-        const Readiness readiness = is_ready(name);
+        const Readiness readiness = check_readiness(name);
         if (readiness.ready)
             Async_Notify(channel, "");
         else

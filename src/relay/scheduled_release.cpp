@@ -32,23 +32,24 @@ void ScheduledRelease::hear(uint32 tasks)
 // What the log refuses neither stops nor delays the others.
 bool ScheduledRelease::turn()
 {
-    Released released;
+    ReleaseResult released;
     if (Clock::now() >= next_due_) {
-        released = release(release_due, milliseconds_to_next_due, next_due_);
+        released = release(release_due_events, milliseconds_to_next_due, next_due_);
         if (released.refused > 0)
             next_refused_ = {};
     }
     if (Clock::now() >= next_refused_)
-        released = released + release(release_refused, milliseconds_to_next_refused, next_refused_);
+        released =
+            released + release(release_refused_events, milliseconds_to_next_refused, next_refused_);
     return released.moved > 0;
 }
 
-Released ScheduledRelease::release(Step step, MillisecondsToNext milliseconds_to_next,
-                                   sink::TimePoint& timer)
+ReleaseResult ScheduledRelease::release(Step step, MillisecondsToNext milliseconds_to_next,
+                                        sink::TimePoint& timer)
 {
     const sink::TimePoint now = Clock::now();
     const int64 interval = settings::relay_interval;
-    Released released;
+    ReleaseResult released;
     int64 next = 0;
     const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
         released = step(at_once);

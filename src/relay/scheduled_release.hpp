@@ -19,9 +19,10 @@ public:
     sink::TimePoint next_turn() const { return std::min(next_due_, next_refused_); }
 
 private:
-    using Step = Released (*)(int limit);
+    using Step = ReleaseResult (*)(int limit);
     using MillisecondsToNext = int64 (*)();
-    Released release(Step step, MillisecondsToNext milliseconds_to_next, sink::TimePoint& timer);
+    ReleaseResult release(Step step, MillisecondsToNext milliseconds_to_next,
+                          sink::TimePoint& timer);
 
     sink::TimePoint next_due_{};
     sink::TimePoint next_refused_{};

@@ -62,10 +62,10 @@ Row row_of(const pg::Row& row)
 
 SinkDefinition definition_of(const Row& row, const TypeSet& types)
 {
-    return {row.consumer.id,         row.consumer.filter.tenant_id,
-            std::string(row.name),   std::string(row.kind),
-            std::string(row.config), row.consumer.ordered,
-            row.consumer.policy,     types};
+    return {row.consumer.id,           row.consumer.filter.tenant_id,
+            std::string(row.name),     std::string(row.kind),
+            std::string(row.config),   row.consumer.ordered,
+            row.consumer.retry_policy, types};
 }
 
 } // namespace

@@ -126,7 +126,7 @@ Fields fields_of(const Message& message, const std::vector<std::string>& keys)
 
 sink::EventStats event_stats_of(const Message& message)
 {
-    const stats::Facts facts = facts_of(message);
+    const stats::Facts facts = event_facts_of(message);
     return {facts.type, facts.bytes, facts.occurred_at};
 }
 
@@ -167,7 +167,7 @@ void SinkEventBuilder::start()
         AllocSetContextCreate(CurrentMemoryContext, "outbox message", ALLOCSET_DEFAULT_SIZES);
 }
 
-void SinkEventBuilder::put(const Message& message, const Delivery& delivery)
+void SinkEventBuilder::receive(const Message& message, const Delivery& delivery)
 {
     const MemoryContext before = MemoryContextSwitchTo(scratch_);
     const Fields fields = fields_of(message, metadata_);

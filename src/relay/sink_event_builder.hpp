@@ -22,7 +22,7 @@ public:
     // Forgets what it has, and works in memory of the current transaction from now on.
     void start();
 
-    void put(const Message& message, const Delivery& delivery) override;
+    void receive(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return bytes_ >= max_bytes_; }
 
     std::vector<std::unique_ptr<sink::Event>>& events() { return events_; }

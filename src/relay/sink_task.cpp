@@ -78,7 +78,7 @@ SinkTask::SinkTask(SinkDefinition definition, std::unique_ptr<sink::Sink> sink)
 void SinkTask::invalidate_cache()
 {
     may_find_something_ = looks_for_retries_ = true;
-    kept_.forget();
+    state_cache_.invalidate();
 }
 
 void SinkTask::turn(std::size_t memory)
@@ -205,8 +205,8 @@ void SinkTask::transact(TimePoint now, bool settles, bool claims, std::size_t me
     SinkEventBuilder sink_events(memory / 2 - std::min(memory / 2, dispatcher_->bytes()), metadata_,
                                  plan.wanted, dispatcher_->event_pool());
     if (!plan.rejections.empty())
-        kept_.forget();
-    Claimed claimed;
+        state_cache_.invalidate();
+    ClaimResult claimed;
     const auto rollback = pg::in_transaction(
         activity_.c_str(),
         [&] {
@@ -215,16 +215,16 @@ void SinkTask::transact(TimePoint now, bool settles, bool claims, std::size_t me
                 claimed = claim_next(plan, may_defer_write, sink_events);
             if (plan.looks_for_retries)
                 plan.next_retry =
-                    next_due(definition_.consumer, GetCurrentTimestamp()).value_or(DT_NOEND);
+                    next_retry_time(definition_.consumer, GetCurrentTimestamp()).value_or(DT_NOEND);
         },
         commit);
     if (rollback) {
-        kept_.forget();
+        state_cache_.invalidate();
         pg::call([] { pg::release_session_lock(); });
         recover(*rollback, now);
         return;
     }
-    kept_.committed();
+    state_cache_.commit();
     problem_.clear();
     flush_by_ = now + longest_unflushed;
     pg::call([&] { pg::flush_upto(sink_events.flush_needed()); });
@@ -233,8 +233,8 @@ void SinkTask::transact(TimePoint now, bool settles, bool claims, std::size_t me
     believe(plan, now);
     take(sink_events, now);
     if (claims)
-        may_find_something_ = claimed.more || claimed.busy;
-    if (claimed.busy)
+        may_find_something_ = claimed.has_more || claimed.lock_busy;
+    if (claimed.lock_busy)
         retry_at_ = now + pause_while_busy;
     if (plan.looks_for_retries) {
         const int64 interval = settings::relay_interval;
@@ -247,20 +247,20 @@ void SinkTask::transact(TimePoint now, bool settles, bool claims, std::size_t me
     // There are retries now, of which it knows nothing.
     if (claimed.failed > 0)
         invalidate_cache();
-    if (const std::chrono::microseconds spent(claimed.upcasting_time); spent >= much_upcasting)
+    if (const std::chrono::microseconds spent(claimed.upcasting_us); spent >= much_upcasting)
         claim_at_ = sink::Clock::now() + pause_after_upcasting * spent;
 }
 
 void SinkTask::settle(Plan& plan) const
 {
     if (!plan.ended.empty())
-        ack_whole(plan.ended);
+        ack_whole_batches(plan.ended);
     for (const auto& [token, delivered] : plan.delivered) {
         const Batch& batch = batches_.at(token);
         const std::span<const int64> some = delivered.ids;
         const bool all = batch.left == delivered.count;
         if (!(all && batch.from_log))
-            ack(token, all ? nullptr : &some, Counts::caller);
+            ack_messages(token, all ? nullptr : &some, StatsBy::caller);
     }
     if (stats::is_on())
         count_delivered(plan);
@@ -285,20 +285,20 @@ void SinkTask::reject(Rejection& rejection)
 {
     const Handle handle = rejection.settlement.handle;
     const Failure failure = {pg::text_from_utf8(rejection.settlement.reason), std::nullopt, false};
-    const Failed failed = fail(handle.token, {&handle.id, 1}, {&failure, 1});
+    const FailResult failed = fail_messages(handle.token, {&handle.id, 1}, {&failure, 1});
     note_blocked(rejection.blocked, handle.token, failed.blocked);
     for (const auto& [token, ids] : rejection.behind)
         if (token != handle.token)
             note_blocked(rejection.blocked, token, block_behind(token, ids));
 }
 
-Claimed SinkTask::claim_next(const Plan& plan, bool may_defer_write,
-                             SinkEventBuilder& sink_events) const
+ClaimResult SinkTask::claim_next(const Plan& plan, bool may_defer_write,
+                                 SinkEventBuilder& sink_events) const
 {
     constexpr int64 microseconds = 1000;
     sink_events.start();
-    const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before, kept_,
-                                may_defer_write};
+    const RelayBatches known = {definition_.consumer, plan.in_hand, plan.settled_before,
+                                state_cache_, may_defer_write};
     const ClaimRequest request = {
         PointerGetDatum(cstring_to_text(definition_.name.c_str())),
         static_cast<int>(plan.wanted),
@@ -306,30 +306,30 @@ Claimed SinkTask::claim_next(const Plan& plan, bool may_defer_write,
         PointerGetDatum(cstring_to_text(psprintf("outbox relay (pid %d)", MyProcPid))),
         false,
         &known};
-    return claim_upcast(request, sink_events);
+    return claim_with_upcasting(request, sink_events);
 }
 
 // Behind what it is about, whose events are on the way. If it cannot be written they are claimed
 // again, as after a crash.
 void SinkTask::write_deferred_batch(TimePoint now)
 {
-    const DeferredBatch* unwritten = kept_.unwritten();
-    if (unwritten == nullptr)
+    const DeferredBatch* deferred_batch = state_cache_.deferred_batch();
+    if (deferred_batch == nullptr)
         return;
-    const int64 token = unwritten->batch.token;
+    const int64 token = deferred_batch->batch.token;
     int64 reserved_token = 0;
     const auto rollback = pg::in_transaction(
         activity_.c_str(),
         [&] {
             pg::injection_point("unwritten");
-            add_newest_batch(unwritten->consumer, unwritten->batch, &unwritten->holder,
-                             unwritten->progress);
+            add_newest_batch(deferred_batch->consumer, deferred_batch->batch,
+                             &deferred_batch->holder, deferred_batch->progress);
             reserved_token = draw_tokens(1);
         },
         pg::Commit::soon);
     pg::call([] { pg::release_session_lock(); });
     if (!rollback) {
-        kept_.mark_written(reserved_token);
+        state_cache_.mark_deferred_written(reserved_token);
         return;
     }
     dispatcher_->drop_batch(token);
@@ -453,7 +453,7 @@ void SinkTask::hand_back()
     const auto rollback = pg::in_transaction(activity_.c_str(), [&] {
         settle(plan);
         for (const Lease& lease : open_leases(plan.in_hand))
-            release(lease.token);
+            release_batch(lease.token);
     });
     // What is not handed back is taken over by the next claim all the same.
     if (rollback)

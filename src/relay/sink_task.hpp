@@ -97,7 +97,8 @@ private:
     void settle(Plan& plan) const;
     void count_delivered(const Plan& plan) const;
     static void reject(Rejection& rejection);
-    Claimed claim_next(const Plan& plan, bool may_defer_write, SinkEventBuilder& sink_events) const;
+    ClaimResult claim_next(const Plan& plan, bool may_defer_write,
+                           SinkEventBuilder& sink_events) const;
     void write_deferred_batch(sink::TimePoint now);
     void believe(const Plan& plan, sink::TimePoint now);
     void take(SinkEventBuilder& sink_events, sink::TimePoint now);
@@ -112,7 +113,7 @@ private:
     std::vector<std::string> metadata_;
     std::map<int64, Batch> batches_;
     std::vector<int64> settled_; // batches that ended since the last claim
-    mutable ConsumerStateCache kept_;
+    mutable ConsumerStateCache state_cache_;
     std::size_t memory_ = 0;
     bool may_find_something_ = true;
     bool looks_for_retries_ = true;

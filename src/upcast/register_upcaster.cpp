@@ -30,12 +30,12 @@ Datum event_type_argument(Datum type)
 
 int from_version_argument(Datum version)
 {
-    constexpr int last = limits::max_event_version - 1;
+    constexpr int max_from_version = limits::max_event_version - 1;
     const int from = DatumGetInt32(version);
-    if (from < limits::min_event_version || from > last)
+    if (from < limits::min_event_version || from > max_from_version)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("from_version must be between %d and %d, not %d",
-                               limits::min_event_version, last, from)));
+                               limits::min_event_version, max_from_version, from)));
     return from;
 }
 
@@ -72,7 +72,7 @@ OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
         const int from = from_version_argument(pg::required_argument(fcinfo, 1, "from_version"));
         const Oid function = DatumGetObjectId(pg::required_argument(fcinfo, 2, "function"));
         const Oid caller = GetUserId();
-        check_upcaster(function, caller);
+        check_upcaster_function(function, caller);
         pg::as_owner([&] { register_upcaster(type, from, function, caller); });
         PG_RETURN_VOID();
     });

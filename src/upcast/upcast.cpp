@@ -19,14 +19,14 @@ namespace {
 
 // So many messages, or so many bytes of them, are collected, and so many bytes may come of them,
 // before they are passed on.
-constexpr std::size_t enough_items = 256;
-constexpr std::size_t enough_bytes = 1024 * 1024;
+constexpr std::size_t items_threshold = 256;
+constexpr std::size_t bytes_threshold = 1024 * 1024;
 
 // A claim whose messages have all failed looks for others, so many times.
-constexpr int max_rounds = 8;
+constexpr int max_claim_attempts = 8;
 
 // An upcaster that claims or peeks would come back here.
-bool is_running = false;
+bool is_upcaster_running = false;
 
 Datum copy_of(Datum value, Oid type)
 {
@@ -38,7 +38,7 @@ Datum copy_of(Datum value, Oid type)
                                      : datumCopy(value, false, -1);
 }
 
-Datum kept_text(const char* text)
+Datum shorten_error(const char* text)
 {
     const int length =
         pg_mbcliplen(text, static_cast<int>(std::strlen(text)), limits::max_error_bytes);
@@ -46,24 +46,24 @@ Datum kept_text(const char* text)
 }
 
 // Functions as they are called in one subtransaction.
-class Calls {
+class PreparedCalls {
 public:
     std::optional<Datum> call(Upcaster& upcaster, Datum payload)
     {
-        return evaluation_.call(prepared(upcaster), payload);
+        return evaluation_.call(find_or_prepare(upcaster), payload);
     }
     void reset() { evaluation_.reset(); }
     void end() { evaluation_.end(); }
 
 private:
-    struct Prepared {
+    struct PreparedCall {
         const Upcaster* upcaster;
         ExprState* call;
     };
 
-    ExprState* prepared(Upcaster& upcaster)
+    ExprState* find_or_prepare(Upcaster& upcaster)
     {
-        for (const Prepared& one : prepared_)
+        for (const PreparedCall& one : prepared_)
             if (one.upcaster == &upcaster)
                 return one.call;
         prepared_.push({&upcaster, upcaster.call.prepare()});
@@ -71,70 +71,73 @@ private:
     }
 
     pg::Evaluation evaluation_;
-    pg::PallocVector<Prepared> prepared_;
+    pg::PallocVector<PreparedCall> prepared_;
 };
 
 Upcaster* find_upcaster(std::string_view event_type, int version)
 {
-    const UpcasterChain* chain = find_upcasters(event_type);
-    return chain == nullptr ? nullptr : chain->find(version);
+    const UpcasterChain* chain = find_upcaster_chain(event_type);
+    return chain == nullptr ? nullptr : chain->find_from(version);
 }
 
 } // namespace
 
-std::string_view UpcastingReceiver::Item::event_type() const
+std::string_view UpcastingReceiver::QueuedMessage::event_type() const
 {
     return pg::to_view(message.values[col_event_type]);
 }
 
-MessageReceiver& UpcastingReceiver::meet(const Consumer& consumer)
+MessageReceiver& UpcastingReceiver::begin(const Consumer& consumer)
 {
-    if (is_running)
+    if (is_upcaster_running)
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("an upcaster cannot ask for events")));
     consumer_ = consumer;
-    refresh_upcasters();
-    const bool has_nothing_to_do = consumer.versions.empty() && !has_upcasters();
-    return has_nothing_to_do ? sink_.meet(consumer) : *this;
+    refresh_upcaster_cache();
+    const bool has_nothing_to_do = consumer.wanted_versions.empty() && !has_upcasters();
+    return has_nothing_to_do ? receiver_.begin(consumer) : *this;
 }
 
-void UpcastingReceiver::put(const Message& message, const Delivery& delivery)
+void UpcastingReceiver::receive(const Message& message, const Delivery& delivery)
 {
     token_ = delivery.token;
-    const int target = target_of(message);
+    const int target = target_version_of(message);
     const bool is_done = target <= DatumGetInt16(message.values[col_event_version]);
-    if (is_done && items_.empty()) {
-        pass_on(message, delivery);
+    if (is_done && queue_.empty()) {
+        forward(message, delivery);
         return;
     }
-    const MemoryContext before = MemoryContextSwitchTo(lasting_);
-    if (memory_ == nullptr)
-        memory_ = AllocSetContextCreate(lasting_, "outbox upcasting", ALLOCSET_DEFAULT_SIZES);
-    items_.reserve(items_.size() + 1);
-    MemoryContextSwitchTo(memory_);
-    items_.push(copy_of(message, delivery, target));
+    const MemoryContext before = MemoryContextSwitchTo(claim_memory_);
+    if (queue_memory_ == nullptr)
+        queue_memory_ =
+            AllocSetContextCreate(claim_memory_, "outbox upcasting", ALLOCSET_DEFAULT_SIZES);
+    queue_.reserve(queue_.size() + 1);
+    MemoryContextSwitchTo(queue_memory_);
+    queue_.push(copy_of(message, delivery, target));
     MemoryContextSwitchTo(before);
-    bytes_ += VARSIZE_ANY(DatumGetPointer(items_[items_.size() - 1].message.values[col_payload]));
-    if (items_.size() >= enough_items || bytes_ >= enough_bytes)
+    queued_bytes_ +=
+        VARSIZE_ANY(DatumGetPointer(queue_[queue_.size() - 1].message.values[col_payload]));
+    if (queue_.size() >= items_threshold || queued_bytes_ >= bytes_threshold)
         flush();
 }
 
 // The version in which it is to leave. One that cannot be reached is found out on the way.
-int UpcastingReceiver::target_of(const Message& message) const
+int UpcastingReceiver::target_version_of(const Message& message) const
 {
     const int version = DatumGetInt16(message.values[col_event_version]);
     const std::string_view type = pg::to_view(message.values[col_event_type]);
-    for (const WantedVersion& one : consumer_.versions)
+    for (const WantedVersion& one : consumer_.wanted_versions)
         if (one.event_type == type)
             return one.version;
-    const UpcasterChain* chain = find_upcasters(type);
-    return chain == nullptr ? version : chain->reach(version, limits::max_event_version);
+    const UpcasterChain* chain = find_upcaster_chain(type);
+    return chain == nullptr ? version
+                            : chain->highest_reachable(version, limits::max_event_version);
 }
 
-UpcastingReceiver::Item UpcastingReceiver::copy_of(const Message& message, const Delivery& delivery,
-                                                   int target)
+UpcastingReceiver::QueuedMessage UpcastingReceiver::copy_of(const Message& message,
+                                                            const Delivery& delivery, int target)
 {
-    Item item = {message, delivery, target, nullptr};
+    QueuedMessage item = {message, delivery, target, nullptr};
     for (const int column : {col_tracking_id, col_aggregate_type, col_aggregate_id, col_event_type,
                              col_payload, col_metadata, col_trace_id})
         if (!message.nulls[column])
@@ -143,26 +146,26 @@ UpcastingReceiver::Item UpcastingReceiver::copy_of(const Message& message, const
     return item;
 }
 
-void UpcastingReceiver::pass_on(const Message& message, const Delivery& delivery)
+void UpcastingReceiver::forward(const Message& message, const Delivery& delivery)
 {
-    if (blocked_.contains(message)) {
-        const MemoryContext before = MemoryContextSwitchTo(lasting_);
-        held_.push(copy_of(message, delivery, 0));
+    if (blocked_aggregates_.contains(message)) {
+        const MemoryContext before = MemoryContextSwitchTo(claim_memory_);
+        maybe_blocked_.push(copy_of(message, delivery, 0));
         MemoryContextSwitchTo(before);
         return;
     }
-    sink_.put(message, delivery);
-    ++passed_on_;
+    receiver_.receive(message, delivery);
+    ++forwarded_;
 }
 
-void UpcastingReceiver::fail_item(const Item& item, const char* error, bool counts)
+void UpcastingReceiver::record_failure(const QueuedMessage& item, const char* error, bool counts)
 {
-    const MemoryContext before = MemoryContextSwitchTo(lasting_);
-    failed_.push(item.message.id());
+    const MemoryContext before = MemoryContextSwitchTo(claim_memory_);
+    failed_ids_.push(item.message.id());
     const auto at_once = counts ? std::nullopt : std::optional<int64>(0);
-    failures_.push({kept_text(error), at_once, false, counts});
+    failures_.push({shorten_error(error), at_once, false, counts});
     if (consumer_.ordered)
-        blocked_.add(item.message);
+        blocked_aggregates_.add(item.message);
     MemoryContextSwitchTo(before);
 }
 
@@ -170,46 +173,46 @@ void UpcastingReceiver::fail_item(const Item& item, const char* error, bool coun
 // are called, until one fails or has to be called as somebody else.
 void UpcastingReceiver::flush()
 {
-    for (std::size_t i = 0; i < items_.size(); ++i) {
+    for (std::size_t i = 0; i < queue_.size(); ++i) {
         for (;;) {
             CHECK_FOR_INTERRUPTS();
-            Item& item = items_[i];
-            if (item.error != nullptr || item.version() >= item.target)
+            QueuedMessage& item = queue_[i];
+            if (item.error != nullptr || item.version() >= item.target_version)
                 break;
-            if (is_exhausted_)
+            if (is_time_exhausted_)
                 break;
-            refresh_upcasters();
+            refresh_upcaster_cache();
             const Upcaster* next = find_upcaster(item.event_type(), item.version());
             if (next == nullptr || next->problem != nullptr)
-                explain(item, nullptr, next);
+                set_error(item, nullptr, next);
             else
                 upcast_from(i, next->runs_as);
         }
-        const Item& item = items_[i];
+        const QueuedMessage& item = queue_[i];
         if (item.error != nullptr)
             // One that has to wait behind another has not had its turn.
-            fail_item(item, item.error, !blocked_.contains(item.message));
-        else if (item.version() < item.target)
-            fail_item(item, "not tried: upcasters had used up their time", false);
+            record_failure(item, item.error, !blocked_aggregates_.contains(item.message));
+        else if (item.version() < item.target_version)
+            record_failure(item, "not tried: upcasters had used up their time", false);
         else
-            pass_on(item.message, item.delivery);
+            forward(item.message, item.delivery);
         pfree(DatumGetPointer(item.message.values[col_payload]));
     }
-    items_.set_size(0);
-    bytes_ = 0;
-    if (memory_ != nullptr)
-        MemoryContextReset(memory_);
+    queue_.set_size(0);
+    queued_bytes_ = 0;
+    if (queue_memory_ != nullptr)
+        MemoryContextReset(queue_memory_);
 }
 
 // As far as it goes, in one subtransaction.
 void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
 {
-    Item* current = nullptr;
+    QueuedMessage* current = nullptr;
     Upcaster* called = nullptr;
     bool is_null = false;
     const MemoryContext work =
-        AllocSetContextCreate(memory_, "outbox upcasters at work", ALLOCSET_DEFAULT_SIZES);
-    const auto bring_up = [&](Calls& calls, Item& item) {
+        AllocSetContextCreate(queue_memory_, "outbox upcasters at work", ALLOCSET_DEFAULT_SIZES);
+    const auto upcast_once = [&](PreparedCalls& calls, QueuedMessage& item) {
         Datum& payload = item.message.values[col_payload];
         current = &item;
         pg::start_time_limit(settings::upcaster_timeout);
@@ -218,7 +221,7 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
         is_null = !result;
         if (is_null)
             return std::size_t{0};
-        const MemoryContext before = MemoryContextSwitchTo(memory_);
+        const MemoryContext before = MemoryContextSwitchTo(queue_memory_);
         const Datum copy = PointerGetDatum(PG_DETOAST_DATUM_COPY(*result));
         MemoryContextSwitchTo(before);
         calls.reset();
@@ -229,18 +232,18 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
         return static_cast<std::size_t>(VARSIZE_ANY(DatumGetPointer(copy)));
     };
     const auto body = [&] {
-        is_running = true;
+        is_upcaster_running = true;
         MemoryContextSwitchTo(work);
-        Calls calls;
+        PreparedCalls calls;
         std::size_t bytes = 0;
-        for (std::size_t i = first; i < items_.size() && bytes < enough_bytes; ++i)
-            while (items_[i].version() < items_[i].target) {
-                called = find_upcaster(items_[i].event_type(), items_[i].version());
+        for (std::size_t i = first; i < queue_.size() && bytes < bytes_threshold; ++i)
+            while (queue_[i].version() < queue_[i].target_version) {
+                called = find_upcaster(queue_[i].event_type(), queue_[i].version());
                 if (called == nullptr || called->problem != nullptr || called->runs_as != role) {
                     calls.end();
                     return;
                 }
-                bytes += bring_up(calls, items_[i]);
+                bytes += upcast_once(calls, queue_[i]);
                 if (is_null)
                     return;
             }
@@ -249,28 +252,29 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
 
     const TimestampTz start = GetCurrentTimestamp();
     const ErrorData* error = pg::in_sandbox(role, body);
-    is_running = false;
-    time_ += GetCurrentTimestamp() - start;
-    is_exhausted_ = limit_ && time_ > *limit_;
+    is_upcaster_running = false;
+    time_spent_ += GetCurrentTimestamp() - start;
+    is_time_exhausted_ = time_limit_ && time_spent_ > *time_limit_;
     if (error != nullptr && pg::is_cancel(*error))
         ReThrowError(const_cast<ErrorData*>(error));
     if (error != nullptr || is_null)
-        explain(*current, error, called);
+        set_error(*current, error, called);
     MemoryContextDelete(work);
 }
 
 // Why a message has failed.
-void UpcastingReceiver::explain(Item& item, const ErrorData* error, const Upcaster* upcaster)
+void UpcastingReceiver::set_error(QueuedMessage& item, const ErrorData* error,
+                                  const Upcaster* upcaster)
 {
     const char* type = TextDatumGetCString(item.message.values[col_event_type]);
-    const MemoryContext before = MemoryContextSwitchTo(memory_);
+    const MemoryContext before = MemoryContextSwitchTo(queue_memory_);
     if (upcaster == nullptr) {
         item.error = psprintf("version %d of %s cannot be reached: there is no upcaster from %d",
-                              item.target, type, item.version());
+                              item.target_version, type, item.version());
     } else {
         const bool took_too_long =
             error != nullptr && error->sqlerrcode == ERRCODE_QUERY_CANCELED && pg::is_time_up();
-        is_exhausted_ = is_exhausted_ || took_too_long;
+        is_time_exhausted_ = is_time_exhausted_ || took_too_long;
         const char* reason = upcaster->problem != nullptr ? upcaster->problem
                              : error == nullptr           ? "it returned NULL"
                              : took_too_long
@@ -283,42 +287,43 @@ void UpcastingReceiver::explain(Item& item, const ErrorData* error, const Upcast
     MemoryContextSwitchTo(before);
 }
 
-bool UpcastingReceiver::complete()
+bool UpcastingReceiver::finish()
 {
     flush();
-    return failed_.empty();
+    return failed_ids_.empty();
 }
 
 void UpcastingReceiver::settle_failures()
 {
-    const Failed outcome = fail(token_, failed_.view(), failures_.view());
-    for (const Item& item : held_)
+    const FailResult outcome = fail_messages(token_, failed_ids_.view(), failures_.view());
+    for (const QueuedMessage& item : maybe_blocked_)
         if (!contains(outcome.blocked, item.message.id())) {
-            sink_.put(item.message, item.delivery);
-            ++passed_on_;
+            receiver_.receive(item.message, item.delivery);
+            ++forwarded_;
         }
 }
 
-Claimed claim_upcast(const ClaimRequest& request, MessageReceiver& sink)
+ClaimResult claim_with_upcasting(const ClaimRequest& request, MessageReceiver& receiver)
 {
-    constexpr int64 microseconds = 1000;
+    constexpr int64 us_per_ms = 1000;
     const bool is_relay = request.relay != nullptr;
     // The relay has other sinks to look after.
     const auto limit =
-        is_relay ? std::optional<int64>(settings::upcaster_timeout * microseconds) : std::nullopt;
+        is_relay ? std::optional<int64>(settings::upcaster_timeout * us_per_ms) : std::nullopt;
     for (int round = 1;; ++round) {
-        UpcastingReceiver upcasting(sink, limit);
-        Claimed claimed = claim(request, upcasting);
-        claimed.upcasting_time = upcasting.time();
+        UpcastingReceiver upcasting(receiver, limit);
+        ClaimResult claimed = claim_batch(request, upcasting);
+        claimed.upcasting_us = upcasting.time_spent();
         if (upcasting.failed() == 0)
             return claimed;
         upcasting.settle_failures();
-        claimed.count = upcasting.passed_on();
+        claimed.count = upcasting.forwarded();
         claimed.failed = upcasting.failed();
-        claimed.more = true;
-        if (request.settle && claimed.count > 0)
-            ack(upcasting.token(), nullptr);
-        if (claimed.count > 0 || is_relay || upcasting.is_exhausted() || round == max_rounds)
+        claimed.has_more = true;
+        if (request.settle_at_once && claimed.count > 0)
+            ack_messages(upcasting.token(), nullptr);
+        if (claimed.count > 0 || is_relay || upcasting.is_time_exhausted() ||
+            round == max_claim_attempts)
             return claimed;
     }
 }

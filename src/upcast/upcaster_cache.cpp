@@ -12,24 +12,24 @@ namespace outbox {
 
 namespace {
 
-struct Known {
+struct UpcasterCache {
     MemoryContext memory;
     std::span<UpcasterChain> chains;
-    uint64 changes;
+    uint64 invalidation_count;
     uint64 generation;
 };
 
-std::optional<Known> known;
-uint64 changes = 0; // of functions, roles and memberships
+std::optional<UpcasterCache> cache;
+uint64 invalidation_count = 0; // of functions, roles and memberships
 
 // Runs wherever the server takes in invalidations: it only counts.
-void something_changed(Datum, int, uint32)
+void count_invalidation(Datum, int, uint32)
 {
-    ++changes;
+    ++invalidation_count;
 }
 
 // What is wrong with a function, as an error or as the failure of a message says it.
-const char* flaw_of(Form_pg_proc function)
+const char* signature_problem(Form_pg_proc function)
 {
     if (function->prokind == PROKIND_PROCEDURE)
         return "it is a procedure";
@@ -55,14 +55,14 @@ const char* role_name(Oid role)
 
 // The weaker of the two who are responsible: neither can do anything through the other. Nobody, if
 // each has rights that the other has not.
-Oid weaker_of(Oid registrar, Oid owner)
+Oid less_privileged_of(Oid registrar, Oid owner)
 {
     if (has_privs_of_role(owner, registrar))
         return registrar;
     return has_privs_of_role(registrar, owner) ? owner : InvalidOid;
 }
 
-Oid find_function(const char* schema, const char* name)
+Oid find_upcaster_function(const char* schema, const char* name)
 {
     const Oid space = get_namespace_oid(schema, true);
     const Oid jsonb = JSONBOID;
@@ -73,18 +73,18 @@ Oid find_function(const char* schema, const char* name)
 }
 
 // What keeps it from being called by that role, and otherwise as whom it runs.
-const char* judge(Oid function, Oid registrar, Oid* runs_as)
+const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
 {
     const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
     if (!HeapTupleIsValid(tuple))
         return "the function does not exist";
     const auto form = reinterpret_cast<Form_pg_proc>(GETSTRUCT(tuple));
     const Oid owner = form->proowner;
-    const char* flaw = flaw_of(form);
+    const char* problem = signature_problem(form);
     ReleaseSysCache(tuple);
-    *runs_as = weaker_of(registrar, owner);
-    if (flaw != nullptr)
-        return flaw;
+    *runs_as = less_privileged_of(registrar, owner);
+    if (problem != nullptr)
+        return problem;
     if (!pg::may_execute(function, registrar))
         return psprintf("permission denied for role %s", role_name(registrar));
     if (!OidIsValid(*runs_as))
@@ -98,13 +98,13 @@ Upcaster upcaster_of(const pg::Row& row)
     const char* schema = TextDatumGetCString(row.get(3));
     const char* name = TextDatumGetCString(row.get(4));
     const char* registered_by = TextDatumGetCString(row.get(5));
-    const Oid function = find_function(schema, name);
+    const Oid function = find_upcaster_function(schema, name);
     const Oid registrar = get_role_oid(registered_by, true);
     Upcaster upcaster = {static_cast<int16>(DatumGetInt32(row.get(2))),
                          psprintf("%s(jsonb)", quote_qualified_identifier(schema, name)), nullptr,
                          InvalidOid, pg::PlannedCall(function)};
     upcaster.problem = OidIsValid(registrar)
-                           ? judge(function, registrar, &upcaster.runs_as)
+                           ? find_problem(function, registrar, &upcaster.runs_as)
                            : psprintf("role %s, who registered it, does not exist",
                                       quote_identifier(registered_by));
     return upcaster;
@@ -136,66 +136,67 @@ std::span<UpcasterChain> read_chains(MemoryContext memory)
     return {chains.data(), chains.size()};
 }
 
-void forget()
+void drop_cache()
 {
-    if (!known)
+    if (!cache)
         return;
-    for (const UpcasterChain& chain : known->chains)
+    for (const UpcasterChain& chain : cache->chains)
         for (Upcaster& upcaster : chain.upcasters)
             upcaster.call.forget();
-    const MemoryContext memory = known->memory;
-    known.reset();
+    const MemoryContext memory = cache->memory;
+    cache.reset();
     MemoryContextDelete(memory);
 }
 
 } // namespace
 
-void refresh_upcasters()
+void refresh_upcaster_cache()
 {
-    if (known && known->changes == changes && known->generation == pg::catalog_generation())
+    if (cache && cache->invalidation_count == invalidation_count &&
+        cache->generation == pg::catalog_generation())
         return;
-    forget();
+    drop_cache();
     // Looking can itself take in changes; then it is looked at again next time.
-    const uint64 before = changes;
+    const uint64 before = invalidation_count;
     const uint64 generation = pg::catalog_generation();
     const MemoryContext memory =
         AllocSetContextCreate(CurrentMemoryContext, "outbox upcasters", ALLOCSET_SMALL_SIZES);
     const std::span<UpcasterChain> chains = read_chains(memory);
     MemoryContextSetParent(memory, CacheMemoryContext);
-    known = Known{memory, chains, before, generation};
+    cache = UpcasterCache{memory, chains, before, generation};
 }
 
-Upcaster* UpcasterChain::find(int version) const
+Upcaster* UpcasterChain::find_from(int version) const
 {
     for (Upcaster& upcaster : upcasters)
-        if (upcaster.from == version)
+        if (upcaster.from_version == version)
             return &upcaster;
     return nullptr;
 }
 
-int UpcasterChain::reach(int version, int wanted) const
+int UpcasterChain::highest_reachable(int version, int wanted) const
 {
-    while (version < wanted && find(version) != nullptr)
+    while (version < wanted && find_from(version) != nullptr)
         ++version;
     return version;
 }
 
-const UpcasterChain* find_upcasters(std::string_view event_type)
+const UpcasterChain* find_upcaster_chain(std::string_view event_type)
 {
-    const std::span<UpcasterChain> chains = known->chains;
+    const std::span<UpcasterChain> chains = cache->chains;
     const auto found = std::ranges::lower_bound(chains, event_type, {}, &UpcasterChain::event_type);
     return found != chains.end() && found->event_type == event_type ? &*found : nullptr;
 }
 
 bool has_upcasters()
 {
-    return !known->chains.empty();
+    return !cache->chains.empty();
 }
 
-void check_upcaster(Oid function, Oid registrar)
+void check_upcaster_function(Oid function, Oid registrar)
 {
     Oid runs_as;
-    const char* problem = judge(function, registrar, &runs_as);
+    const char* problem = find_problem(function, registrar, &runs_as);
     if (problem == nullptr)
         return;
     const bool is_there = SearchSysCacheExists1(PROCOID, ObjectIdGetDatum(function));
@@ -214,10 +215,10 @@ void check_upcaster(Oid function, Oid registrar)
                  : errhint("An upcaster is a function from jsonb to jsonb that you may execute.")));
 }
 
-void watch_upcasters()
+void register_upcaster_callbacks()
 {
-    for (const auto cache : {PROCOID, AUTHOID, AUTHMEMROLEMEM})
-        CacheRegisterSyscacheCallback(cache, something_changed, 0);
+    for (const auto syscache : {PROCOID, AUTHOID, AUTHMEMROLEMEM})
+        CacheRegisterSyscacheCallback(syscache, count_invalidation, 0);
 }
 
 } // namespace outbox

@@ -11,7 +11,7 @@
 namespace outbox {
 
 struct Upcaster {
-    int16 from;           // to the version after it
+    int16 from_version;   // to the version after it
     const char* function; // as people write it: shop.up(jsonb)
     const char* problem;  // why it cannot be called; nullptr: it can
     Oid runs_as;
@@ -23,25 +23,25 @@ struct UpcasterChain {
     std::string_view event_type;
     std::span<Upcaster> upcasters;
 
-    Upcaster* find(int version) const;
+    Upcaster* find_from(int version) const;
 
     // How far it goes from a version, and not beyond `wanted`.
-    int reach(int version, int wanted) const;
+    int highest_reachable(int version, int wanted) const;
 };
 
 // Looks whether anything has changed. Call inside pg::as_owner().
-void refresh_upcasters();
+void refresh_upcaster_cache();
 
 // As of the last look, and good until the next one. Nothing if the type has none.
-const UpcasterChain* find_upcasters(std::string_view event_type);
+const UpcasterChain* find_upcaster_chain(std::string_view event_type);
 
 // Are there any at all?
 bool has_upcasters();
 
 // Can this be an upcaster of that role? Raises an error if not.
-void check_upcaster(Oid function, Oid registrar);
+void check_upcaster_function(Oid function, Oid registrar);
 
 // Registers the callbacks; once, when the library is loaded.
-void watch_upcasters();
+void register_upcaster_callbacks();
 
 } // namespace outbox

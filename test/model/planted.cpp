@@ -16,7 +16,7 @@
 
 #define REAL(mangled) asm("__real_" mangled)
 #define WRAP(mangled) asm("__wrap_" mangled)
-#define TAKE_MOMENT "_ZN6outbox2pg17take_log_snapshotEv"
+#define TAKE_LOG_SNAPSHOT "_ZN6outbox2pg17take_log_snapshotEv"
 #define PASS_TARGET "_ZN6outbox11pass_targetERNS_6CursorE"
 #define NEXT_OF_TARGET "_ZN6outbox10TargetScan4nextEv"
 
@@ -63,7 +63,7 @@ void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller)
 {
     if (has(Bug::old_snapshot))
         playing.old_snapshot = ask(Question::snapshot);
-    const Claimed claimed = claim(request, caller);
+    const ClaimResult claimed = claim_batch(request, caller);
     if (has(Bug::commit_not_forced))
         playing.session().forces_sync = false;
     if (has(Bug::lock_given_up) && claimed.count > 0)
@@ -72,49 +72,50 @@ void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller)
 
 // ---- the moment
 
-pg::LogSnapshot real_take_moment() REAL(TAKE_MOMENT);
-pg::LogSnapshot take_moment_as_planned() WRAP(TAKE_MOMENT);
+pg::LogSnapshot real_take_log_snapshot() REAL(TAKE_LOG_SNAPSHOT);
+pg::LogSnapshot take_log_snapshot_as_planned() WRAP(TAKE_LOG_SNAPSHOT);
 
 namespace {
 
-pg::LogSnapshot take_wrong_moment()
+pg::LogSnapshot take_wrong_log_snapshot()
 {
-    pg::LogSnapshot moment = {};
-    moment.snapshot =
+    pg::LogSnapshot log_snapshot = {};
+    log_snapshot.snapshot =
         has(Bug::old_snapshot) ? snapshot_of(playing.old_snapshot) : GetLatestSnapshot();
     FullTransactionId next = {};
     if (has(Bug::next_xid_before_sequence))
         next = ReadNextFullTransactionId();
-    moment.seq = pg::last_value(0);
+    log_snapshot.seq = pg::last_value(0);
     if (!has(Bug::next_xid_before_sequence))
         next = ReadNextFullTransactionId();
 
-    auto* ranges = static_cast<XidRange*>(palloc(sizeof(XidRange) * (moment.snapshot->xcnt + 2)));
+    auto* ranges =
+        static_cast<XidRange*>(palloc(sizeof(XidRange) * (log_snapshot.snapshot->xcnt + 2)));
     std::size_t count = 0;
-    const std::span listed(moment.snapshot->xip, moment.snapshot->xcnt);
+    const std::span listed(log_snapshot.snapshot->xip, log_snapshot.snapshot->xcnt);
     for (const TransactionId xid : listed)
         if (!has(Bug::doubled_left_out) || std::ranges::count(listed, xid) == 1)
             ranges[count++] = {xid, Xid{xid} + 1};
     if (!has(Bug::list_not_extended))
-        ranges[count++] = {moment.snapshot->xmax, U64FromFullTransactionId(next)};
+        ranges[count++] = {log_snapshot.snapshot->xmax, U64FromFullTransactionId(next)};
     if (playing.own_xid != 0)
         ranges[count++] = {playing.own_xid, Xid{playing.own_xid} + 1};
-    moment.running = {ranges, count};
-    return moment;
+    log_snapshot.running = {ranges, count};
+    return log_snapshot;
 }
 
 } // namespace
 
-pg::LogSnapshot take_moment_as_planned()
+pg::LogSnapshot take_log_snapshot_as_planned()
 {
     switch (playing.setting->bug) {
     case Bug::list_not_extended:
     case Bug::next_xid_before_sequence:
     case Bug::old_snapshot:
     case Bug::doubled_left_out:
-        return take_wrong_moment();
+        return take_wrong_log_snapshot();
     default:
-        return real_take_moment();
+        return real_take_log_snapshot();
     }
 }
 
@@ -145,7 +146,7 @@ void shuffle(std::vector<Message>& messages)
 {
     const auto rest = std::ranges::find_if(
         messages, [](const Message& message) { return message.id() > shuffled.passed; });
-    if (has(Bug::stragglers_last))
+    if (has(Bug::late_commits_last))
         std::rotate(messages.begin(), rest, messages.end());
     else
         std::stable_sort(messages.begin(), rest,
@@ -156,7 +157,7 @@ void shuffle(std::vector<Message>& messages)
 
 const Message* next_as_planned(TargetScan* scan)
 {
-    if (!has(Bug::stragglers_not_merged) && !has(Bug::stragglers_last))
+    if (!has(Bug::late_commits_not_merged) && !has(Bug::late_commits_last))
         return real_next(scan);
     if (!shuffled.is_filled) {
         shuffled.is_filled = true;

@@ -81,7 +81,7 @@ std::uint32_t answer(Question question)
 
 class Caller final : public MessageReceiver {
 public:
-    void put(const Message& message, const Delivery&) override
+    void receive(const Message& message, const Delivery&) override
     {
         if (playing.put == max_page)
             std::abort();

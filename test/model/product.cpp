@@ -38,7 +38,7 @@ constexpr char other_consumer_name[] = "other";
 bool is_meeting = false;
 
 class NoCaller final : public MessageReceiver {
-    void put(const Message&, const Delivery&) override { std::abort(); }
+    void receive(const Message&, const Delivery&) override { std::abort(); }
 };
 
 } // namespace
@@ -69,8 +69,9 @@ void meet(bool our_consumer)
     is_known = our_consumer;
     is_meeting = true;
     NoCaller nobody;
-    claim({text(our_consumer ? consumer_name : other_consumer_name), 1, 1, text("worker"), false},
-          nobody);
+    claim_batch(
+        {text(our_consumer ? consumer_name : other_consumer_name), 1, 1, text("worker"), false},
+        nobody);
     is_meeting = false;
 }
 
@@ -85,7 +86,7 @@ using namespace model;
 ConsumerState read_consumer(Datum name)
 {
     ConsumerState state = {};
-    state.consumer.partitions = 1;
+    state.consumer.consumer_partitions = 1;
     const bool is_other = VARSIZE_ANY_EXHDR(DatumGetPointer(name)) != sizeof(consumer_name) - 1;
     state.consumer.id = is_other ? other_consumer_id : consumer_id;
     if (!is_meeting)
@@ -93,7 +94,7 @@ ConsumerState read_consumer(Datum name)
     return state;
 }
 
-bool Filter::takes(const Message&) const
+bool Filter::matches(const Message&) const
 {
     return true;
 }
@@ -117,12 +118,12 @@ pg::PallocVector<Lease> open_leases(std::span<const int64>)
     return {};
 }
 
-bool may_read_on(const Consumer&, std::span<const Lease>)
+bool may_read_new(const Consumer&, std::span<const Lease>)
 {
     return !is_meeting;
 }
 
-void add_newest_batch(int32, const Batch& batch, const Holder*, const Progress& progress)
+void add_newest_batch(int32, const Batch& batch, const LeaseHolder*, const Progress& progress)
 {
     Session& session = playing.session();
     session.new_cursor = cursors().number_of(keep(progress.cursor));
@@ -137,42 +138,42 @@ void add_newest_batch(int32, const Batch& batch, const Holder*, const Progress& 
 
 // ---- what was handed out before: nothing fails, and nobody's lease runs out
 
-bool Claim::enter(int32)
+bool Claim::try_lock_consumer_partition(int32)
 {
     return true;
 }
 
-const Lease* Claim::first_of(int32) const
+const Lease* Claim::first_lease_of(int32) const
 {
     return nullptr;
 }
 
-ClaimOutcome Claim::take_over_expired()
+ClaimStepResult Claim::take_over_expired()
 {
     return {};
 }
 
-ClaimOutcome Claim::deliver_retries()
+ClaimStepResult Claim::deliver_retries()
 {
     return {};
 }
 
-ClaimOutcome Claim::take_unassigned_batch()
+ClaimStepResult Claim::take_unassigned_batch()
 {
     return {};
 }
 
-ClaimOutcome Claim::distribute_to_tenants()
+ClaimStepResult Claim::distribute_to_tenants()
 {
     return {};
 }
 
-bool has_blocked(int32, int32)
+bool has_blocked_aggregates(int32, int32)
 {
     return false;
 }
 
-bool must_wait(const Consumer&, int32, const Message&, int)
+bool add_if_blocked(const Consumer&, int32, const Message&, int)
 {
     return false;
 }
@@ -186,17 +187,17 @@ InsertTarget open_insert_target(PartitionedTable)
 
 void close_insert_target(const InsertTarget&) {}
 
-bool DirectInsertCheck::is_open(const InsertTarget&)
+bool DirectInsertCheck::is_allowed(const InsertTarget&)
 {
     return true;
 }
 
-bool is_archived_above(Id)
+bool archive_has_ids_above(Id)
 {
     return false;
 }
 
-pg::PallocVector<Oid> archived_above(Id)
+pg::PallocVector<Oid> archived_partitions_above(Id)
 {
     return {};
 }

@@ -347,7 +347,7 @@ Objects objects()
     return objects;
 }
 
-List* children_of(Oid)
+List* partition_children_of(Oid)
 {
     static ListCell cells[max_partitions];
     static List partitions;
@@ -360,14 +360,14 @@ List* children_of(Oid)
 }
 
 // It never changes.
-List* expected_children(Oid table)
+List* cached_children(Oid table)
 {
-    return children_of(table);
+    return partition_children_of(table);
 }
 
 List* current_children(Oid table)
 {
-    return children_of(table);
+    return partition_children_of(table);
 }
 
 } // namespace outbox::pg

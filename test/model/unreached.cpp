@@ -14,12 +14,12 @@
 
 namespace outbox {
 
-void add_cursor(int32, const Batch&, const Progress&)
+void add_cursor_row(int32, const Batch&, const Progress&)
 {
     refuse("a cursor without a batch");
 }
 
-void add_batch(int32, const Batch&, const Holder*)
+void add_batch(int32, const Batch&, const LeaseHolder*)
 {
     refuse("a dealt batch");
 }
@@ -29,7 +29,7 @@ DistributedPage read_and_distribute(const Consumer&, std::span<const Lease>, int
     refuse("dealing");
 }
 
-const ConsumerState* ConsumerStateCache::find() const
+const ConsumerState* ConsumerStateCache::lookup() const
 {
     refuse("the relay");
 }
@@ -39,7 +39,7 @@ int64 ConsumerStateCache::reserved_token() const
     refuse("the relay");
 }
 
-void ConsumerStateCache::keep(const ConsumerState&, int64, const DeferredBatch*)
+void ConsumerStateCache::store(const ConsumerState&, int64, const DeferredBatch*)
 {
     refuse("the relay");
 }
@@ -49,7 +49,7 @@ EventParameters parameters_of(const Event&)
     refuse("appending by a statement");
 }
 
-stats::Facts facts_of(const Message&)
+stats::Facts event_facts_of(const Message&)
 {
     refuse("counting");
 }
