@@ -29,7 +29,7 @@ void _PG_init()
 {
     outbox::pg::preloaded = process_shared_preload_libraries_in_progress;
     outbox::pg::define_settings("outbox.",
-                                [] { outbox::settings::define(outbox::is_list_of_hosts); });
+                                [] { outbox::settings::define(outbox::is_host_allowlist); });
     outbox::pg::watch_catalog();
     outbox::pg::set_up_wake();
     outbox::watch_attempts();

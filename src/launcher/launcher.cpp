@@ -98,7 +98,7 @@ bool can_be_served(Form_pg_database row)
 {
     constexpr int invalid_database = -2; // half dropped
     return row->datallowconn && !row->datistemplate && row->datconnlimit != invalid_database &&
-           is_served(NameStr(row->datname));
+           is_database_served(NameStr(row->datname));
 }
 
 void look_at_databases()

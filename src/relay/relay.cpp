@@ -35,7 +35,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds drain_timeout{100};
 
 // NOTIFY comes no more often than this.
-constexpr milliseconds between_notifies{20};
+constexpr milliseconds min_notify_interval{20};
 
 constexpr milliseconds pause_after_error{1000};
 
@@ -48,7 +48,7 @@ sink::Secrets load_secrets()
 }
 
 // What went wrong, for people: with the hint, if there is one.
-std::string text_of(const std::exception& error)
+std::string error_text(const std::exception& error)
 {
     std::string text = error.what();
     if (const auto* ours = dynamic_cast<const Error*>(&error))
@@ -58,51 +58,51 @@ std::string text_of(const std::exception& error)
 
 class Relay {
 public:
-    explicit Relay(int post) : post_(post) {}
+    explicit Relay(int slot) : slot_(slot) {}
 
     void run();
 
 private:
-    bool is_to_leave() const;
+    bool should_shut_down() const;
     void take_requests();
 
-    void reload();
-    void adjust_routes(std::vector<SinkDefinition>& wanted);
-    void open_route(const SinkDefinition& definition);
-    void close_route(std::size_t index);
-    void pause(const SinkDefinition& definition, const std::string& reason);
-    void pause_ended();
+    void reload_sinks();
+    void update_sink_tasks(std::vector<SinkDefinition>& wanted);
+    void open_sink_task(const SinkDefinition& definition);
+    void close_sink_task(std::size_t index);
+    void log_and_pause(const SinkDefinition& definition, const std::string& reason);
+    void pause_gone_sinks();
     std::unique_ptr<sink::Sink> make_sink(const SinkDefinition& definition) const;
     sink::SinkContext sink_context() const;
-    std::size_t share() const;
+    std::size_t memory_per_sink() const;
 
     void release_scheduled();
     void notify();
     void test_sink();
-    void begin_test(const TestQuestion& question);
+    void start_test(const SinkTestRequest& request);
 
-    TimePoint next_turn() const;
+    TimePoint next_run_at() const;
     void wait();
-    void make_wait_set();
-    void forget_wait_set();
-    void read_configuration();
+    void create_wait_set();
+    void free_wait_set();
+    void reload_configuration();
 
     std::vector<std::unique_ptr<SinkTask>> take_aborted_tasks();
     void abandon_aborted_tasks();
-    static void drain_in_flight(std::span<const std::unique_ptr<SinkTask>> routes);
-    void leave();
+    static void drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks);
+    void shut_down();
 
-    int post_;
-    MemoryContext memory_ = CurrentMemoryContext; // of the loop, between its transactions
+    int slot_;
+    MemoryContext loop_context_ = CurrentMemoryContext; // of the loop, between its transactions
     std::string database_;
-    std::vector<std::unique_ptr<SinkTask>> routes_;
+    std::vector<std::unique_ptr<SinkTask>> sink_tasks_;
     bool sinks_changed_ = true;
     TimePoint next_reload_{};
-    ScheduledRelease releaser_;
+    ScheduledRelease scheduled_release_;
     TimePoint next_notify_ = TimePoint::max();
     TimePoint last_notify_{};
     bool extension_is_gone_ = false;
-    bool is_asked_ = false; // to test a sink
+    bool test_requested_ = false; // to test a sink
     std::unique_ptr<SinkTest> test_;
     WaitEventSet* wait_set_ = nullptr;
     pg::NamedWait wait_{"OutboxRelay"};
@@ -111,48 +111,48 @@ private:
 void Relay::run()
 {
     clear_sink_statuses();
-    while (!is_to_leave()) {
+    while (!should_shut_down()) {
         take_requests();
         if (sinks_changed_)
-            reload();
+            reload_sinks();
         if (extension_is_gone_)
             break;
         release_scheduled();
         notify();
         test_sink();
-        for (const auto& route : routes_)
-            route->turn(share());
-        pause_ended();
+        for (const auto& task : sink_tasks_)
+            task->run_once(memory_per_sink());
+        pause_gone_sinks();
         wait();
     }
     if (sink::library_aborted())
         abandon_aborted_tasks();
-    leave();
+    shut_down();
 }
 
-bool Relay::is_to_leave() const
+bool Relay::should_shut_down() const
 {
     return ShutdownRequestPending || sink::library_aborted() || extension_is_gone_ ||
            pg::are_workers_blocked(MyDatabaseId) ||
-           !is_served(database_.empty() ? nullptr : database_.c_str());
+           !is_database_served(database_.empty() ? nullptr : database_.c_str());
 }
 
 void Relay::take_requests()
 {
-    const pg::WakeupRequests calls = pg::take_wakeup_requests(post_);
-    for (const auto& route : routes_)
-        if (route->definition().types.meets(calls.types))
-            route->look();
+    const pg::WakeupRequests requests = pg::take_wakeup_requests(slot_);
+    for (const auto& task : sink_tasks_)
+        if (task->definition().types.meets(requests.types))
+            task->wake();
     if (!settings::notify)
         next_notify_ = TimePoint::max();
-    else if (calls.types.meets(TypeSet::all()))
-        next_notify_ = std::min(next_notify_, last_notify_ + between_notifies);
-    releaser_.hear(calls.tasks);
-    is_asked_ = is_asked_ || (calls.tasks & pg::task_test) != 0;
-    if ((calls.tasks & pg::task_sinks) != 0)
-        for (const auto& route : routes_)
-            route->invalidate_cache();
-    if ((calls.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
+    else if (requests.types.meets(TypeSet::all()))
+        next_notify_ = std::min(next_notify_, last_notify_ + min_notify_interval);
+    scheduled_release_.handle_requests(requests.tasks);
+    test_requested_ = test_requested_ || (requests.tasks & pg::task_test) != 0;
+    if ((requests.tasks & pg::task_sinks) != 0)
+        for (const auto& task : sink_tasks_)
+            task->invalidate_cache();
+    if ((requests.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
         sinks_changed_ = true;
 }
 
@@ -161,11 +161,11 @@ void Relay::take_requests()
 // What the sinks of the database have in common, as the settings say now.
 sink::SinkContext Relay::sink_context() const
 {
-    sink::SinkContext around;
-    around.source = *settings::source != '\0' ? settings::source : "/" + database_;
-    around.allowed_hosts = sink::AllowedHosts(settings::http_allowed_hosts);
-    around.deny_private = settings::http_deny_private;
-    return around;
+    sink::SinkContext context;
+    context.source = *settings::source != '\0' ? settings::source : "/" + database_;
+    context.allowed_hosts = sink::HostAllowlist(settings::http_allowed_hosts);
+    context.deny_private = settings::http_deny_private;
+    return context;
 }
 
 std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) const
@@ -173,7 +173,7 @@ std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) c
     return sink::make_sink(definition.kind, definition.config, load_secrets, sink_context());
 }
 
-void Relay::reload()
+void Relay::reload_sinks()
 {
     std::vector<SinkDefinition> wanted;
     const char* name = nullptr;
@@ -191,67 +191,68 @@ void Relay::reload()
         }
         return;
     }
-    pg::begin_service(post_);
+    pg::begin_service(slot_);
     database_ = name;
     pfree(const_cast<char*>(name));
-    adjust_routes(wanted);
+    update_sink_tasks(wanted);
 }
 
-void Relay::adjust_routes(std::vector<SinkDefinition>& wanted)
+void Relay::update_sink_tasks(std::vector<SinkDefinition>& wanted)
 {
     // Before anybody looks: what is committed from now on wakes this worker.
     TypeSet types = settings::notify ? TypeSet::all() : TypeSet{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
-    pg::set_wanted_event_types(post_, types);
+    pg::set_wanted_event_types(slot_, types);
 
-    for (std::size_t i = routes_.size(); i-- > 0;) {
+    for (std::size_t i = sink_tasks_.size(); i-- > 0;) {
         const auto same = std::ranges::find_if(wanted, [&](const SinkDefinition& definition) {
-            return definition.makes_same_route(routes_[i]->definition());
+            return definition.equals_except_types(sink_tasks_[i]->definition());
         });
         if (same == wanted.end()) {
-            drain_in_flight({&routes_[i], 1});
-            close_route(i);
+            drain_in_flight({&sink_tasks_[i], 1});
+            close_sink_task(i);
         } else {
-            routes_[i]->set_types(same->types);
+            sink_tasks_[i]->set_types(same->types);
             wanted.erase(same);
         }
     }
     for (const SinkDefinition& definition : wanted)
-        open_route(definition);
-    for (const auto& route : routes_)
-        route->invalidate_cache();
+        open_sink_task(definition);
+    for (const auto& task : sink_tasks_)
+        task->invalidate_cache();
 }
 
-void Relay::open_route(const SinkDefinition& definition)
+void Relay::open_sink_task(const SinkDefinition& definition)
 {
-    std::string problem, shortage;
+    std::string config_error, resource_error;
     try {
-        routes_.push_back(std::make_unique<SinkTask>(definition, make_sink(definition)));
+        sink_tasks_.push_back(std::make_unique<SinkTask>(definition, make_sink(definition)));
     } catch (const Error& error) {
-        problem = text_of(error);
+        config_error = error_text(error);
     } catch (const std::exception& error) {
-        shortage = text_of(error);
+        resource_error = error_text(error);
     }
-    forget_wait_set();
-    if (!problem.empty())
-        pause(definition, problem);
+    free_wait_set();
+    if (!config_error.empty())
+        log_and_pause(definition, config_error);
     // No memory, no thread, no descriptor: that is nothing about this sink, and passes.
-    if (!shortage.empty()) {
-        pg::log_line(WARNING, "sink \"" + definition.name + "\" cannot be opened: " + shortage);
+    if (!resource_error.empty()) {
+        pg::log_line(WARNING,
+                     "sink \"" + definition.name + "\" cannot be opened: " + resource_error);
         next_reload_ = Clock::now() + pause_after_error;
     }
 }
 
-void Relay::close_route(std::size_t index)
+void Relay::close_sink_task(std::size_t index)
 {
-    forget_wait_set();
-    routes_[index]->close();
-    routes_.erase(routes_.begin() + static_cast<std::ptrdiff_t>(index));
+    free_wait_set();
+    sink_tasks_[index]->close();
+    sink_tasks_.erase(sink_tasks_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
 // A sink that cannot work is paused, and stays so until somebody who has mended it resumes it.
-void Relay::pause(const SinkDefinition& definition, const std::string& reason)
+void Relay::log_and_pause(const SinkDefinition& definition, const std::string& reason)
 {
     pg::log_line(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
                  "Mend it, then call outbox_resume().");
@@ -261,33 +262,33 @@ void Relay::pause(const SinkDefinition& definition, const std::string& reason)
         pg::log_line(WARNING, "sink \"" + definition.name + "\": " + rollback->message);
 }
 
-void Relay::pause_ended()
+void Relay::pause_gone_sinks()
 {
-    for (std::size_t i = routes_.size(); i-- > 0;) {
-        if (!routes_[i]->end())
+    for (std::size_t i = sink_tasks_.size(); i-- > 0;) {
+        if (!sink_tasks_[i]->pause_reason())
             continue;
-        const SinkDefinition definition = routes_[i]->definition();
-        const std::string reason = *routes_[i]->end();
-        close_route(i);
-        pause(definition, reason);
+        const SinkDefinition definition = sink_tasks_[i]->definition();
+        const std::string reason = *sink_tasks_[i]->pause_reason();
+        close_sink_task(i);
+        log_and_pause(definition, reason);
     }
 }
 
-std::size_t Relay::share() const
+std::size_t Relay::memory_per_sink() const
 {
     constexpr std::size_t kilobyte = 1024;
     return static_cast<std::size_t>(settings::relay_memory) * kilobyte /
-           std::max<std::size_t>(routes_.size(), 1);
+           std::max<std::size_t>(sink_tasks_.size(), 1);
 }
 
 // ---- scheduled events
 
 void Relay::release_scheduled()
 {
-    if (!releaser_.turn())
+    if (!scheduled_release_.run_once())
         return;
-    for (const auto& route : routes_)
-        route->look();
+    for (const auto& task : sink_tasks_)
+        task->wake();
     if (settings::notify)
         next_notify_ = Clock::now();
 }
@@ -306,9 +307,9 @@ void Relay::notify()
         pg::log_line(WARNING, "consumers cannot be notified: " + rollback->message);
     last_notify_ = now;
     const long interval = settings::relay_interval;
-    next_notify_ =
-        now + milliseconds(rollback ? interval
-                                    : std::clamp<long>(next, between_notifies.count(), interval));
+    next_notify_ = now + milliseconds(rollback ? interval
+                                               : std::clamp<long>(next, min_notify_interval.count(),
+                                                                  interval));
 }
 
 // ---- outbox_test_sink()
@@ -316,62 +317,62 @@ void Relay::notify()
 void Relay::test_sink()
 {
     if (test_) {
-        if (!test_->work())
+        if (!test_->poll())
             return;
-        forget_wait_set();
+        free_wait_set();
         test_.reset();
     }
-    if (is_asked_) {
-        is_asked_ = false;
-        if (const auto question = SinkTest::question())
-            begin_test(*question);
+    if (test_requested_) {
+        test_requested_ = false;
+        if (const auto request = SinkTest::pending_request())
+            start_test(*request);
     }
 }
 
 // With a sink of its own: also one that is paused or in trouble can be tested.
-void Relay::begin_test(const TestQuestion& question)
+void Relay::start_test(const SinkTestRequest& request)
 {
     std::vector<SinkDefinition> sinks;
     const auto rollback =
-        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, question.consumer); });
+        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, request.consumer); });
     std::string problem = rollback ? rollback->message : sinks.empty() ? "the sink is gone" : "";
     try {
         if (problem.empty())
-            test_ = std::make_unique<SinkTest>(question, make_sink(sinks.front()));
+            test_ = std::make_unique<SinkTest>(request, make_sink(sinks.front()));
     } catch (const std::exception& error) {
-        problem = text_of(error);
+        problem = error_text(error);
     }
-    forget_wait_set();
+    free_wait_set();
     if (!problem.empty())
-        SinkTest::answer(question, false, problem);
+        SinkTest::respond(request, false, problem);
 }
 
 // ---- waiting
 
-TimePoint Relay::next_turn() const
+TimePoint Relay::next_run_at() const
 {
-    TimePoint next = std::min({next_reload_, releaser_.next_turn(), next_notify_});
-    for (const auto& route : routes_)
-        next = std::min(next, route->next_turn());
+    TimePoint next = std::min({next_reload_, scheduled_release_.next_run_at(), next_notify_});
+    for (const auto& task : sink_tasks_)
+        next = std::min(next, task->next_run_at());
     if (test_)
-        next = std::min(next, test_->next_work().value_or(next));
+        next = std::min(next, test_->next_poll_at().value_or(next));
     return next;
 }
 
-void Relay::make_wait_set()
+void Relay::create_wait_set()
 {
     pg::call([&] {
-        wait_set_ = pg::create_wait_event_set(static_cast<int>(routes_.size()) + 3);
+        wait_set_ = pg::create_wait_event_set(static_cast<int>(sink_tasks_.size()) + 3);
         AddWaitEventToSet(wait_set_, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, nullptr);
         AddWaitEventToSet(wait_set_, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, nullptr, nullptr);
-        for (const auto& route : routes_)
-            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, route->descriptor(), nullptr, nullptr);
+        for (const auto& task : sink_tasks_)
+            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, task->wait_fd(), nullptr, nullptr);
         if (test_)
-            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, test_->descriptor(), nullptr, nullptr);
+            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, test_->wait_fd(), nullptr, nullptr);
     });
 }
 
-void Relay::forget_wait_set()
+void Relay::free_wait_set()
 {
     if (wait_set_ != nullptr)
         FreeWaitEventSet(std::exchange(wait_set_, nullptr));
@@ -380,8 +381,8 @@ void Relay::forget_wait_set()
 void Relay::wait()
 {
     if (wait_set_ == nullptr)
-        make_wait_set();
-    const auto left = std::chrono::ceil<milliseconds>(next_turn() - Clock::now());
+        create_wait_set();
+    const auto left = std::chrono::ceil<milliseconds>(next_run_at() - Clock::now());
     const long timeout = std::clamp<long>(left.count(), 0, settings::relay_interval);
     pg::call([&] {
         WaitEvent event;
@@ -389,41 +390,41 @@ void Relay::wait()
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
-        MemoryContextSwitchTo(memory_);
-        MemoryContextReset(memory_); // what errors have left behind
+        MemoryContextSwitchTo(loop_context_);
+        MemoryContextReset(loop_context_); // what errors have left behind
     });
     if (ConfigReloadPending)
-        read_configuration();
+        reload_configuration();
 }
 
 // Secrets may have changed, too: all routes are opened anew.
-void Relay::read_configuration()
+void Relay::reload_configuration()
 {
     ConfigReloadPending = false;
     pg::call([] {
         ProcessConfigFile(PGC_SIGHUP);
         set_worker_gucs();
     });
-    drain_in_flight(routes_);
-    while (!routes_.empty())
-        close_route(routes_.size() - 1);
+    drain_in_flight(sink_tasks_);
+    while (!sink_tasks_.empty())
+        close_sink_task(sink_tasks_.size() - 1);
     sinks_changed_ = true;
-    releaser_.look();
+    scheduled_release_.wake();
 }
 
 // ---- the end
 
 // Lets what is on the way arrive, if that does not take long.
-void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> routes)
+void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks)
 {
     const TimePoint end = Clock::now() + drain_timeout;
-    for (const auto& route : routes)
-        route->finish();
-    const auto is_quiet = [](const auto& route) { return route->is_quiet(); };
-    while (!std::ranges::all_of(routes, is_quiet) && Clock::now() < end) {
+    for (const auto& task : tasks)
+        task->stop_sending();
+    const auto is_drained = [](const auto& task) { return task->is_drained(); };
+    while (!std::ranges::all_of(tasks, is_drained) && Clock::now() < end) {
         pg_usleep(1000);
-        for (const auto& route : routes)
-            route->listen();
+        for (const auto& task : tasks)
+            task->poll();
     }
 }
 
@@ -431,15 +432,16 @@ void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> routes)
 // it.
 std::vector<std::unique_ptr<SinkTask>> Relay::take_aborted_tasks()
 {
-    const auto is_broken = [](const auto& route) { return route->is_broken(); };
-    const auto uses_library = [](const auto& route) { return route->definition().kind == "kafka"; };
-    const bool is_known = std::ranges::any_of(routes_, is_broken) || (test_ && test_->is_broken());
-    const auto broken = is_known
-                            ? std::ranges::stable_partition(routes_, std::not_fn(is_broken))
-                            : std::ranges::stable_partition(routes_, std::not_fn(uses_library));
-    std::vector<std::unique_ptr<SinkTask>> taken(std::make_move_iterator(broken.begin()),
-                                                 std::make_move_iterator(broken.end()));
-    routes_.erase(broken.begin(), broken.end());
+    const auto has_aborted = [](const auto& task) { return task->has_aborted(); };
+    const auto uses_library = [](const auto& task) { return task->definition().kind == "kafka"; };
+    const bool is_known =
+        std::ranges::any_of(sink_tasks_, has_aborted) || (test_ && test_->has_aborted());
+    const auto aborted =
+        is_known ? std::ranges::stable_partition(sink_tasks_, std::not_fn(has_aborted))
+                 : std::ranges::stable_partition(sink_tasks_, std::not_fn(uses_library));
+    std::vector<std::unique_ptr<SinkTask>> taken(std::make_move_iterator(aborted.begin()),
+                                                 std::make_move_iterator(aborted.end()));
+    sink_tasks_.erase(aborted.begin(), aborted.end());
     return taken;
 }
 
@@ -449,48 +451,48 @@ void Relay::abandon_aborted_tasks()
 {
     const std::string reason = "librdkafka has failed, perhaps over what a broker said: its last "
                                "words are in the server's log";
-    std::vector<std::unique_ptr<SinkTask>> broken = take_aborted_tasks();
+    std::vector<std::unique_ptr<SinkTask>> aborted = take_aborted_tasks();
     if (test_)
-        SinkTest::answer(test_->what(), false,
-                         test_->is_broken() || sink::library_aborted_unattributed()
-                             ? reason
-                             : "the relay starts again: the library of another sink has failed");
-    const auto is_poison = [&](const auto& route) {
-        return route->is_broken() || (sink::library_aborted_unattributed() && broken.size() == 1);
+        SinkTest::respond(test_->request(), false,
+                          test_->has_aborted() || sink::library_aborted_unattributed()
+                              ? reason
+                              : "the relay starts again: the library of another sink has failed");
+    const auto caused_abort = [&](const auto& task) {
+        return task->has_aborted() || (sink::library_aborted_unattributed() && aborted.size() == 1);
     };
-    for (const auto& route : broken)
-        if (is_poison(route))
-            pause(route->definition(), reason);
+    for (const auto& task : aborted)
+        if (caused_abort(task))
+            log_and_pause(task->definition(), reason);
     // If nobody can be blamed, the relay starts again, and the launcher waits longer each time.
-    if (std::ranges::none_of(broken, is_poison))
+    if (std::ranges::none_of(aborted, caused_abort))
         pg::log_line(WARNING, reason);
-    for (auto& route : broken)
-        (void)route.release();
+    for (auto& task : aborted)
+        (void)task.release();
     (void)test_.release();
 }
 
-void Relay::leave()
+void Relay::shut_down()
 {
-    drain_in_flight(routes_);
-    while (!routes_.empty())
-        close_route(routes_.size() - 1);
+    drain_in_flight(sink_tasks_);
+    while (!sink_tasks_.empty())
+        close_sink_task(sink_tasks_.size() - 1);
     clear_sink_statuses();
     if (sink::library_aborted())
         return; // a failure, to the launcher
     if (extension_is_gone_)
-        pg::set_absence(post_, pg::WorkerAbsence::no_extension);
+        pg::set_absence(slot_, pg::WorkerAbsence::no_extension);
     else if (pg::are_workers_blocked(MyDatabaseId))
-        pg::set_absence(post_, pg::WorkerAbsence::stepped_aside);
+        pg::set_absence(slot_, pg::WorkerAbsence::stepped_aside);
     else
-        pg::set_absence(post_, pg::WorkerAbsence::on_sigterm);
+        pg::set_absence(slot_, pg::WorkerAbsence::on_sigterm);
 }
 
 } // namespace
 
-void relay(int post)
+void run_relay(int slot)
 {
     // Lives as long as the process: nothing is to run when an error ends it.
-    auto* relay = new Relay(post);
+    auto* relay = new Relay(slot);
     relay->run();
 }
 

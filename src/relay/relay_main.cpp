@@ -42,7 +42,7 @@ void on_sigterm(SIGNAL_ARGS)
 
 // The loop is to leave, or else whatever keeps it from that. If nothing helps, because it waits for
 // the very thread that has failed, that thread takes the process with it after all.
-void call_main_thread()
+void terminate_main_loop()
 {
     constexpr unsigned seconds_to_leave = 5, seconds_to_end = 25;
     (void)kill(getpid(), SIGTERM);
@@ -64,28 +64,28 @@ void exit_without_atexit(int code, Datum)
 // What the relay's transactions count on, whatever the database's defaults are.
 void set_worker_gucs()
 {
-    const auto choose = [](const char* name, const char* value) {
+    const auto override_guc = [](const char* name, const char* value) {
         SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
     };
     // What is published must be durable. Anything stronger is the DBA's choice, until the next
     // reload.
     if (synchronous_commit != SYNCHRONOUS_COMMIT_REMOTE_APPLY)
-        choose("synchronous_commit", "on");
+        override_guc("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
-    choose("lock_timeout", "500ms");
+    override_guc("lock_timeout", "500ms");
     // As the owner's transactions have them anyway.
-    choose("search_path", pg::owners_search_path);
-    choose("enable_seqscan", "off");
+    override_guc("search_path", pg::owners_search_path);
+    override_guc("enable_seqscan", "off");
     // Plans are small, and look expensive where sequential scans are off.
-    choose("jit", "off");
-    choose("outbox.tenant_id", ""); // it works for all of them
-    choose("application_name", "outbox relay");
+    override_guc("jit", "off");
+    override_guc("outbox.tenant_id", ""); // it works for all of them
+    override_guc("application_name", "outbox relay");
     pg::lift_time_limits();
-    choose("default_transaction_read_only", "off");
-    choose("default_transaction_isolation", "read committed");
+    override_guc("default_transaction_read_only", "off");
+    override_guc("default_transaction_isolation", "read committed");
 }
 
-bool is_served(const char* database)
+bool is_database_served(const char* database)
 {
     if (!settings::relay)
         return false;
@@ -108,14 +108,14 @@ bool is_served(const char* database)
 
 #pragma GCC visibility push(default)
 extern "C" {
-PGDLLEXPORT void outbox_relay_main(Datum post);
+PGDLLEXPORT void outbox_relay_main(Datum slot);
 }
 #pragma GCC visibility pop
 
-void outbox_relay_main(Datum post)
+void outbox_relay_main(Datum slot)
 {
     using namespace outbox;
-    const int number = DatumGetInt32(post);
+    const int number = DatumGetInt32(slot);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
@@ -130,10 +130,10 @@ void outbox_relay_main(Datum post)
     (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
     (void)mallopt(M_MXFAST, 0);
-    sink::on_library_abort(call_main_thread);
+    sink::on_library_abort(terminate_main_loop);
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
-    pg::entry([&] { relay(number); });
+    pg::entry([&] { run_relay(number); });
     proc_exit(0);
 }

@@ -13,15 +13,15 @@ using std::chrono::milliseconds;
 namespace {
 
 // How many events one transaction moves into the log.
-constexpr int at_once = 1000;
+constexpr int max_events_per_transaction = 1000;
 
 // One that is due and was not released is in somebody else's hands. Or there are more that the
 // log refuses: not without a pause, however long these took.
-constexpr int64 pause_after_none = 100;
+constexpr int64 min_pause_after_none = 100;
 
 } // namespace
 
-void ScheduledRelease::hear(uint32 tasks)
+void ScheduledRelease::handle_requests(uint32 tasks)
 {
     if ((tasks & pg::task_schedule) != 0)
         next_due_ = {};
@@ -30,7 +30,7 @@ void ScheduledRelease::hear(uint32 tasks)
 }
 
 // What the log refuses neither stops nor delays the others.
-bool ScheduledRelease::turn()
+bool ScheduledRelease::run_once()
 {
     ReleaseResult released;
     if (Clock::now() >= next_due_) {
@@ -44,7 +44,8 @@ bool ScheduledRelease::turn()
     return released.moved > 0;
 }
 
-ReleaseResult ScheduledRelease::release(Step step, MillisecondsToNext milliseconds_to_next,
+ReleaseResult ScheduledRelease::release(ReleaseFunction release_function,
+                                        MillisecondsToNext milliseconds_to_next,
                                         sink::TimePoint& timer)
 {
     const sink::TimePoint now = Clock::now();
@@ -52,7 +53,7 @@ ReleaseResult ScheduledRelease::release(Step step, MillisecondsToNext millisecon
     ReleaseResult released;
     int64 next = 0;
     const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
-        released = step(at_once);
+        released = release_function(max_events_per_transaction);
         next = milliseconds_to_next();
     });
     if (rollback) {
@@ -60,9 +61,9 @@ ReleaseResult ScheduledRelease::release(Step step, MillisecondsToNext millisecon
         timer = now + milliseconds(interval);
         return {};
     }
-    const int64 least = released.moved > 0 ? 0 : pause_after_none;
-    timer = next > least ? now + milliseconds(std::min(next, interval))
-                         : Clock::now() + milliseconds(least);
+    const int64 min_pause = released.moved > 0 ? 0 : min_pause_after_none;
+    timer = next > min_pause ? now + milliseconds(std::min(next, interval))
+                             : Clock::now() + milliseconds(min_pause);
     return released;
 }
 

@@ -11,17 +11,17 @@ namespace outbox {
 class ScheduledRelease {
 public:
     // What others call for: pg::WakeupRequests::tasks.
-    void hear(uint32 tasks);
-    void look() { next_due_ = next_refused_ = {}; }
+    void handle_requests(uint32 tasks);
+    void wake() { next_due_ = next_refused_ = {}; }
 
     // Moves those whose time has come, in transactions of its own. Has the log got any?
-    bool turn();
-    sink::TimePoint next_turn() const { return std::min(next_due_, next_refused_); }
+    bool run_once();
+    sink::TimePoint next_run_at() const { return std::min(next_due_, next_refused_); }
 
 private:
-    using Step = ReleaseResult (*)(int limit);
+    using ReleaseFunction = ReleaseResult (*)(int limit);
     using MillisecondsToNext = int64 (*)();
-    ReleaseResult release(Step step, MillisecondsToNext milliseconds_to_next,
+    ReleaseResult release(ReleaseFunction release_function, MillisecondsToNext milliseconds_to_next,
                           sink::TimePoint& timer);
 
     sink::TimePoint next_due_{};

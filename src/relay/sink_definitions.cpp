@@ -17,13 +17,13 @@ namespace outbox {
 namespace {
 
 // Which database this is: the cluster's identifier and the database's own.
-Datum identity()
+Datum database_identity()
 {
     return PointerGetDatum(
         cstring_to_text(psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), MyDatabaseId)));
 }
 
-void pause_strangers()
+void pause_copied_sinks()
 {
     static constinit pg::Statement pause{
         "UPDATE _outbox.consumers c SET paused = true, pause_reason ="
@@ -31,11 +31,11 @@ void pause_strangers()
         " FROM _outbox.sinks s"
         " WHERE s.consumer_id = c.consumer_id AND s.home <> $1 AND NOT c.paused",
         {TEXTOID}};
-    const Datum values[] = {identity()};
+    const Datum values[] = {database_identity()};
     pause.execute_with_latest_snapshot(values);
 }
 
-TypeSet types_of(const Filter& filter)
+TypeSet event_types_of(const Filter& filter)
 {
     if (filter.event_types.empty())
         return TypeSet::all();
@@ -46,21 +46,21 @@ TypeSet types_of(const Filter& filter)
 }
 
 // A row as the server has it; no destructors while the server is asked.
-struct Row {
+struct SinkRow {
     std::string_view name;
     std::string_view kind;
     std::string_view config;
     Consumer consumer;
 };
 
-Row row_of(const pg::Row& row)
+SinkRow read_sink_row(const pg::Row& row)
 {
     const Datum name = row.get(1);
     return {pg::to_view(name), pg::to_view(row.get(2)), pg::to_view(row.get(3)),
             read_consumer(name).consumer};
 }
 
-SinkDefinition definition_of(const Row& row, const TypeSet& types)
+SinkDefinition make_definition(const SinkRow& row, const TypeSet& types)
 {
     return {row.consumer.id,           row.consumer.filter.tenant_id,
             std::string(row.name),     std::string(row.kind),
@@ -72,7 +72,7 @@ SinkDefinition definition_of(const Row& row, const TypeSet& types)
 
 void load_sinks(std::vector<SinkDefinition>& sinks)
 {
-    pause_strangers();
+    pause_copied_sinks();
     load_sinks(sinks, 0);
 }
 
@@ -90,9 +90,9 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
     for (uint64 i = 0; i < count; ++i)
         found.push(pg::Row(i));
     for (const pg::Row& one : found) {
-        const Row row = row_of(one);
-        const TypeSet types = types_of(row.consumer.filter);
-        sinks.push_back(definition_of(row, types));
+        const SinkRow row = read_sink_row(one);
+        const TypeSet types = event_types_of(row.consumer.filter);
+        sinks.push_back(make_definition(row, types));
     }
 }
 
@@ -106,10 +106,10 @@ void pause_sink(int32 consumer, std::string_view reason)
     pause.execute_with_latest_snapshot(values);
 }
 
-bool is_list_of_hosts(const char* list)
+bool is_host_allowlist(const char* list)
 {
     try {
-        const sink::AllowedHosts hosts(list);
+        const sink::HostAllowlist hosts(list);
         return true;
     } catch (const std::exception&) {
         return false;
@@ -121,7 +121,7 @@ bool is_list_of_hosts(const char* list)
 // Internal: the identity of this database, for telling it from its copies.
 OUTBOX_SQL_FUNCTION(outbox_database_identity)
 {
-    return outbox::pg::entry([&] { return outbox::identity(); });
+    return outbox::pg::entry([&] { return outbox::database_identity(); });
 }
 
 // Internal: raises an error if there can be no such sink.
@@ -131,7 +131,7 @@ OUTBOX_SQL_FUNCTION(outbox_check_sink)
         using namespace outbox;
         const std::string_view kind = pg::to_view(PG_GETARG_DATUM(0));
         const std::string_view config = pg::to_view(PG_GETARG_DATUM(1));
-        sink::check_sink(kind, config, sink::AllowedHosts(settings::http_allowed_hosts));
+        sink::check_sink(kind, config, sink::HostAllowlist(settings::http_allowed_hosts));
         PG_RETURN_VOID();
     });
 }

@@ -20,7 +20,7 @@ struct SinkDefinition {
     TypeSet types; // of the events that it wants
 
     // All but the types: these can change under way.
-    bool makes_same_route(const SinkDefinition& other) const
+    bool equals_except_types(const SinkDefinition& other) const
     {
         return consumer == other.consumer && tenant == other.tenant && name == other.name &&
                kind == other.kind && config == other.config && ordered == other.ordered &&
@@ -36,7 +36,7 @@ void load_sinks(std::vector<SinkDefinition>& sinks);
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer);
 
 // Can outbox.http_allowed_hosts be this?
-bool is_list_of_hosts(const char* list);
+bool is_host_allowlist(const char* list);
 
 // Stops a sink, and says why. Call inside pg::as_owner().
 void pause_sink(int32 consumer, std::string_view reason);

@@ -14,7 +14,7 @@ namespace {
 constexpr int64 microseconds_to_2000 =
     static_cast<int64>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
 
-std::string_view without_high_bits(std::string_view text)
+std::string_view replace_high_bits(std::string_view text)
 {
     char* readable = pnstrdup(text.data(), text.size());
     for (char* at = readable; at < readable + text.size(); ++at)
@@ -25,11 +25,11 @@ std::string_view without_high_bits(std::string_view text)
 
 // A database may hold characters that Unicode does not have. One of them must not stop all that is
 // behind it, and becomes a question mark.
-std::string_view converted(std::string_view text, int encoding)
+std::string_view convert_to_utf8(std::string_view text, int encoding)
 {
     const Oid conversion = FindDefaultConversionProc(encoding, PG_UTF8);
     if (!OidIsValid(conversion))
-        return without_high_bits(text);
+        return replace_high_bits(text);
     const std::size_t room = text.size() * MAX_CONVERSION_GROWTH + 1;
     auto* const out = static_cast<unsigned char*>(palloc(room));
     auto* const in = reinterpret_cast<unsigned char*>(const_cast<char*>(text.data()));
@@ -49,7 +49,7 @@ std::string_view converted(std::string_view text, int encoding)
     }
 }
 
-std::string_view in_utf8(std::string_view text)
+std::string_view to_utf8(std::string_view text)
 {
     const int encoding = GetDatabaseEncoding();
     if (encoding == PG_UTF8)
@@ -58,22 +58,22 @@ std::string_view in_utf8(std::string_view text)
     if (encoding == PG_SQL_ASCII)
         return pg_verify_mbstr(PG_UTF8, text.data(), static_cast<int>(text.size()), true)
                    ? text
-                   : without_high_bits(text);
-    return converted(text, encoding);
+                   : replace_high_bits(text);
+    return convert_to_utf8(text, encoding);
 }
 
-std::string_view in_utf8(Datum text)
+std::string_view to_utf8(Datum text)
 {
-    return in_utf8(pg::to_view(text));
+    return to_utf8(pg::to_view(text));
 }
 
-std::string_view json_in_utf8(const Jsonb* json)
+std::string_view json_to_utf8(const Jsonb* json)
 {
-    return in_utf8(pg::to_json_text(json));
+    return to_utf8(pg::to_json_text(json));
 }
 
 // A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.
-std::optional<std::string_view> find_text(Jsonb* metadata, std::string_view key)
+std::optional<std::string_view> metadata_text(Jsonb* metadata, std::string_view key)
 {
     JsonbValue found;
     if (!JB_ROOT_IS_OBJECT(metadata) ||
@@ -82,14 +82,14 @@ std::optional<std::string_view> find_text(Jsonb* metadata, std::string_view key)
         found.type == jbvNull)
         return std::nullopt;
     if (found.type == jbvString)
-        return in_utf8(
+        return to_utf8(
             std::string_view(found.val.string.val, static_cast<std::size_t>(found.val.string.len)));
-    return json_in_utf8(JsonbValueToJsonb(&found));
+    return json_to_utf8(JsonbValueToJsonb(&found));
 }
 
 // A message as text, in memory of the server. Nothing here has a destructor: making it can fail the
 // server's way, copying it can fail C++'s way, and so these are two steps.
-struct Fields {
+struct MessageText {
     UuidText tracking_id;
     std::string_view aggregate_type;
     std::string_view aggregate_id;
@@ -101,27 +101,27 @@ struct Fields {
     pg::PallocVector<std::optional<std::string_view>> attributes; // as many as keys were asked for
 };
 
-Fields fields_of(const Message& message, const std::vector<std::string>& keys)
+MessageText text_of(const Message& message, const std::vector<std::string>& keys)
 {
     const Datum* values = message.values;
-    Fields fields;
-    fields.tracking_id =
+    MessageText text;
+    text.tracking_id =
         to_text(std::span<const uint8, UUID_LEN>(DatumGetUUIDP(values[col_tracking_id])->data));
-    fields.aggregate_type = in_utf8(values[col_aggregate_type]);
-    fields.aggregate_id = in_utf8(values[col_aggregate_id]);
-    fields.event_type = in_utf8(values[col_event_type]);
-    fields.payload = json_in_utf8(DatumGetJsonbP(values[col_payload]));
+    text.aggregate_type = to_utf8(values[col_aggregate_type]);
+    text.aggregate_id = to_utf8(values[col_aggregate_id]);
+    text.event_type = to_utf8(values[col_event_type]);
+    text.payload = json_to_utf8(DatumGetJsonbP(values[col_payload]));
     Jsonb* metadata = DatumGetJsonbP(values[col_metadata]);
-    const auto in_metadata = [&](std::string_view key) {
-        return find_text(metadata, key).value_or(std::string_view{});
+    const auto metadata_text_or_empty = [&](std::string_view key) {
+        return metadata_text(metadata, key).value_or(std::string_view{});
     };
-    fields.traceparent = in_metadata("traceparent");
-    fields.span_id = in_metadata("span_id");
-    fields.trace_id =
-        message.nulls[col_trace_id] ? in_metadata("trace_id") : in_utf8(values[col_trace_id]);
+    text.traceparent = metadata_text_or_empty("traceparent");
+    text.span_id = metadata_text_or_empty("span_id");
+    text.trace_id = message.nulls[col_trace_id] ? metadata_text_or_empty("trace_id")
+                                                : to_utf8(values[col_trace_id]);
     for (const std::string& key : keys)
-        fields.attributes.push(find_text(metadata, key));
-    return fields;
+        text.attributes.push(metadata_text(metadata, key));
+    return text;
 }
 
 sink::EventStats event_stats_of(const Message& message)
@@ -131,9 +131,9 @@ sink::EventStats event_stats_of(const Message& message)
 }
 
 // Into one that is empty.
-void copy(sink::Event& event, const Fields& fields, const Message& message,
-          const Delivery& delivery, const std::vector<std::string>& keys,
-          const sink::EventStats& tally)
+void fill_event(sink::Event& event, const MessageText& text, const Message& message,
+                const Delivery& delivery, const std::vector<std::string>& keys,
+                const sink::EventStats& event_stats)
 {
     event.id = message.id();
     event.token = delivery.token;
@@ -143,23 +143,23 @@ void copy(sink::Event& event, const Fields& fields, const Message& message,
     // The end of all times stays what it is.
     const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
     event.occurred_at = Min(time, DT_NOEND - microseconds_to_2000) + microseconds_to_2000;
-    event.tally = tally;
-    event.tracking_id.assign(fields.tracking_id.data(), fields.tracking_id.size());
-    event.aggregate_type = fields.aggregate_type;
-    event.aggregate_id = fields.aggregate_id;
-    event.event_type = fields.event_type;
-    event.payload = fields.payload;
-    event.trace_id = fields.trace_id;
-    event.span_id = fields.span_id;
-    event.traceparent = fields.traceparent;
+    event.event_stats = event_stats;
+    event.tracking_id.assign(text.tracking_id.data(), text.tracking_id.size());
+    event.aggregate_type = text.aggregate_type;
+    event.aggregate_id = text.aggregate_id;
+    event.event_type = text.event_type;
+    event.payload = text.payload;
+    event.trace_id = text.trace_id;
+    event.span_id = text.span_id;
+    event.traceparent = text.traceparent;
     for (std::size_t i = 0; i < keys.size(); ++i)
-        if (const auto& value = fields.attributes[i])
+        if (const auto& value = text.attributes[i])
             event.attributes.emplace_back(keys[i], std::string(*value));
 }
 
 } // namespace
 
-void SinkEventBuilder::start()
+void SinkEventBuilder::reset()
 {
     events_.clear();
     bytes_ = 0;
@@ -170,16 +170,17 @@ void SinkEventBuilder::start()
 void SinkEventBuilder::receive(const Message& message, const Delivery& delivery)
 {
     const MemoryContext before = MemoryContextSwitchTo(scratch_);
-    const Fields fields = fields_of(message, metadata_);
-    const sink::EventStats tally = stats::is_on() ? event_stats_of(message) : sink::EventStats{};
+    const MessageText text = text_of(message, metadata_keys_);
+    const sink::EventStats event_stats =
+        stats::is_on() ? event_stats_of(message) : sink::EventStats{};
     MemoryContextSwitchTo(before);
     if (const Xid xid = message.xid(); xid != last_xid_) {
         last_xid_ = xid;
         flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
     }
     from_retries_ = delivery.from_retries;
-    events_.push_back(spare_.take());
-    copy(*events_.back(), fields, message, delivery, metadata_, tally);
+    events_.push_back(event_pool_.acquire());
+    fill_event(*events_.back(), text, message, delivery, metadata_keys_, event_stats);
     bytes_ += events_.back()->size();
     MemoryContextReset(scratch_);
 }

@@ -12,15 +12,15 @@ public:
     // No more than so many bytes, but always one message. `metadata` names the keys that travel as
     // attributes. There is room for `expected` of them from the beginning, and they are made from
     // spare ones.
-    SinkEventBuilder(std::size_t max_bytes, const std::vector<std::string>& metadata,
-                     std::size_t expected, sink::EventPool& spare)
-        : max_bytes_(max_bytes), metadata_(metadata), spare_(spare)
+    SinkEventBuilder(std::size_t max_bytes, const std::vector<std::string>& metadata_keys,
+                     std::size_t expected, sink::EventPool& event_pool)
+        : max_bytes_(max_bytes), metadata_keys_(metadata_keys), event_pool_(event_pool)
     {
         events_.reserve(expected);
     }
 
     // Forgets what it has, and works in memory of the current transaction from now on.
-    void start();
+    void reset();
 
     void receive(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return bytes_ >= max_bytes_; }
@@ -35,9 +35,9 @@ public:
 
 private:
     std::size_t max_bytes_;
-    const std::vector<std::string>& metadata_;
+    const std::vector<std::string>& metadata_keys_;
     std::size_t bytes_ = 0;
-    sink::EventPool& spare_;
+    sink::EventPool& event_pool_;
     std::vector<std::unique_ptr<sink::Event>> events_;
     bool from_retries_ = false;
     XLogRecPtr flush_needed_ = InvalidXLogRecPtr;

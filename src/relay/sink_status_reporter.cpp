@@ -12,11 +12,11 @@ using sink::TimePoint;
 using std::chrono::milliseconds;
 
 // So many lines of a sink's library are logged, in so long.
-constexpr int remarks_at_once = 5;
-constexpr milliseconds between_remarks{10'000};
+constexpr int max_lines_per_interval = 5;
+constexpr milliseconds log_interval{10'000};
 
 // How often the board is written while only numbers change.
-constexpr milliseconds between_shows{100};
+constexpr milliseconds publish_interval{100};
 
 TimestampTz to_timestamp(TimePoint time, TimePoint now)
 {
@@ -26,81 +26,85 @@ TimestampTz to_timestamp(TimePoint time, TimePoint now)
 
 } // namespace
 
-void SinkStatusReporter::pass_on_remarks(sink::Dispatcher& dispatcher, TimePoint now)
+void SinkStatusReporter::log_library_lines(sink::Dispatcher& dispatcher, TimePoint now)
 {
-    const std::vector<std::string> remarks = dispatcher.take_log_lines();
-    if (remarks.empty())
+    const std::vector<std::string> lines = dispatcher.take_log_lines();
+    if (lines.empty())
         return;
-    if (now >= more_remarks_) {
-        if (remarks_dropped_ > 0)
-            pg::log_line(LOG, "sink \"" + name_ + "\" had " + std::to_string(remarks_dropped_) +
+    if (now >= next_log_interval_at_) {
+        if (lines_dropped_ > 0)
+            pg::log_line(LOG, "sink \"" + name_ + "\" had " + std::to_string(lines_dropped_) +
                                   " more such lines");
-        more_remarks_ = now + between_remarks;
-        remarks_left_ = remarks_at_once;
-        remarks_dropped_ = 0;
+        next_log_interval_at_ = now + log_interval;
+        lines_left_ = max_lines_per_interval;
+        lines_dropped_ = 0;
     }
-    for (const std::string& remark : remarks)
-        if (remarks_left_-- > 0)
-            pg::log_line(LOG, "sink \"" + name_ + "\": " + remark);
+    for (const std::string& line : lines)
+        if (lines_left_-- > 0)
+            pg::log_line(LOG, "sink \"" + name_ + "\": " + line);
         else
-            ++remarks_dropped_;
+            ++lines_dropped_;
 }
 
-void SinkStatusReporter::log_change(bool in_trouble, const std::string& status_message)
+void SinkStatusReporter::log_status_change(bool is_failing, const std::string& status_message)
 {
-    if (in_trouble)
+    if (is_failing)
         pg::log_line(WARNING, "sink \"" + name_ + "\" is in trouble: " + status_message,
                      "Its events wait; it is tried again with growing pauses.");
     else
         pg::log_line(LOG, "sink \"" + name_ + "\" is back");
 }
 
-void SinkStatusReporter::publish(sink::Dispatcher& dispatcher, const std::string& problem,
+void SinkStatusReporter::publish(sink::Dispatcher& dispatcher, const std::string& transaction_error,
                                  TimePoint now)
 {
-    pass_on_remarks(dispatcher, now);
+    log_library_lines(dispatcher, now);
     // A receiver may be away although nothing has failed.
-    const std::string status_message =
-        dispatcher.troubles() > 0 ? dispatcher.last_trouble() : dispatcher.status_message();
-    const int troubles = std::max(dispatcher.troubles(), status_message.empty() ? 0 : 1);
-    const bool in_trouble = troubles > 0;
-    if (in_trouble != in_trouble_)
-        log_change(in_trouble, status_message);
-    SinkState state = {};
-    state.consumer = consumer_;
-    state.tenant = tenant_;
-    state.in_hand = static_cast<int32>(dispatcher.in_hand());
-    state.on_the_way = static_cast<int32>(dispatcher.on_the_way());
-    state.troubles = troubles + !problem.empty();
-    state.delivered = static_cast<int64>(dispatcher.delivered());
-    state.rejected = static_cast<int64>(dispatcher.rejected());
-    const bool is_same = state.in_hand == shown_.in_hand && state.on_the_way == shown_.on_the_way &&
-                         state.troubles == shown_.troubles && state.delivered == shown_.delivered &&
-                         state.rejected == shown_.rejected;
-    const bool is_urgent = state.troubles != shown_.troubles || in_trouble != in_trouble_;
-    in_trouble_ = in_trouble;
+    const std::string status_message = dispatcher.consecutive_failures() > 0
+                                           ? dispatcher.last_error()
+                                           : dispatcher.status_message();
+    const int consecutive_failures =
+        std::max(dispatcher.consecutive_failures(), status_message.empty() ? 0 : 1);
+    const bool is_failing = consecutive_failures > 0;
+    if (is_failing != is_failing_)
+        log_status_change(is_failing, status_message);
+    SinkStatus status = {};
+    status.consumer = consumer_;
+    status.tenant = tenant_;
+    status.claimed = static_cast<int32>(dispatcher.claimed());
+    status.in_flight = static_cast<int32>(dispatcher.in_flight());
+    status.consecutive_failures = consecutive_failures + !transaction_error.empty();
+    status.delivered = static_cast<int64>(dispatcher.delivered());
+    status.rejected = static_cast<int64>(dispatcher.rejected());
+    const bool is_same =
+        status.claimed == published_.claimed && status.in_flight == published_.in_flight &&
+        status.consecutive_failures == published_.consecutive_failures &&
+        status.delivered == published_.delivered && status.rejected == published_.rejected;
+    const bool is_urgent =
+        status.consecutive_failures != published_.consecutive_failures || is_failing != is_failing_;
+    is_failing_ = is_failing;
     if (is_same) {
-        show_at_ = never;
+        publish_at_ = never;
         return;
     }
-    if (!is_urgent && show_at_ == never)
-        show_at_ = now + between_shows;
-    if (!is_urgent && now < show_at_)
+    if (!is_urgent && publish_at_ == never)
+        publish_at_ = now + publish_interval;
+    if (!is_urgent && now < publish_at_)
         return;
-    state.resume_at =
+    status.resume_at =
         dispatcher.is_backing_off(now) ? to_timestamp(dispatcher.resume_at(), now) : 0;
-    state.last_error_at = shown_.last_error_at;
-    if (state.troubles > shown_.troubles)
-        state.last_error_at = GetCurrentTimestamp();
-    const std::string& error = !problem.empty()         ? problem
-                               : status_message.empty() ? dispatcher.last_trouble()
-                                                        : status_message;
-    error.copy(state.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
-                                     PG_UTF8, error.data(), static_cast<int>(error.size()),
-                                     SinkState::max_error - 1)));
-    publish_sink_status(state);
-    shown_ = state;
-    show_at_ = never;
+    status.last_error_at = published_.last_error_at;
+    if (status.consecutive_failures > published_.consecutive_failures)
+        status.last_error_at = GetCurrentTimestamp();
+    const std::string& error = !transaction_error.empty() ? transaction_error
+                               : status_message.empty()   ? dispatcher.last_error()
+                                                          : status_message;
+    error.copy(status.last_error, static_cast<std::size_t>(pg_encoding_mbcliplen(
+                                      PG_UTF8, error.data(), static_cast<int>(error.size()),
+                                      SinkStatus::max_error - 1)));
+    publish_sink_status(status);
+    published_ = status;
+    publish_at_ = never;
 }
 
 } // namespace outbox

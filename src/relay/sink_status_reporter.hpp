@@ -13,24 +13,25 @@ public:
     {}
 
     // Tells what is new, and not too often. `problem` is one of ours, not of the receiver's.
-    void publish(sink::Dispatcher& dispatcher, const std::string& problem, sink::TimePoint now);
+    void publish(sink::Dispatcher& dispatcher, const std::string& transaction_error,
+                 sink::TimePoint now);
 
     // When publish() is to be called even if nothing happens.
-    sink::TimePoint next() const { return show_at_; }
+    sink::TimePoint next_publish_at() const { return publish_at_; }
 
 private:
-    void pass_on_remarks(sink::Dispatcher& dispatcher, sink::TimePoint now);
-    void log_change(bool in_trouble, const std::string& status_message);
+    void log_library_lines(sink::Dispatcher& dispatcher, sink::TimePoint now);
+    void log_status_change(bool is_failing, const std::string& status_message);
 
     int32 consumer_;
     std::optional<int64> tenant_;
     std::string name_;
-    bool in_trouble_ = false;
-    int remarks_left_ = 0; // that may be logged until:
-    sink::TimePoint more_remarks_{};
-    int remarks_dropped_ = 0;
-    SinkState shown_ = {};
-    sink::TimePoint show_at_ = never;
+    bool is_failing_ = false;
+    int lines_left_ = 0; // that may be logged until:
+    sink::TimePoint next_log_interval_at_{};
+    int lines_dropped_ = 0;
+    SinkStatus published_ = {};
+    sink::TimePoint publish_at_ = never;
 
     static constexpr sink::TimePoint never = sink::TimePoint::max();
 };

@@ -13,36 +13,36 @@ namespace outbox {
 
 namespace {
 
-struct Board {
-    SinkState states[max_sinks_shown]; // those without a database are free
+struct SinkStatuses {
+    SinkStatus statuses[max_sink_statuses]; // those without a database are free
 };
 
-Board* board = nullptr;
+SinkStatuses* sink_statuses = nullptr;
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    *static_cast<Board*>(memory) = {};
+    *static_cast<SinkStatuses*>(memory) = {};
 }
 
-SinkState* find(Oid database, int32 consumer)
+SinkStatus* find(Oid database, int32 consumer)
 {
-    for (SinkState& state : board->states)
-        if (state.database == database && state.consumer == consumer)
-            return &state;
+    for (SinkStatus& status : sink_statuses->statuses)
+        if (status.database == database && status.consumer == consumer)
+            return &status;
     return nullptr;
 }
 
 } // namespace
 
-void publish_sink_status(const SinkState& state)
+void publish_sink_status(const SinkStatus& status)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    SinkState* place = find(MyDatabaseId, state.consumer);
-    if (place == nullptr)
-        place = find(InvalidOid, 0);
-    if (place != nullptr) {
-        *place = state;
-        place->database = MyDatabaseId;
+    SinkStatus* entry = find(MyDatabaseId, status.consumer);
+    if (entry == nullptr)
+        entry = find(InvalidOid, 0);
+    if (entry != nullptr) {
+        *entry = status;
+        entry->database = MyDatabaseId;
     }
     LWLockRelease(pg::shared_lock());
 }
@@ -50,23 +50,24 @@ void publish_sink_status(const SinkState& state)
 void remove_sink_status(int32 consumer)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    if (SinkState* place = find(MyDatabaseId, consumer))
-        *place = {};
+    if (SinkStatus* entry = find(MyDatabaseId, consumer))
+        *entry = {};
     LWLockRelease(pg::shared_lock());
 }
 
 void clear_sink_statuses()
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    for (SinkState& state : board->states)
-        if (state.database == MyDatabaseId)
-            state = {};
+    for (SinkStatus& status : sink_statuses->statuses)
+        if (status.database == MyDatabaseId)
+            status = {};
     LWLockRelease(pg::shared_lock());
 }
 
 void set_up_sink_statuses()
 {
-    pg::want_shared("outbox board", sizeof(Board), reinterpret_cast<void**>(&board), initialize);
+    pg::want_shared("outbox board", sizeof(SinkStatuses), reinterpret_cast<void**>(&sink_statuses),
+                    initialize_shmem);
 }
 
 } // namespace outbox
@@ -79,30 +80,30 @@ OUTBOX_SQL_FUNCTION(outbox_sink_states)
         using namespace outbox;
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
-        if (board == nullptr)
+        if (sink_statuses == nullptr)
             return Datum{0};
-        auto* copy = static_cast<Board*>(palloc(sizeof(Board)));
+        auto* copy = static_cast<SinkStatuses*>(palloc(sizeof(SinkStatuses)));
         LWLockAcquire(pg::shared_lock(), LW_SHARED);
-        *copy = *board;
+        *copy = *sink_statuses;
         LWLockRelease(pg::shared_lock());
-        for (const SinkState& state : copy->states) {
-            if (state.database != MyDatabaseId || !shows_tenant(state.tenant))
+        for (const SinkStatus& status : copy->statuses) {
+            if (status.database != MyDatabaseId || !shows_tenant(status.tenant))
                 continue;
             const Datum values[] = {
-                Int32GetDatum(state.consumer),        Int32GetDatum(state.in_hand),
-                Int32GetDatum(state.on_the_way),      Int32GetDatum(state.troubles),
-                Int64GetDatum(state.delivered),       Int64GetDatum(state.rejected),
-                TimestampTzGetDatum(state.resume_at), TimestampTzGetDatum(state.last_error_at),
-                pg::text_from_utf8(state.last_error)};
+                Int32GetDatum(status.consumer),        Int32GetDatum(status.claimed),
+                Int32GetDatum(status.in_flight),       Int32GetDatum(status.consecutive_failures),
+                Int64GetDatum(status.delivered),       Int64GetDatum(status.rejected),
+                TimestampTzGetDatum(status.resume_at), TimestampTzGetDatum(status.last_error_at),
+                pg::text_from_utf8(status.last_error)};
             const bool nulls[] = {false,
                                   false,
                                   false,
                                   false,
                                   false,
                                   false,
-                                  state.resume_at == 0,
-                                  state.last_error_at == 0,
-                                  state.last_error_at == 0};
+                                  status.resume_at == 0,
+                                  status.last_error_at == 0,
+                                  status.last_error_at == 0};
             tuplestore_putvalues(result->setResult, result->setDesc, const_cast<Datum*>(values),
                                  const_cast<bool*>(nulls));
         }

@@ -1,5 +1,5 @@
 // A route: one sink of the relay, from the log to the receiver. Claims and settles in short
-// transactions; in between, its courier sends and listens, with no transaction open.
+// transactions; in between, its dispatcher sends and listens, with no transaction open.
 #pragma once
 
 #include "claim/claim.hpp"
@@ -20,49 +20,49 @@ public:
     const SinkDefinition& definition() const { return definition_; }
     void set_types(const TypeSet& types) { definition_.types = types; }
     const char* name() const { return definition_.name.c_str(); }
-    int descriptor() const { return dispatcher_->descriptor(); }
+    int wait_fd() const { return dispatcher_->wait_fd(); }
 
     // There may be something new in the log, or something that was due.
-    void look() { may_find_something_ = true; }
+    void wake() { may_have_messages_ = true; }
     // The same, and nothing that is remembered is to be relied on.
     void invalidate_cache();
 
     // One round: hears what has come of requests, writes it down, claims what comes next, sends it.
     // `memory` is how many bytes of events it may have in hand.
-    void turn(std::size_t memory);
+    void run_once(std::size_t memory);
 
-    // When turn() is to be called even if nothing happens.
-    sink::TimePoint next_turn() const;
+    // When run_once() is to be called even if nothing happens.
+    sink::TimePoint next_run_at() const;
 
     // Writes down what is known, and hands back the rest. Whatever is on the way is forgotten.
     void close();
 
     // Why the sink is to be paused, if it is.
-    const std::optional<std::string>& end() const { return dispatcher_->gone(); }
+    const std::optional<std::string>& pause_reason() const { return dispatcher_->endpoint_gone(); }
 
     // The sink must not be touched any more, and so this must not be closed.
-    bool is_broken() const { return dispatcher_->is_broken(); }
+    bool has_aborted() const { return dispatcher_->has_aborted(); }
 
     // No more requests: what is on the way may still arrive.
-    void finish() { dispatcher_->finish(); }
-    bool is_quiet() const { return dispatcher_->on_the_way() == 0; }
-    void listen() { dispatcher_->work(sink::Clock::now()); }
+    void stop_sending() { dispatcher_->stop_sending(); }
+    bool is_drained() const { return dispatcher_->in_flight() == 0; }
+    void poll() { dispatcher_->poll(sink::Clock::now()); }
 
 private:
     // A batch in hand.
-    struct Batch {
-        std::size_t left; // events that are not settled in the tables
+    struct OpenBatch {
+        std::size_t unsettled; // events that are not settled in the tables
         sink::TimePoint renew_at;
         bool from_log;
     };
 
     // A message of a batch.
-    using Handle = sink::Handle;
+    using EventRef = sink::EventRef;
 
     struct Rejection {
-        sink::SettledEvent settlement;
+        sink::SettledEvent event;
         std::map<int64, std::vector<int64>> behind; // by batch
-        std::vector<Handle> blocked;                // of these
+        std::vector<EventRef> blocked;              // of these
     };
 
     // Of a batch.
@@ -73,56 +73,56 @@ private:
 
     // What a transaction is to do, and has done. Made before it begins and believed when it is
     // committed: while it runs, nothing with a destructor is made.
-    struct Plan {
-        std::size_t settled = 0;  // how many of dispatcher_->settled() it is about
-        std::vector<int64> ended; // batches from the log of which everything is delivered
+    struct TransactionPlan {
+        std::size_t settled_count = 0;      // how many of dispatcher_->settled() it is about
+        std::vector<int64> delivered_whole; // batches from the log of which everything is delivered
         std::map<int64, Delivered> delivered;
         std::vector<Rejection> rejections;
         std::vector<int64> renewals;
-        std::vector<int64> in_hand;        // batches that are left after settling
-        std::vector<int64> settled_before; // and those that are not, since the last claim
-        std::size_t wanted = 0;            // events; 0: it does not claim
-        bool looks_for_retries = false;
+        std::vector<int64> open_batches;    // batches that are left after settling
+        std::vector<int64> settled_batches; // and those that are not, since the last claim
+        std::size_t claim_size = 0;         // events; 0: it does not claim
+        bool checks_retries = false;
         TimestampTz next_retry = 0;
     };
 
-    void plan_settlements(Plan& plan) const;
-    Plan make_plan(sink::TimePoint now, bool settles, bool claims) const;
-    bool is_to_settle(sink::TimePoint now) const;
-    bool is_to_claim(sink::TimePoint now, std::size_t memory) const;
-    bool is_to_renew(sink::TimePoint now) const;
-    bool is_to_hand_back(sink::TimePoint now) const;
+    void plan_settlements(TransactionPlan& plan) const;
+    TransactionPlan make_plan(sink::TimePoint now, bool settles, bool claims) const;
+    bool should_settle(sink::TimePoint now) const;
+    bool should_claim(sink::TimePoint now, std::size_t memory) const;
+    bool should_renew(sink::TimePoint now) const;
+    bool should_release_batches(sink::TimePoint now) const;
 
-    void transact(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
-    void settle(Plan& plan) const;
-    void count_delivered(const Plan& plan) const;
-    static void reject(Rejection& rejection);
-    ClaimResult claim_next(const Plan& plan, bool may_defer_write,
+    void run_transaction(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
+    void write_settlements(TransactionPlan& plan) const;
+    void count_delivered(const TransactionPlan& plan) const;
+    static void write_rejection(Rejection& rejection);
+    ClaimResult claim_next(const TransactionPlan& plan, bool may_defer_write,
                            SinkEventBuilder& sink_events) const;
     void write_deferred_batch(sink::TimePoint now);
-    void believe(const Plan& plan, sink::TimePoint now);
-    void take(SinkEventBuilder& sink_events, sink::TimePoint now);
-    void count_down(int64 token, std::size_t count);
-    void recover(const pg::Rollback& rollback, sink::TimePoint now);
+    void apply_committed(const TransactionPlan& plan, sink::TimePoint now);
+    void send(SinkEventBuilder& sink_events, sink::TimePoint now);
+    void count_settled(int64 token, std::size_t count);
+    void handle_rollback(const pg::Rollback& rollback, sink::TimePoint now);
     void drop_lost_batches();
-    void hand_back();
+    void release_batches();
 
     SinkDefinition definition_;
     std::string activity_;
     std::unique_ptr<sink::Dispatcher> dispatcher_;
-    std::vector<std::string> metadata_;
-    std::map<int64, Batch> batches_;
-    std::vector<int64> settled_; // batches that ended since the last claim
+    std::vector<std::string> metadata_keys_;
+    std::map<int64, OpenBatch> batches_;
+    std::vector<int64> settled_batches_; // batches that ended since the last claim
     mutable ConsumerStateCache state_cache_;
-    std::size_t memory_ = 0;
-    bool may_find_something_ = true;
-    bool looks_for_retries_ = true;
-    sink::TimePoint next_look_{};
+    std::size_t memory_limit_ = 0;
+    bool may_have_messages_ = true;
+    bool checks_retries_ = true;
+    sink::TimePoint next_check_{};
     sink::TimePoint claim_at_{};        // not before
     sink::TimePoint settle_by_ = never; // something waits to be written down
     sink::TimePoint flush_by_ = never;  // the last commit
     sink::TimePoint retry_at_{};        // after a failed transaction
-    std::string problem_;               // of the last transaction, if it failed
+    std::string transaction_error_;     // of the last transaction, if it failed
     SinkStatusReporter status_reporter_;
 
     static constexpr sink::TimePoint never = sink::TimePoint::max();

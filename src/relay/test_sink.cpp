@@ -23,76 +23,76 @@ namespace outbox {
 namespace {
 
 // One question for each database.
-struct Question {
-    enum State : uint32 { none, asked, answered };
+struct SinkTestSlot {
+    enum State : uint32 { none, requested, finished };
 
     static constexpr std::size_t max_detail = 1024;
 
     Oid database; // none: nobody asks
-    TestQuestion what;
-    int asker; // its process
+    SinkTestRequest request;
+    int requester_pid; // its process
     State state;
     bool ok;
     char detail[max_detail]; // in UTF-8
 };
 
-struct Questions {
-    uint64 asked; // so many have been
-    Question all[pg::max_worker_slots];
+struct SinkTestSlots {
+    uint64 request_count; // so many have been
+    SinkTestSlot slots[pg::max_worker_slots];
 };
 
-Questions* questions = nullptr;
+SinkTestSlots* test_slots = nullptr;
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    *static_cast<Questions*>(memory) = {};
+    *static_cast<SinkTestSlots*>(memory) = {};
 }
 
 // All of these with the lock held.
-Question* find(Oid database)
+SinkTestSlot* find_slot(Oid database)
 {
-    for (Question& question : questions->all)
-        if (question.database == database)
-            return &question;
+    for (SinkTestSlot& slot : test_slots->slots)
+        if (slot.database == database)
+            return &slot;
     return nullptr;
 }
 
 // Asks, unless somebody else waits for an answer.
-bool ask(int32 consumer)
+bool submit_request(int32 consumer)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    Question* question = find(MyDatabaseId);
+    SinkTestSlot* slot = find_slot(MyDatabaseId);
     // One whose asker has gone away, or was interrupted, is nobody's.
-    const bool is_free = question == nullptr || question->state == Question::answered ||
-                         question->asker == MyProcPid ||
-                         BackendPidGetProc(question->asker) == nullptr;
-    if (question == nullptr)
-        question = find(InvalidOid);
-    const bool asked = is_free && question != nullptr;
-    if (asked) {
-        *question = {};
-        question->database = MyDatabaseId;
-        question->what = {consumer, ++questions->asked};
-        question->asker = MyProcPid;
-        question->state = Question::asked;
+    const bool is_free = slot == nullptr || slot->state == SinkTestSlot::finished ||
+                         slot->requester_pid == MyProcPid ||
+                         BackendPidGetProc(slot->requester_pid) == nullptr;
+    if (slot == nullptr)
+        slot = find_slot(InvalidOid);
+    const bool submitted = is_free && slot != nullptr;
+    if (submitted) {
+        *slot = {};
+        slot->database = MyDatabaseId;
+        slot->request = {consumer, ++test_slots->request_count};
+        slot->requester_pid = MyProcPid;
+        slot->state = SinkTestSlot::requested;
     }
     LWLockRelease(pg::shared_lock());
-    return asked;
+    return submitted;
 }
 
 // The answer, if there is one, or if nobody wants it any more.
-bool take_answer(Question& answer, bool give_up)
+bool take_result(SinkTestSlot& outcome, bool frees_slot)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    Question* question = find(MyDatabaseId);
-    const bool is_mine = question != nullptr && question->asker == MyProcPid;
-    const bool answered = is_mine && question->state == Question::answered;
-    if (answered)
-        answer = *question;
-    if (is_mine && (answered || give_up))
-        *question = {};
+    SinkTestSlot* slot = find_slot(MyDatabaseId);
+    const bool is_mine = slot != nullptr && slot->requester_pid == MyProcPid;
+    const bool is_finished = is_mine && slot->state == SinkTestSlot::finished;
+    if (is_finished)
+        outcome = *slot;
+    if (is_mine && (is_finished || frees_slot))
+        *slot = {};
     LWLockRelease(pg::shared_lock());
-    return answered;
+    return is_finished;
 }
 
 // The consumer's number, if it is a sink.
@@ -113,12 +113,12 @@ int32 find_sink(Datum name)
 
 constinit pg::NamedWait test_wait{"OutboxTestSink"};
 
-void wait_for_answer(Question& answer)
+void wait_for_result(SinkTestSlot& outcome)
 {
-    constexpr int patience = 650; // tenths of a second: longer than most time-outs
-    for (int i = 0; !take_answer(answer, i == patience); ++i) {
-        if (i == patience) {
-            strlcpy(answer.detail, "no answer within 65 seconds", Question::max_detail);
+    constexpr int max_wait = 650; // tenths of a second: longer than most time-outs
+    for (int i = 0; !take_result(outcome, i == max_wait); ++i) {
+        if (i == max_wait) {
+            strlcpy(outcome.detail, "no answer within 65 seconds", SinkTestSlot::max_detail);
             return;
         }
         pg::wake_relay({}, pg::task_test);
@@ -129,7 +129,7 @@ void wait_for_answer(Question& answer)
     }
 }
 
-sink::Event made_up_event()
+sink::Event make_test_event()
 {
     sink::Event event;
     Uuid id;
@@ -154,59 +154,59 @@ sink::Event made_up_event()
 
 } // namespace
 
-std::optional<TestQuestion> SinkTest::question()
+std::optional<SinkTestRequest> SinkTest::pending_request()
 {
-    std::optional<TestQuestion> what;
+    std::optional<SinkTestRequest> request;
     LWLockAcquire(pg::shared_lock(), LW_SHARED);
-    if (const Question* question = find(MyDatabaseId))
-        if (question->state == Question::asked)
-            what = question->what;
+    if (const SinkTestSlot* slot = find_slot(MyDatabaseId))
+        if (slot->state == SinkTestSlot::requested)
+            request = slot->request;
     LWLockRelease(pg::shared_lock());
-    return what;
+    return request;
 }
 
-void SinkTest::answer(const TestQuestion& what, bool ok, std::string_view detail)
+void SinkTest::respond(const SinkTestRequest& request, bool ok, std::string_view detail)
 {
     LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    Question* question = find(MyDatabaseId);
-    if (question != nullptr && question->what.number == what.number &&
-        question->state == Question::asked) {
-        question->ok = ok;
-        question->state = Question::answered;
+    SinkTestSlot* slot = find_slot(MyDatabaseId);
+    if (slot != nullptr && slot->request.number == request.number &&
+        slot->state == SinkTestSlot::requested) {
+        slot->ok = ok;
+        slot->state = SinkTestSlot::finished;
         const int length =
             pg_encoding_mbcliplen(PG_UTF8, detail.data(), static_cast<int>(detail.size()),
-                                  static_cast<int>(Question::max_detail) - 1);
-        question->detail[detail.copy(question->detail, static_cast<std::size_t>(length))] = '\0';
-        if (PGPROC* asker = BackendPidGetProc(question->asker))
-            SetLatch(&asker->procLatch);
+                                  static_cast<int>(SinkTestSlot::max_detail) - 1);
+        slot->detail[detail.copy(slot->detail, static_cast<std::size_t>(length))] = '\0';
+        if (PGPROC* requester = BackendPidGetProc(slot->requester_pid))
+            SetLatch(&requester->procLatch);
     }
     LWLockRelease(pg::shared_lock());
 }
 
-SinkTest::SinkTest(const TestQuestion& what, std::unique_ptr<sink::Sink> sink)
-    : what_(what), event_(made_up_event()), sink_(std::move(sink))
+SinkTest::SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink)
+    : request_(request), event_(make_test_event()), sink_(std::move(sink))
 {
     const sink::Event* events[] = {&event_};
-    if (auto outcome = sink_->send(1, events, sink_->stream_of(event_)))
-        outcomes_.push_back(std::move(*outcome));
-    sink_->start();
+    if (auto result = sink_->send(1, events, sink_->stream_of(event_)))
+        results_.push_back(std::move(*result));
+    sink_->flush();
 }
 
-bool SinkTest::work()
+bool SinkTest::poll()
 {
-    sink_->work(outcomes_);
-    if (outcomes_.empty())
+    sink_->poll(results_);
+    if (results_.empty())
         return false;
-    const sink::Outcome& outcome = outcomes_.front();
-    const bool ok = outcome.verdict == sink::DeliveryStatus::delivered;
-    answer(what_, ok, outcome.reason);
+    const sink::DeliveryResult& result = results_.front();
+    const bool ok = result.status == sink::DeliveryStatus::delivered;
+    respond(request_, ok, result.reason);
     return true;
 }
 
 void set_up_sink_tests()
 {
-    pg::want_shared("outbox sink tests", sizeof(Questions), reinterpret_cast<void**>(&questions),
-                    initialize);
+    pg::want_shared("outbox sink tests", sizeof(SinkTestSlots),
+                    reinterpret_cast<void**>(&test_slots), initialize_shmem);
 }
 
 } // namespace outbox
@@ -228,17 +228,17 @@ OUTBOX_SQL_FUNCTION(outbox_test_sink)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("no relay serves this database"),
                             errhint("See SELECT * FROM outbox_status().")));
-        if (!ask(consumer))
+        if (!submit_request(consumer))
             ereport(ERROR, (errcode(ERRCODE_OBJECT_IN_USE),
                             errmsg("another sink of this database is being tested")));
-        Question answer = {};
-        wait_for_answer(answer);
+        SinkTestSlot outcome = {};
+        wait_for_result(outcome);
         SPI_finish();
 
         TupleDesc descriptor;
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
             elog(ERROR, "outbox_test_sink() must return a row");
-        Datum values[] = {BoolGetDatum(answer.ok), pg::text_from_utf8(answer.detail)};
+        Datum values[] = {BoolGetDatum(outcome.ok), pg::text_from_utf8(outcome.detail)};
         bool nulls[] = {false, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
     });

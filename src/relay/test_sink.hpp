@@ -8,7 +8,7 @@ namespace outbox {
 
 // Which sink somebody is waiting to see tested. Who was interrupted may ask again, when the sink is
 // another, and what came of the first question is no answer to the second: each has its number.
-struct TestQuestion {
+struct SinkTestRequest {
     int32 consumer;
     uint64 number;
 };
@@ -17,28 +17,28 @@ struct TestQuestion {
 class SinkTest {
 public:
     // Nothing if no one asks.
-    static std::optional<TestQuestion> question();
+    static std::optional<SinkTestRequest> pending_request();
 
     // Sends the event.
-    SinkTest(const TestQuestion& what, std::unique_ptr<sink::Sink> sink);
+    SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink);
 
-    int descriptor() const { return sink_->descriptor(); }
-    std::optional<sink::TimePoint> next_work() const { return sink_->next_work(); }
+    int wait_fd() const { return sink_->wait_fd(); }
+    std::optional<sink::TimePoint> next_poll_at() const { return sink_->next_poll_at(); }
 
     // True when the question is answered.
-    bool work();
+    bool poll();
 
-    bool is_broken() const { return sink_->is_broken(); }
-    const TestQuestion& what() const { return what_; }
+    bool has_aborted() const { return sink_->has_aborted(); }
+    const SinkTestRequest& request() const { return request_; }
 
     // An answer without a sink.
-    static void answer(const TestQuestion& what, bool ok, std::string_view detail);
+    static void respond(const SinkTestRequest& request, bool ok, std::string_view detail);
 
 private:
-    TestQuestion what_;
+    SinkTestRequest request_;
     sink::Event event_; // outlives the sink, which may be reading it
     std::unique_ptr<sink::Sink> sink_;
-    std::vector<sink::Outcome> outcomes_;
+    std::vector<sink::DeliveryResult> results_;
 };
 
 void set_up_sink_tests();

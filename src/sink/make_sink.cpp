@@ -15,14 +15,14 @@ namespace {
                 "The kind is http or kafka.");
 }
 
-void check_host(const Endpoint& endpoint, const AllowedHosts& allowed)
+void check_host(const Endpoint& endpoint, const HostAllowlist& allowed)
 {
     if (!allowed.allows(endpoint.host, endpoint.port))
         throw Error("42501", "outbox.http_allowed_hosts does not allow this host", {},
                     "The host must be in that list, which is set in the server's configuration.");
 }
 
-void check_http(const Config& config, const AllowedHosts& allowed_hosts)
+void check_http(const JsonConfig& config, const HostAllowlist& allowed_hosts)
 {
     const HttpConfig parsed = parse_http_config(config);
     if (!has_secret_reference(parsed.url))
@@ -31,7 +31,7 @@ void check_http(const Config& config, const AllowedHosts& allowed_hosts)
         check_host(endpoint_of_proxy(parsed.proxy), allowed_hosts);
 }
 
-std::unique_ptr<Sink> make_http(const Config& config, Secrets secrets,
+std::unique_ptr<Sink> make_http(const JsonConfig& config, Secrets secrets,
                                 const SinkContext& sink_context)
 {
     HttpConfig parsed = resolve(parse_http_config(config), secrets);
@@ -41,7 +41,7 @@ std::unique_ptr<Sink> make_http(const Config& config, Secrets secrets,
     return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), sink_context);
 }
 
-std::unique_ptr<Sink> make_kafka(const Config& config, Secrets secrets,
+std::unique_ptr<Sink> make_kafka(const JsonConfig& config, Secrets secrets,
                                  const SinkContext& sink_context)
 {
     KafkaConfig parsed = resolve(parse_kafka_config(config), secrets);
@@ -60,12 +60,12 @@ Error redacted(const Error& error, const Secrets& secrets)
 
 } // namespace
 
-void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts)
+void check_sink(std::string_view kind, std::string_view config, const HostAllowlist& allowed_hosts)
 {
     if (kind == "http")
-        check_http(Config::parse(config), allowed_hosts);
+        check_http(JsonConfig::parse(config), allowed_hosts);
     else if (kind == "kafka")
-        (void)parse_kafka_config(Config::parse(config));
+        (void)parse_kafka_config(JsonConfig::parse(config));
     else
         refuse_kind(kind);
 }
@@ -77,9 +77,9 @@ std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
     const Secrets secrets = has_secret_reference(config) ? load_secrets() : Secrets::parse("");
     try {
         if (kind == "http")
-            return make_http(Config::parse(config), secrets, sink_context);
+            return make_http(JsonConfig::parse(config), secrets, sink_context);
         if (kind == "kafka")
-            return make_kafka(Config::parse(config), secrets, sink_context);
+            return make_kafka(JsonConfig::parse(config), secrets, sink_context);
     } catch (const Error& error) {
         throw redacted(error, secrets);
     }

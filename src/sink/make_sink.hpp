@@ -11,7 +11,7 @@
 namespace outbox::sink {
 
 // Throws outbox::Error if no sink of this kind can have this config, whatever the secrets are.
-void check_sink(std::string_view kind, std::string_view config, const AllowedHosts& allowed_hosts);
+void check_sink(std::string_view kind, std::string_view config, const HostAllowlist& allowed_hosts);
 
 // The secrets are asked for only if the config refers to some.
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,

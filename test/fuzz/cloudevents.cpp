@@ -31,7 +31,7 @@ Attributes attributes_of(const EventInput& given)
 }
 
 // The headers by name, each of which can stand in a request.
-Attributes read_headers(const sink::Rendered& request)
+Attributes read_headers(const sink::RenderedRequest& request)
 {
     Attributes headers;
     for (const std::string& line : request.headers) {
@@ -41,12 +41,12 @@ Attributes read_headers(const sink::Rendered& request)
         const std::string value = line.substr(colon + 2);
         must(is_visible_ascii(name) && name.find(':') == std::string::npos, "a name is a name");
         must(!value.empty() && is_visible_ascii(value), "a header's value is visible ASCII");
-        must(headers.emplace(sink::lower(name), value).second, "no header comes twice");
+        must(headers.emplace(sink::ascii_lower(name), value).second, "no header comes twice");
     }
     return headers;
 }
 
-void check_binary(const EventInput& given, const sink::Rendered& request)
+void check_binary(const EventInput& given, const sink::RenderedRequest& request)
 {
     Attributes found;
     for (const auto& [name, value] : read_headers(request))
@@ -83,15 +83,15 @@ void try_one(std::string_view input)
     const sink::Event* const events[] = {&given.event, &given.event};
     const auto one = std::span(events).first(1);
 
-    check_binary(given, sink::render(one, sink::Format::binary, given.source));
-    const auto structured = sink::render(one, sink::Format::structured, given.source);
+    check_binary(given, sink::render_request(one, sink::HttpFormat::binary, given.source));
+    const auto structured = sink::render_request(one, sink::HttpFormat::structured, given.source);
     (void)read_headers(structured);
     check_structured(given, payload, Json::parse(structured.body));
-    const auto batch = sink::render(events, sink::Format::batch, given.source);
+    const auto batch = sink::render_request(events, sink::HttpFormat::batch, given.source);
     (void)read_headers(batch);
     for (const Json& object : Json::parse(batch.body))
         check_structured(given, payload, object);
-    const auto raw = sink::render(one, sink::Format::raw, given.source);
+    const auto raw = sink::render_request(one, sink::HttpFormat::raw, given.source);
     must(read_headers(raw).size() <= 4 && raw.body == given.event.payload, "raw is the payload");
 }
 

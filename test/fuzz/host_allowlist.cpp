@@ -18,7 +18,7 @@ std::string spell(std::string_view host)
         inet_pton(AF_INET6, text.c_str(), &address) == 1)
         return "[" +
                sink::percent_encode({reinterpret_cast<const char*>(&address), sizeof(address)});
-    return sink::lower(host.substr(0, host.size() - (host.ends_with('.') ? 1 : 0)));
+    return sink::ascii_lower(host.substr(0, host.size() - (host.ends_with('.') ? 1 : 0)));
 }
 
 // Of a list that was taken.
@@ -48,17 +48,17 @@ bool allows(std::string_view list, std::string_view host, int port)
 
 void check_list(std::string_view list, std::string_view host, int port)
 {
-    std::optional<sink::AllowedHosts> allowed;
+    std::optional<sink::HostAllowlist> allowed;
     if (const auto error = error_of([&] { allowed.emplace(list); })) {
         must(std::string_view(error->sqlstate()) == "22023", "a bad list is a bad value");
         return;
     }
-    const bool verdict = allowed->allows(host, port);
-    must(verdict == allows(list, host, port), "the list allows what is in it");
+    const bool is_allowed = allowed->allows(host, port);
+    must(is_allowed == allows(list, host, port), "the list allows what is in it");
     std::string other(host);
     for (char& c : other)
         c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
-    must(allowed->allows(other, port) == verdict, "case does not matter");
+    must(allowed->allows(other, port) == is_allowed, "case does not matter");
 }
 
 void check_address(const std::vector<char>& given)

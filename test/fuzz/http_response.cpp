@@ -44,7 +44,7 @@ public:
     explicit Exchange(const Listener& listener)
         : listener_(listener),
           sink_(config(listener), sink::Secrets::parse("key = " + std::string(secret)),
-                {"/fuzz", sink::AllowedHosts(""), false})
+                {"/fuzz", sink::HostAllowlist(""), false})
     {
         event_.tracking_id = "0192f000-0000-7000-8000-000000000001";
         event_.aggregate_type = event_.aggregate_id = event_.event_type = "a";
@@ -61,20 +61,20 @@ public:
         close(connection_);
     }
 
-    sink::Outcome play(std::string_view answer, std::size_t cut)
+    sink::DeliveryResult play(std::string_view answer, std::size_t cut)
     {
         const sink::Event* const events[] = {&event_};
         must(!sink_.send(7, events, 0), "an outcome takes time");
-        sink_.start();
+        sink_.flush();
         wait_until([&] { return (connection_ = listener_.accept()) >= 0; });
         say(answer.substr(0, cut));
-        work(0);
+        poll_once(0);
         say(answer.substr(std::min(cut, answer.size())));
         shutdown(connection_, SHUT_WR);
-        wait_until([&] { return !outcomes_.empty(); });
-        must(outcomes_.size() == 1 && outcomes_[0].parcel == 7, "a request has one outcome");
+        wait_until([&] { return !results_.empty(); });
+        must(results_.size() == 1 && results_[0].request_id == 7, "a request has one outcome");
         must(listener_.accept() < 0, "nobody is called a second time");
-        return outcomes_[0];
+        return results_[0];
     }
 
 private:
@@ -91,11 +91,11 @@ private:
         (void)::send(connection_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     }
 
-    void work(int milliseconds)
+    void poll_once(int milliseconds)
     {
-        pollfd fd = {sink_.descriptor(), POLLIN, 0};
+        pollfd fd = {sink_.wait_fd(), POLLIN, 0};
         (void)poll(&fd, 1, milliseconds);
-        sink_.work(outcomes_);
+        sink_.poll(results_);
     }
 
     template <typename Condition>
@@ -104,7 +104,7 @@ private:
         const auto end = sink::Clock::now() + std::chrono::seconds(5);
         while (!condition()) {
             must(sink::Clock::now() < end, "an answer that has ended is not waited for");
-            work(1);
+            poll_once(1);
         }
     }
 
@@ -112,7 +112,7 @@ private:
     sink::HttpSink sink_;
     sink::Event event_;
     int connection_ = -1;
-    std::vector<sink::Outcome> outcomes_;
+    std::vector<sink::DeliveryResult> results_;
 };
 
 // Does a line of it say 2xx?
@@ -133,18 +133,18 @@ void try_one(std::string_view input)
     static const Listener listener;
     const auto [cut, answer] = split<2>(input, '\n');
     const auto cut_at = static_cast<std::size_t>(parse_bigint(cut).value_or(0) & 0xFFFF);
-    const sink::Outcome outcome = Exchange(listener).play(answer, cut_at);
+    const sink::DeliveryResult result = Exchange(listener).play(answer, cut_at);
 
-    if (outcome.verdict == sink::DeliveryStatus::delivered)
+    if (result.status == sink::DeliveryStatus::delivered)
         must(has_success(answer), "delivered is what the receiver says is delivered");
-    const auto text = decode_utf8(outcome.reason);
+    const auto text = decode_utf8(result.reason);
     must(text && std::ranges::all_of(*text, [](char32_t c) { return c >= 0x20 && c != 0x7F; }),
          "a reason is one line of text");
-    must(!outcome.reason.empty() && outcome.reason.size() <= 512, "a reason is short");
-    must(outcome.reason.find(secret) == std::string::npos, "no reason shows a secret");
-    if (outcome.retry_after)
-        must(outcome.retry_after->count() >= 0 && outcome.retry_after->count() <= 3600 &&
-                 outcome.verdict != sink::DeliveryStatus::delivered,
+    must(!result.reason.empty() && result.reason.size() <= 512, "a reason is short");
+    must(result.reason.find(secret) == std::string::npos, "no reason shows a secret");
+    if (result.retry_after)
+        must(result.retry_after->count() >= 0 && result.retry_after->count() <= 3600 &&
+                 result.status != sink::DeliveryStatus::delivered,
              "nobody waits longer than an hour");
 }
 

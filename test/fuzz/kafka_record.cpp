@@ -32,8 +32,9 @@ void check_common(const EventInput& given, const sink::KafkaRecord& record)
     std::size_t size = record.key.size() + record.value.value_or("").size();
     for (const auto& [name, value] : record.headers) {
         size += name.size() + value.size();
-        must(name.data() >= record.text.data() &&
-                 value.data() + value.size() <= record.text.data() + record.text.size(),
+        must(name.data() >= record.header_text.data() &&
+                 value.data() + value.size() <=
+                     record.header_text.data() + record.header_text.size(),
              "headers lie in the record");
         must(decode_utf8(value).has_value(), "a header's value is UTF-8");
     }

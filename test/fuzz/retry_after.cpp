@@ -11,7 +11,7 @@ namespace outbox::fuzz {
 
 using std::chrono::seconds;
 
-constexpr std::int64_t longest = 3600;
+constexpr std::int64_t max_retry_after = 3600;
 
 constexpr const char* forms[] = {
     "%a, %d %b %Y %H:%M:%S GMT",
@@ -21,7 +21,7 @@ constexpr const char* forms[] = {
 
 seconds wait_until(std::int64_t date, std::int64_t now)
 {
-    return seconds{std::clamp<std::int64_t>(date - now, 0, longest)};
+    return seconds{std::clamp<std::int64_t>(date - now, 0, max_retry_after)};
 }
 
 // Every date in every form is understood.
@@ -64,15 +64,16 @@ void try_one(std::string_view input)
 
     const auto wait = sink::parse_retry_after(value, now);
     if (wait) {
-        must(wait->count() >= 0 && wait->count() <= longest, "nobody waits longer than an hour");
+        must(wait->count() >= 0 && wait->count() <= max_retry_after,
+             "nobody waits longer than an hour");
         must(!reads_otherwise(std::string(value), now, *wait), "a date is the date that it says");
     }
     if (const auto delta = parse_bigint(value); delta && value[0] != '-')
-        must(wait == seconds{std::min(*delta, longest)}, "seconds are seconds");
+        must(wait == seconds{std::min(*delta, max_retry_after)}, "seconds are seconds");
     std::uint64_t date = 0;
     std::memcpy(&date, value.data(), std::min(value.size(), sizeof(date)));
     check_forms(static_cast<std::int64_t>(date % 253'402'300'800), now);
-    check_forms(now + static_cast<std::int64_t>(date % longest), now);
+    check_forms(now + static_cast<std::int64_t>(date % max_retry_after), now);
 }
 
 } // namespace outbox::fuzz

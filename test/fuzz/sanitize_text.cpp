@@ -19,12 +19,12 @@ bool is_printable(char32_t point)
 
 void try_one(std::string_view input)
 {
-    const std::string printable = sink::to_printable(input);
+    const std::string printable = sink::sanitize_text(input);
     const auto points = decode_utf8(printable);
     must(points.has_value(), "what is shown is UTF-8");
     must(std::ranges::all_of(*points, is_printable), "what is shown is one line of text");
     must(printable.size() <= input.size(), "what is shown is not longer");
-    must(sink::to_printable(printable) == printable, "what can be shown is shown as it is");
+    must(sink::sanitize_text(printable) == printable, "what can be shown is shown as it is");
     if (const auto given = decode_utf8(input); given && !input.ends_with(' '))
         must(!std::ranges::all_of(*given, is_printable) || printable == input,
              "text that can be shown is not changed");

@@ -142,22 +142,22 @@ void check_kafka(const sink::KafkaConfig& config)
              get(conf, "message.timeout.ms") == "0" && get(conf, "log.queue") == "true",
          "order does not depend on the config");
     must(get(conf, "plugin.library.paths").empty(), "no code is loaded");
-    must(config.window >= 1 && config.timeout_ms >= 1000, "limits are limits");
+    must(config.max_in_flight >= 1 && config.timeout_ms >= 1000, "limits are limits");
 }
 
 // Everything that is done with a config but to connect.
 void make(std::string_view kind, std::string_view text, const sink::Secrets& secrets,
-          const sink::AllowedHosts& allowed)
+          const sink::HostAllowlist& allowed)
 {
     if (kind == "http") {
-        check_http(resolve(sink::parse_http_config(sink::Config::parse(text)), secrets));
+        check_http(resolve(sink::parse_http_config(sink::JsonConfig::parse(text)), secrets));
         (void)sink::make_sink(kind, text, [&] { return secrets; }, {"/fuzz", allowed, true});
     } else {
-        check_kafka(resolve(sink::parse_kafka_config(sink::Config::parse(text)), secrets));
+        check_kafka(resolve(sink::parse_kafka_config(sink::JsonConfig::parse(text)), secrets));
     }
 }
 
-void check(std::string_view kind, const sink::AllowedHosts& allowed, const sink::Secrets& secrets,
+void check(std::string_view kind, const sink::HostAllowlist& allowed, const sink::Secrets& secrets,
            std::string_view config)
 {
     const auto refused = error_of([&] { sink::check_sink(kind, config, allowed); });
@@ -177,9 +177,9 @@ void check(std::string_view kind, const sink::AllowedHosts& allowed, const sink:
 void try_one(std::string_view input)
 {
     const auto parts = split<4>(input, '\f');
-    sink::AllowedHosts allowed("");
+    sink::HostAllowlist allowed("");
     sink::Secrets secrets = sink::Secrets::parse("");
-    (void)error_of([&] { allowed = sink::AllowedHosts(parts[1]); });
+    (void)error_of([&] { allowed = sink::HostAllowlist(parts[1]); });
     (void)error_of([&] { secrets = sink::Secrets::parse(parts[2]); });
     check(parts[0], allowed, secrets, parts[3]);
 }

@@ -1,4 +1,4 @@
-// Traces, against the grammar of W3C Trace Context as a regular expression.
+// Traces, against the grammar of W3C TraceFields Context as a regular expression.
 #include "sink/format/traceparent.hpp"
 
 #include "fuzz.hpp"

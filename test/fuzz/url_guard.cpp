@@ -84,23 +84,23 @@ std::string config_of(std::string_view url, std::string_view proxy)
     return config + "}";
 }
 
-sink::Outcome send_one(sink::Sink& sink)
+sink::DeliveryResult send_one(sink::Sink& sink)
 {
     sink::Event event;
     event.tracking_id = "0192f000-0000-7000-8000-000000000001";
     event.payload = "{}";
     const sink::Event* const events[] = {&event};
-    std::vector<sink::Outcome> outcomes;
+    std::vector<sink::DeliveryResult> results;
     (void)sink.send(1, events, 0);
-    sink.start();
+    sink.flush();
     const auto end = sink::Clock::now() + std::chrono::seconds(5);
-    while (outcomes.empty()) {
+    while (results.empty()) {
         must(sink::Clock::now() < end, "a request comes to an end");
-        pollfd fd = {sink.descriptor(), POLLIN, 0};
+        pollfd fd = {sink.wait_fd(), POLLIN, 0};
         (void)poll(&fd, 1, 1);
-        sink.work(outcomes);
+        sink.poll(results);
     }
-    return outcomes[0];
+    return results[0];
 }
 
 // What name servers say from now on, one address per line; whoever was called before is forgotten.
@@ -116,7 +116,7 @@ void start_anew(std::string_view answers)
     }
 }
 
-std::unique_ptr<sink::Sink> make_sink(const std::string& config, const sink::AllowedHosts& allowed,
+std::unique_ptr<sink::Sink> make_sink(const std::string& config, const sink::HostAllowlist& allowed,
                                       bool deny_private = true)
 {
     return sink::make_sink("http", config, [] { return sink::Secrets::parse(""); },
@@ -127,7 +127,7 @@ void try_one(std::string_view input)
 {
     const auto [list, url, proxy, answers] = split<4>(input, '\n');
     start_anew(answers);
-    std::optional<sink::AllowedHosts> allowed;
+    std::optional<sink::HostAllowlist> allowed;
     std::unique_ptr<sink::Sink> sink;
     const auto error = error_of([&, list = list, url = url, proxy = proxy] {
         allowed.emplace(list);
@@ -137,7 +137,7 @@ void try_one(std::string_view input)
         must(is_one_of(error->sqlstate(), {"22023", "42501", "42704"}), "a refusal has a reason");
         return;
     }
-    must(send_one(*sink).verdict == sink::DeliveryStatus::trouble, "nobody was there");
+    must(send_one(*sink).status == sink::DeliveryStatus::unavailable, "nobody was there");
     sink.reset();
 
     const std::lock_guard lock(network.mutex);
@@ -151,7 +151,7 @@ void try_one(std::string_view input)
 std::vector<std::string> called_for(const char* url, const char* answer, bool deny_private = true)
 {
     start_anew(answer);
-    (void)send_one(*make_sink(config_of(url, ""), sink::AllowedHosts(""), deny_private));
+    (void)send_one(*make_sink(config_of(url, ""), sink::HostAllowlist(""), deny_private));
     const std::lock_guard lock(network.mutex);
     return network.called;
 }

@@ -15,7 +15,7 @@ std::string sign(const std::vector<unsigned char>& key, std::string_view text)
     unsigned size = 0;
     HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()),
          reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest, &size);
-    return "v1," + sink::base64({digest, size});
+    return "v1," + sink::to_base64({digest, size});
 }
 
 void try_one(std::string_view input)

@@ -36,8 +36,8 @@ public:
     on_library_abort(stay);
     AbortFlag ours = false, others = false;
     std::thread([&] {
-        const SignalsBlocked as_in_a_library;
-        work_for(ours);
+        const SignalsBlocked signals_blocked;
+        attribute_aborts_to(ours);
         std::abort();
     }).detach();
     while (!ours || !library_aborted())
@@ -45,7 +45,7 @@ public:
     _exit(others || library_aborted_unattributed() ? EXIT_FAILURE : EXIT_SUCCESS);
 }
 
-[[noreturn]] void abort_in_a_thread_of_nobodys()
+[[noreturn]] void abort_in_an_unattributed_thread()
 {
     on_library_abort(stay);
     std::thread([] { std::abort(); }).detach();
@@ -54,7 +54,7 @@ public:
     _exit(library_aborted_unattributed() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-[[noreturn]] void abort_with_last_words_that_end()
+[[noreturn]] void abort_with_a_callback_that_returns()
 {
     on_library_abort([] {});
     std::thread([] { std::abort(); }).detach();
@@ -67,42 +67,42 @@ public:
     std::abort();
 }
 
-TEST(AbortFlag, AThreadThatAbortsIsStoppedAndWhoseItIsIsKnown)
+TEST(AbortTrap, AnAbortingThreadIsStoppedAndItsFlagIsSet)
 {
     EXPECT_FALSE(library_aborted());
     EXPECT_EXIT(abort_in_a_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
-TEST(AbortFlag, OrThatItIsNobodys)
+TEST(AbortTrap, AnAbortOfAThreadWithoutFlagIsUnattributed)
 {
-    EXPECT_EXIT(abort_in_a_thread_of_nobodys(), testing::ExitedWithCode(EXIT_SUCCESS), "");
+    EXPECT_EXIT(abort_in_an_unattributed_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
 // Also where such a thread is the only one that has an ear for it.
-[[noreturn]] void be_told_to_abort()
+[[noreturn]] void receive_sigabrt()
 {
     on_library_abort(stay);
     static AbortFlag ours = false;
-    const SignalsBlocked as_in_a_library;
+    const SignalsBlocked signals_blocked;
     std::thread([] {
-        work_for(ours);
+        attribute_aborts_to(ours);
         kill(getpid(), SIGABRT);
         stay();
     }).detach();
     stay();
 }
 
-TEST(AbortFlag, AProcessThatIsToldToAbortAborts)
+TEST(AbortTrap, AProcessThatGetsSigabrtAborts)
 {
-    EXPECT_EXIT(be_told_to_abort(), testing::KilledBySignal(SIGABRT), "");
+    EXPECT_EXIT(receive_sigabrt(), testing::KilledBySignal(SIGABRT), "");
 }
 
-TEST(AbortFlag, UnlessItsLastWordsEnd)
+TEST(AbortTrap, AProcessAbortsWhenTheCallbackReturns)
 {
-    EXPECT_EXIT(abort_with_last_words_that_end(), testing::KilledBySignal(SIGABRT), "");
+    EXPECT_EXIT(abort_with_a_callback_that_returns(), testing::KilledBySignal(SIGABRT), "");
 }
 
-TEST(AbortFlag, TheMainThreadAbortsAsEver)
+TEST(AbortTrap, AnAbortOfTheMainThreadEndsTheProcess)
 {
     EXPECT_EXIT(abort_in_the_main_thread(), testing::KilledBySignal(SIGABRT), "");
 }

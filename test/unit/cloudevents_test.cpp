@@ -27,21 +27,21 @@ Event sample()
     return event;
 }
 
-Rendered render_one(const Event& event, Format format)
+RenderedRequest render_one(const Event& event, HttpFormat format)
 {
     const Event* events[] = {&event};
-    return render(events, format, "/shop");
+    return render_request(events, format, "/shop");
 }
 
-Rendered render_batch(const std::vector<Event>& events)
+RenderedRequest render_batch(const std::vector<Event>& events)
 {
     std::vector<const Event*> pointers;
     for (const Event& event : events)
         pointers.push_back(&event);
-    return render(pointers, Format::batch, "/shop");
+    return render_request(pointers, HttpFormat::batch, "/shop");
 }
 
-bool has_header(const Rendered& request, const std::string& header)
+bool has_header(const RenderedRequest& request, const std::string& header)
 {
     return std::find(request.headers.begin(), request.headers.end(), header) !=
            request.headers.end();
@@ -49,7 +49,7 @@ bool has_header(const Rendered& request, const std::string& header)
 
 TEST(CloudEvents, BinaryHasAttributesInHeaders)
 {
-    const Rendered request = render_one(sample(), Format::binary);
+    const RenderedRequest request = render_one(sample(), HttpFormat::binary);
     EXPECT_EQ(request.headers, (std::vector<std::string>{
                                    "Content-Type: application/json",
                                    "ce-specversion: 1.0",
@@ -74,7 +74,7 @@ TEST(CloudEvents, BinaryCarriesMetadataAndTrace)
     Event event = sample();
     event.attributes = {{"region", "Euro € 😀"}, {"nothing", ""}};
     event.trace_id = trace;
-    const Rendered request = render_one(event, Format::binary);
+    const RenderedRequest request = render_one(event, HttpFormat::binary);
     EXPECT_TRUE(has_header(request, "ce-region: Euro%20%E2%82%AC%20%F0%9F%98%80"));
     EXPECT_TRUE(has_header(request, "traceparent: 00-" + trace + "-9e4f0123456789ab-01"));
     for (const std::string& header : request.headers)
@@ -91,8 +91,9 @@ TEST(CloudEvents, NoHeaderCanBeSplit)
     event.traceparent = "00-" + trace + "-00f067aa0ba902b7-01\r\nX: y";
     event.trace_id = "x\r\nX: y";
     const Event* events[] = {&event};
-    for (const Format format : {Format::binary, Format::structured, Format::batch, Format::raw})
-        for (const std::string& header : render(events, format, "/s\r\nX: y").headers)
+    for (const HttpFormat format :
+         {HttpFormat::binary, HttpFormat::structured, HttpFormat::batch, HttpFormat::raw})
+        for (const std::string& header : render_request(events, format, "/s\r\nX: y").headers)
             EXPECT_EQ(header.find_first_of(std::string_view("\r\n\0", 3)), std::string::npos)
                 << header;
 }
@@ -102,7 +103,7 @@ TEST(CloudEvents, StructuredIsOneObject)
     Event event = sample();
     event.attributes = {{"region", "say \"hi\"\n€"}};
     event.traceparent = "00-" + trace + "-00f067aa0ba902b7-01";
-    const Rendered request = render_one(event, Format::structured);
+    const RenderedRequest request = render_one(event, HttpFormat::structured);
     EXPECT_EQ(request.headers, (std::vector<std::string>{
                                    "Content-Type: application/cloudevents+json",
                                    "traceparent: 00-" + trace + "-00f067aa0ba902b7-01",
@@ -127,9 +128,9 @@ TEST(CloudEvents, ABatchIsAnArrayOfThem)
     second.tracking_id = "0194266e-7a1b-7c3d-9e4f-0123456789ac";
     second.trace_id = trace;
     second.payload = "null";
-    const Rendered request = render_batch({sample(), second});
-    EXPECT_EQ(request.body, "[" + render_one(sample(), Format::structured).body + "," +
-                                render_one(second, Format::structured).body + "]");
+    const RenderedRequest request = render_batch({sample(), second});
+    EXPECT_EQ(request.body, "[" + render_one(sample(), HttpFormat::structured).body + "," +
+                                render_one(second, HttpFormat::structured).body + "]");
     EXPECT_NE(request.body.find("\"data\":null}]"), std::string::npos);
     EXPECT_EQ(request.headers, (std::vector<std::string>{
                                    "Content-Type: application/cloudevents-batch+json",
@@ -164,7 +165,7 @@ TEST(CloudEvents, RawIsThePayloadAlone)
     Event event = sample();
     event.trace_id = trace;
     event.attributes = {{"region", "x"}};
-    const Rendered request = render_one(event, Format::raw);
+    const RenderedRequest request = render_one(event, HttpFormat::raw);
     EXPECT_EQ(request.body, event.payload);
     EXPECT_EQ(request.headers, (std::vector<std::string>{
                                    "Content-Type: application/json",
@@ -178,10 +179,11 @@ TEST(CloudEvents, ARetryIsRenderedAlike)
 {
     Event event = sample();
     event.trace_id = trace;
-    for (const Format format : {Format::binary, Format::structured, Format::batch, Format::raw}) {
-        const Rendered first = render_one(event, format);
+    for (const HttpFormat format :
+         {HttpFormat::binary, HttpFormat::structured, HttpFormat::batch, HttpFormat::raw}) {
+        const RenderedRequest first = render_one(event, format);
         ++event.attempts;
-        const Rendered again = render_one(event, format);
+        const RenderedRequest again = render_one(event, format);
         EXPECT_EQ(first.body, again.body);
         EXPECT_EQ(first.headers, again.headers);
         EXPECT_EQ(first.id, again.id);
@@ -192,18 +194,19 @@ TEST(CloudEvents, OnlyABatchHasSeveralEvents)
 {
     const Event event = sample();
     const Event* events[] = {&event, &event};
-    for (const Format format : {Format::binary, Format::structured, Format::raw})
-        EXPECT_THROW(render(events, format, "/shop"), outbox::Error);
-    for (const Format format : {Format::binary, Format::structured, Format::batch, Format::raw})
-        EXPECT_THROW(render({}, format, "/shop"), outbox::Error);
+    for (const HttpFormat format : {HttpFormat::binary, HttpFormat::structured, HttpFormat::raw})
+        EXPECT_THROW(render_request(events, format, "/shop"), outbox::Error);
+    for (const HttpFormat format :
+         {HttpFormat::binary, HttpFormat::structured, HttpFormat::batch, HttpFormat::raw})
+        EXPECT_THROW(render_request({}, format, "/shop"), outbox::Error);
 }
 
 TEST(CloudEvents, TakesEventsOfAnySize)
 {
     Event event = sample();
     event.payload = '"' + std::string(20 << 20, 'x') + '"';
-    EXPECT_EQ(render_one(event, Format::binary).body, event.payload);
-    EXPECT_GT(render_one(event, Format::structured).body.size(), event.payload.size());
+    EXPECT_EQ(render_one(event, HttpFormat::binary).body, event.payload);
+    EXPECT_GT(render_one(event, HttpFormat::structured).body.size(), event.payload.size());
 }
 
 TEST(Event, KnowsItsSize)

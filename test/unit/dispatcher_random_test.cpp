@@ -12,7 +12,7 @@ using namespace outbox::sink;
 using namespace outbox::sink::test;
 
 // Remembers what is still to be said of which event.
-template <typename SomeCourier>
+template <typename SomeDispatcher>
 class Play {
 public:
     Play(unsigned seed, const Receiver& setting) : stage_(setting), dice_(seed) {}
@@ -32,17 +32,17 @@ public:
         else if (what < 99)
             drop(1 + throw_dice(static_cast<int>(token_)));
         else if (throw_dice(10) == 0)
-            abandon();
-        stage_.work();
-        EXPECT_EQ(stage_.dispatcher.on_the_way(), expected_on_the_way());
-        EXPECT_EQ(stage_.dispatcher.bytes() == 0, stage_.dispatcher.in_hand() == 0);
+            cancel_all();
+        stage_.poll();
+        EXPECT_EQ(stage_.dispatcher.in_flight(), expected_in_flight());
+        EXPECT_EQ(stage_.dispatcher.claimed_bytes() == 0, stage_.dispatcher.claimed() == 0);
     }
 
     // From now on the sink works.
     void recover()
     {
         answer_all();
-        for (int i = 0; i < 2000 && stage_.dispatcher.in_hand() > 0; ++i) {
+        for (int i = 0; i < 2000 && stage_.dispatcher.claimed() > 0; ++i) {
             stage_.round(works);
             settle();
         }
@@ -75,12 +75,12 @@ protected:
     // What it has in mind is said.
     virtual void answer_all() {}
 
-    virtual std::size_t expected_on_the_way() const { return stage_.receiver.on_the_way.size(); }
+    virtual std::size_t expected_in_flight() const { return stage_.receiver.in_flight.size(); }
     virtual void forget() {}
 
     int throw_dice(int sides) { return std::uniform_int_distribution(0, sides - 1)(dice_); }
 
-    Stage<SomeCourier> stage_;
+    Stage<SomeDispatcher> stage_;
     std::mt19937 dice_;
 
 private:
@@ -88,7 +88,7 @@ private:
 
     void claim()
     {
-        if (!stage_.dispatcher.can_take_more(stage_.now) || stage_.dispatcher.in_hand() > 60)
+        if (!stage_.dispatcher.can_take_more(stage_.now) || stage_.dispatcher.claimed() > 60)
             return;
         ++token_;
         for (int i = throw_dice(8); i >= 0; --i) {
@@ -105,16 +105,16 @@ private:
         const std::vector<SettledEvent> settled = stage_.dispatcher.settled();
         stage_.dispatcher.forget_settled(settled.size());
         for (const SettledEvent& one : settled) {
-            const auto found = open_.find({one.handle.token, one.handle.id});
-            ASSERT_NE(found, open_.end()) << one.handle.id << " was settled before";
+            const auto found = open_.find({one.ref.token, one.ref.id});
+            ASSERT_NE(found, open_.end()) << one.ref.id << " was settled before";
             EXPECT_EQ(one.delivered, one.reason.empty());
             if (stage_.receiver.ordered) {
                 auto& last = last_[found->second];
-                EXPECT_LT(last, one.handle.id) << "out of order";
-                last = one.handle.id;
+                EXPECT_LT(last, one.ref.id) << "out of order";
+                last = one.ref.id;
             }
             if (one.delivered)
-                settled_as_delivered_[found->second].insert(one.handle.id);
+                settled_as_delivered_[found->second].insert(one.ref.id);
             open_.erase(found);
             ++settled_;
         }
@@ -122,10 +122,10 @@ private:
             if (one.delivered)
                 continue;
             Ids blocked;
-            for (const Handle& handle : stage_.dispatcher.behind(one))
+            for (const EventRef& ref : stage_.dispatcher.events_behind(one))
                 if (throw_dice(2) == 0) {
-                    blocked.push_back(handle.id);
-                    open_.erase({handle.token, handle.id});
+                    blocked.push_back(ref.id);
+                    open_.erase({ref.token, ref.id});
                 }
             stage_.dispatcher.resume_behind(one, blocked);
         }
@@ -138,9 +138,9 @@ private:
         std::erase_if(open_, [&](const auto& one) { return one.first.first == token; });
     }
 
-    void abandon()
+    void cancel_all()
     {
-        stage_.dispatcher.abandon();
+        stage_.dispatcher.cancel_all();
         stage_.expect_empty();
         open_.clear();
         forget();
@@ -154,7 +154,7 @@ private:
     std::size_t settled_ = 0;
 };
 
-class LanePlay final : public Play<SerialDispatcher> {
+class SerialPlay final : public Play<SerialDispatcher> {
 public:
     using Play::Play;
 
@@ -162,19 +162,19 @@ private:
     void answer_some() override
     {
         auto& receiver = stage_.receiver;
-        if (receiver.on_the_way.empty())
+        if (receiver.in_flight.empty())
             return;
         const auto index =
-            static_cast<std::size_t>(throw_dice(static_cast<int>(receiver.on_the_way.size())));
-        const int luck = throw_dice(100);
-        if (luck < 70)
+            static_cast<std::size_t>(throw_dice(static_cast<int>(receiver.in_flight.size())));
+        const int roll = throw_dice(100);
+        if (roll < 70)
             receiver.answer(index, DeliveryStatus::delivered, "");
-        else if (luck < 80)
+        else if (roll < 80)
             receiver.answer(index, DeliveryStatus::rejected, "bad");
-        else if (luck < 95)
-            receiver.answer(index, DeliveryStatus::trouble, "busy");
+        else if (roll < 95)
+            receiver.answer(index, DeliveryStatus::unavailable, "busy");
         else
-            receiver.answer(index, DeliveryStatus::trouble, "busy",
+            receiver.answer(index, DeliveryStatus::unavailable, "busy",
                             std::chrono::seconds(throw_dice(5)));
     }
 };
@@ -183,9 +183,9 @@ TEST(SerialDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
-        LanePlay play(seed, {.capacity = 1 + seed % 5,
-                             .max_events_per_request = seed % 3 == 0 ? 1 : seed % 3 * 2,
-                             .ordered = seed % 4 != 0});
+        SerialPlay play(seed, {.max_in_flight = 1 + seed % 5,
+                               .max_events_per_request = seed % 3 == 0 ? 1 : seed % 3 * 2,
+                               .ordered = seed % 4 != 0});
         for (int i = 0; i < 3000 && !HasFailure(); ++i)
             play.step();
         play.recover();
@@ -195,16 +195,16 @@ TEST(SerialDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
 
 // A receiver that decides in the order of sending and, if it keeps its word, lets nothing through
 // behind what it did not take; what it decided is heard of later, in any order.
-class StreamPlay final : public Play<PipelinedDispatcher> {
+class PipelinedPlay final : public Play<PipelinedDispatcher> {
 public:
-    StreamPlay(unsigned seed, const Receiver& setting, bool keeps_its_word)
-        : Play(seed, setting), keeps_its_word_(keeps_its_word)
+    PipelinedPlay(unsigned seed, const Receiver& setting, bool really_preserves_order)
+        : Play(seed, setting), really_preserves_order_(really_preserves_order)
     {}
 
 private:
     struct Decision {
         std::string aggregate;
-        Outcome outcome;
+        DeliveryResult result;
     };
 
     void answer_some() override
@@ -217,41 +217,41 @@ private:
 
     void answer_all() override
     {
-        while (!stage_.receiver.on_the_way.empty())
+        while (!stage_.receiver.in_flight.empty())
             decide_one();
         while (!decided_.empty())
             say_one();
-        stage_.work();
+        stage_.poll();
     }
 
     void decide_one()
     {
         auto& receiver = stage_.receiver;
-        if (receiver.on_the_way.empty())
+        if (receiver.in_flight.empty())
             return;
         std::size_t index =
-            static_cast<std::size_t>(throw_dice(static_cast<int>(receiver.on_the_way.size())));
-        const std::string aggregate = receiver.on_the_way[index].events.front()->aggregate_id;
+            static_cast<std::size_t>(throw_dice(static_cast<int>(receiver.in_flight.size())));
+        const std::string aggregate = receiver.in_flight[index].events.front()->aggregate_id;
         for (std::size_t i = 0; receiver.ordered && i < index; ++i)
-            if (receiver.on_the_way[i].events.front()->aggregate_id == aggregate)
+            if (receiver.in_flight[i].events.front()->aggregate_id == aggregate)
                 index = i;
-        const DeliveryStatus verdict = choose(aggregate);
-        if (verdict != DeliveryStatus::delivered)
+        const DeliveryStatus status = choose(aggregate);
+        if (status != DeliveryStatus::delivered)
             broken_.insert(aggregate);
         decided_.push_back(
             {aggregate,
-             receiver.decide(index, verdict, verdict == DeliveryStatus::delivered ? "" : "no")});
+             receiver.decide(index, status, status == DeliveryStatus::delivered ? "" : "no")});
     }
 
     DeliveryStatus choose(const std::string& aggregate)
     {
-        const int luck = throw_dice(100);
-        const bool is_behind = keeps_its_word_ && broken_.contains(aggregate);
-        if (luck < 75)
-            return is_behind ? DeliveryStatus::returned : DeliveryStatus::delivered;
-        return luck < 83   ? DeliveryStatus::rejected
-               : luck < 92 ? DeliveryStatus::trouble
-                           : DeliveryStatus::returned;
+        const int roll = throw_dice(100);
+        const bool is_behind = really_preserves_order_ && broken_.contains(aggregate);
+        if (roll < 75)
+            return is_behind ? DeliveryStatus::not_sent : DeliveryStatus::delivered;
+        return roll < 83   ? DeliveryStatus::rejected
+               : roll < 92 ? DeliveryStatus::unavailable
+                           : DeliveryStatus::not_sent;
     }
 
     void say_one()
@@ -259,19 +259,19 @@ private:
         const auto index = throw_dice(static_cast<int>(decided_.size()));
         const Decision decision = decided_[static_cast<std::size_t>(index)];
         decided_.erase(decided_.begin() + index);
-        stage_.receiver.outcomes.push_back(decision.outcome);
-        const auto is_of_it = [&](const Receiver::Arrival& arrival) {
-            return arrival.events.front()->aggregate_id == decision.aggregate;
+        stage_.receiver.results.push_back(decision.result);
+        const auto is_of_it = [&](const Receiver::InFlightRequest& request) {
+            return request.events.front()->aggregate_id == decision.aggregate;
         };
-        if (std::ranges::none_of(stage_.receiver.on_the_way, is_of_it) &&
+        if (std::ranges::none_of(stage_.receiver.in_flight, is_of_it) &&
             std::ranges::none_of(
                 decided_, [&](const Decision& d) { return d.aggregate == decision.aggregate; }))
             broken_.erase(decision.aggregate);
     }
 
-    std::size_t expected_on_the_way() const override
+    std::size_t expected_in_flight() const override
     {
-        return stage_.receiver.on_the_way.size() + decided_.size();
+        return stage_.receiver.in_flight.size() + decided_.size();
     }
 
     void forget() override
@@ -280,21 +280,21 @@ private:
         broken_.clear();
     }
 
-    bool keeps_its_word_;
+    bool really_preserves_order_;
     std::vector<Decision> decided_; // and not said yet
     std::set<std::string> broken_;  // aggregates of which nothing is taken until all are home
 };
 
 Receiver stream_of(unsigned seed)
 {
-    return {.capacity = 1 + seed * 7 % 20, .ordered = seed % 4 != 0, .preserves_order = true};
+    return {.max_in_flight = 1 + seed * 7 % 20, .ordered = seed % 4 != 0, .preserves_order = true};
 }
 
 TEST(PipelinedDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredTwiceOrOvertaken)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
-        StreamPlay play(seed, stream_of(seed), true);
+        PipelinedPlay play(seed, stream_of(seed), true);
         for (int i = 0; i < 3000 && !HasFailure(); ++i)
             play.step();
         play.recover();
@@ -307,13 +307,13 @@ TEST(PipelinedDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredT
     }
 }
 
-TEST(PipelinedDispatcher, WhatASinkDeliveredTooEarlyIsDeliveredAgainInItsPlace)
+TEST(PipelinedDispatcher, AnEventThatASinkDeliveredTooEarlyIsDeliveredAgainInOrder)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
         Receiver setting = stream_of(seed);
         setting.ordered = true;
-        StreamPlay play(seed, setting, false);
+        PipelinedPlay play(seed, setting, false);
         for (int i = 0; i < 3000 && !HasFailure(); ++i)
             play.step();
         play.recover();

@@ -57,39 +57,39 @@ constexpr rd_kafka_resp_err_t about_the_sink[] = {
 TEST(KafkaOutcome, WhatTheBrokersDoNotLikeIsTheMessages)
 {
     for (const auto error : about_size)
-        EXPECT_EQ(failure_of(error), KafkaFailure::message) << rd_kafka_err2name(error);
+        EXPECT_EQ(classify_error(error), KafkaErrorClass::message) << rd_kafka_err2name(error);
     for (const auto error : about_content)
-        EXPECT_EQ(failure_of(error), KafkaFailure::message) << rd_kafka_err2name(error);
+        EXPECT_EQ(classify_error(error), KafkaErrorClass::message) << rd_kafka_err2name(error);
 }
 
-TEST(KafkaOutcome, WhatGoesDownWithTheSessionIsNobodysFault)
+TEST(KafkaOutcome, ErrorsOfTheSessionHaveClassSession)
 {
     for (const auto error : about_the_session)
-        EXPECT_EQ(failure_of(error), KafkaFailure::session) << rd_kafka_err2name(error);
+        EXPECT_EQ(classify_error(error), KafkaErrorClass::session) << rd_kafka_err2name(error);
 }
 
 TEST(KafkaOutcome, ATopicMayBeWhatIsWrong)
 {
     for (const auto error : about_the_topic)
-        EXPECT_EQ(failure_of(error), KafkaFailure::topic) << rd_kafka_err2name(error);
+        EXPECT_EQ(classify_error(error), KafkaErrorClass::topic) << rd_kafka_err2name(error);
 }
 
 TEST(KafkaOutcome, AllElseIsTheSinks)
 {
     for (const auto error : about_the_sink)
-        EXPECT_EQ(failure_of(error), KafkaFailure::sink) << rd_kafka_err2name(error);
+        EXPECT_EQ(classify_error(error), KafkaErrorClass::sink) << rd_kafka_err2name(error);
 }
 
 TEST(KafkaOutcome, KnowsWhatIsAboutSize)
 {
     for (const auto error : about_size)
-        EXPECT_TRUE(is_about_size(error)) << rd_kafka_err2name(error);
+        EXPECT_TRUE(is_size_error(error)) << rd_kafka_err2name(error);
     for (const auto error : about_content)
-        EXPECT_FALSE(is_about_size(error)) << rd_kafka_err2name(error);
+        EXPECT_FALSE(is_size_error(error)) << rd_kafka_err2name(error);
     for (const auto error : about_the_session)
-        EXPECT_FALSE(is_about_size(error)) << rd_kafka_err2name(error);
+        EXPECT_FALSE(is_size_error(error)) << rd_kafka_err2name(error);
     for (const auto error : about_the_sink)
-        EXPECT_FALSE(is_about_size(error)) << rd_kafka_err2name(error);
+        EXPECT_FALSE(is_size_error(error)) << rd_kafka_err2name(error);
 }
 
 } // namespace

@@ -24,49 +24,49 @@ Event full_event()
     event.span_id = "7";
     event.occurred_at = 8;
     event.attempts = 9;
-    event.tally = {1, 2, 3};
+    event.event_stats = {1, 2, 3};
     return event;
 }
 
 TEST(EventPool, NothingOfAnEventGetsIntoTheNext)
 {
-    EventPool spare;
+    EventPool pool;
     auto event = std::make_unique<Event>(full_event());
     const Event* const place = event.get();
     const char* const text = event->payload.data();
-    spare.put(std::move(event), 100);
-    const std::unique_ptr<Event> next = spare.take();
+    pool.release(std::move(event), 100);
+    const std::unique_ptr<Event> next = pool.acquire();
     EXPECT_EQ(next.get(), place);
     EXPECT_TRUE(*next == Event{});
     EXPECT_EQ(next->payload.data(), text) << "its memory is not used again";
 }
 
-TEST(EventPool, MakesOneWhereThereIsNone)
+TEST(EventPool, MakesAnEventIfItIsEmpty)
 {
-    EventPool spare;
-    EXPECT_TRUE(*spare.take() == Event{});
-    spare.put(std::make_unique<Event>(full_event()), 100);
-    spare.clear();
-    EXPECT_EQ(spare.take()->payload.capacity(), Event{}.payload.capacity());
+    EventPool pool;
+    EXPECT_TRUE(*pool.acquire() == Event{});
+    pool.release(std::make_unique<Event>(full_event()), 100);
+    pool.clear();
+    EXPECT_EQ(pool.acquire()->payload.capacity(), Event{}.payload.capacity());
 }
 
 TEST(EventPool, LargeOnesAreNotKept)
 {
-    EventPool spare;
+    EventPool pool;
     auto event = std::make_unique<Event>(full_event());
     event->payload = std::string(1 << 20, 'x');
     const std::size_t size = event->size();
-    spare.put(std::move(event), size);
-    EXPECT_LT(spare.take()->payload.capacity(), 1u << 20);
+    pool.release(std::move(event), size);
+    EXPECT_LT(pool.acquire()->payload.capacity(), 1u << 20);
 }
 
-TEST(EventPool, AndNotEndlesslyMany)
+TEST(EventPool, KeepsALimitedNumber)
 {
-    EventPool spare;
+    EventPool pool;
     for (int i = 0; i < 100'000; ++i)
-        spare.put(std::make_unique<Event>(full_event()), 100);
+        pool.release(std::make_unique<Event>(full_event()), 100);
     int kept = 0;
-    while (spare.take()->payload.capacity() > Event{}.payload.capacity())
+    while (pool.acquire()->payload.capacity() > Event{}.payload.capacity())
         ++kept;
     EXPECT_GT(kept, 1'000);
     EXPECT_LT(kept, 10'000);

@@ -10,26 +10,26 @@
 
 namespace {
 
-using outbox::sink::AllowedHosts;
+using outbox::sink::HostAllowlist;
 using outbox::sink::is_private_address;
 
-TEST(AllowedHosts, AnEmptyListAllowsAll)
+TEST(HostAllowlist, AnEmptyListAllowsAll)
 {
     for (const char* list : {"", " ", " ,\t\n, "})
-        EXPECT_TRUE(AllowedHosts(list).allows("anything.example", 443)) << '"' << list << '"';
+        EXPECT_TRUE(HostAllowlist(list).allows("anything.example", 443)) << '"' << list << '"';
 }
 
-TEST(AllowedHosts, AStarAllowsAll)
+TEST(HostAllowlist, AStarAllowsAll)
 {
-    EXPECT_TRUE(AllowedHosts("*").allows("example.org", 1));
-    EXPECT_TRUE(AllowedHosts("a.example *").allows("[::1]", 1));
-    EXPECT_TRUE(AllowedHosts("*:443").allows("example.org", 443));
-    EXPECT_FALSE(AllowedHosts("*:443").allows("example.org", 80));
+    EXPECT_TRUE(HostAllowlist("*").allows("example.org", 1));
+    EXPECT_TRUE(HostAllowlist("a.example *").allows("[::1]", 1));
+    EXPECT_TRUE(HostAllowlist("*:443").allows("example.org", 443));
+    EXPECT_FALSE(HostAllowlist("*:443").allows("example.org", 80));
 }
 
-TEST(AllowedHosts, ANameIsItselfAlone)
+TEST(HostAllowlist, ANameIsItselfAlone)
 {
-    const AllowedHosts hosts("Example.org, b.example\tc.example");
+    const HostAllowlist hosts("Example.org, b.example\tc.example");
     EXPECT_TRUE(hosts.allows("example.org", 443));
     EXPECT_TRUE(hosts.allows("EXAMPLE.ORG", 80));
     EXPECT_TRUE(hosts.allows("example.org.", 80));
@@ -43,9 +43,9 @@ TEST(AllowedHosts, ANameIsItselfAlone)
     EXPECT_FALSE(hosts.allows(std::string_view("example.org\0", 12), 443));
 }
 
-TEST(AllowedHosts, AStarBeforeADomainIsEverySubdomain)
+TEST(HostAllowlist, AStarBeforeADomainIsEverySubdomain)
 {
-    const AllowedHosts hosts("*.example.org");
+    const HostAllowlist hosts("*.example.org");
     EXPECT_TRUE(hosts.allows("a.example.org", 443));
     EXPECT_TRUE(hosts.allows("a.b.C.Example.Org", 443));
     EXPECT_TRUE(hosts.allows("a.example.org.", 443));
@@ -55,17 +55,17 @@ TEST(AllowedHosts, AStarBeforeADomainIsEverySubdomain)
     EXPECT_FALSE(hosts.allows("a.example.org.evil", 443));
 }
 
-TEST(AllowedHosts, AnIpv6AddressIsInNoDomain)
+TEST(HostAllowlist, AnIpv6AddressIsInNoDomain)
 {
-    const AllowedHosts hosts("*.0.12");
+    const HostAllowlist hosts("*.0.12");
     EXPECT_FALSE(hosts.allows("::7f:c", 443)); // otherwise written ::0.127.0.12
     EXPECT_FALSE(hosts.allows("[::ffff:10.0.0.12]", 443));
     EXPECT_TRUE(hosts.allows("host.0.12", 443));
 }
 
-TEST(AllowedHosts, APortIsThatPortAlone)
+TEST(HostAllowlist, APortIsThatPortAlone)
 {
-    const AllowedHosts hosts("example.org:8443 *.example.net:80,[::1]:9");
+    const HostAllowlist hosts("example.org:8443 *.example.net:80,[::1]:9");
     EXPECT_TRUE(hosts.allows("example.org", 8443));
     EXPECT_FALSE(hosts.allows("example.org", 443));
     EXPECT_TRUE(hosts.allows("a.example.net", 80));
@@ -74,9 +74,9 @@ TEST(AllowedHosts, APortIsThatPortAlone)
     EXPECT_FALSE(hosts.allows("::1", 10));
 }
 
-TEST(AllowedHosts, AddressesMatchInAnySpelling)
+TEST(HostAllowlist, AddressesMatchInAnySpelling)
 {
-    const AllowedHosts hosts("192.0.2.1 [2001:DB8:0:0::1]");
+    const HostAllowlist hosts("192.0.2.1 [2001:DB8:0:0::1]");
     EXPECT_TRUE(hosts.allows("192.0.2.1", 443));
     EXPECT_TRUE(hosts.allows("[2001:db8::1]", 443));
     EXPECT_TRUE(hosts.allows("2001:db8:0::0:1", 443));
@@ -87,7 +87,7 @@ TEST(AllowedHosts, AddressesMatchInAnySpelling)
     EXPECT_FALSE(hosts.allows("[]", 443));
 }
 
-TEST(AllowedHosts, RefusesPatternsThatMakeNoSense)
+TEST(HostAllowlist, RefusesPatternsThatMakeNoSense)
 {
     const std::string long_label(64, 'a');
     std::string long_name = "a";
@@ -125,7 +125,7 @@ TEST(AllowedHosts, RefusesPatternsThatMakeNoSense)
                                        long_label,
                                        long_name}) {
         try {
-            AllowedHosts hosts("good.example " + pattern);
+            HostAllowlist hosts("good.example " + pattern);
             ADD_FAILURE() << pattern;
         } catch (const outbox::Error& error) {
             EXPECT_STREQ(error.sqlstate(), "22023");
@@ -179,7 +179,7 @@ TEST(PrivateAddress, KnowsIpv6)
         EXPECT_FALSE(is_private(address)) << address;
 }
 
-TEST(PrivateAddress, LooksThroughIpv6FormsOfIpv4)
+TEST(PrivateAddress, ChecksIpv4AddressesInIpv6)
 {
     for (const char* address :
          {"::ffff:127.0.0.1", "::ffff:10.1.2.3", "::ffff:169.254.169.254", "::127.0.0.1",
@@ -191,7 +191,7 @@ TEST(PrivateAddress, LooksThroughIpv6FormsOfIpv4)
         EXPECT_FALSE(is_private(address)) << address;
 }
 
-TEST(PrivateAddress, WhatNobodyHasIsPrivate)
+TEST(PrivateAddress, UnassignedNetworksArePrivate)
 {
     for (const char* address :
          {"2001::7f00:1", "2001:0:808:808::1", "2001:1ff::1", "2001:db8::1", "2001:db8:ffff::1",

@@ -11,7 +11,7 @@ using namespace std::string_literals;
 
 HttpConfig parse(const std::string& json)
 {
-    return parse_http_config(Config::parse(json));
+    return parse_http_config(JsonConfig::parse(json));
 }
 
 // A config with the url it needs, and what is to be tried.
@@ -52,9 +52,9 @@ TEST(HttpConfig, NeedsNothingButAUrl)
     const HttpConfig config = to("https://example.org/hook");
     EXPECT_EQ(config.url, "https://example.org/hook");
     EXPECT_EQ(config.method, "POST");
-    EXPECT_EQ(config.format, Format::binary);
+    EXPECT_EQ(config.format, HttpFormat::binary);
     EXPECT_TRUE(config.headers.empty());
-    EXPECT_TRUE(config.metadata.empty());
+    EXPECT_TRUE(config.metadata_keys.empty());
     EXPECT_EQ(config.secret, "");
     EXPECT_EQ(config.timeout_ms, 30'000);
     EXPECT_EQ(config.connect_timeout_ms, 5'000);
@@ -73,10 +73,10 @@ TEST(HttpConfig, TakesAllItsKeys)
         "client_cert": "/cert.pem", "client_key": "/key.pem", "proxy": "socks5h://proxy:1080",
         "batch": 500})");
     EXPECT_EQ(config.method, "PUT");
-    EXPECT_EQ(config.format, Format::batch);
+    EXPECT_EQ(config.format, HttpFormat::batch);
     EXPECT_EQ(config.headers,
-              (Config::Pairs{{"Authorization", "Bearer ${secret:t}"}, {"X-Team", "a"}}));
-    EXPECT_EQ(config.metadata, (std::vector<std::string>{"region", "a1"}));
+              (JsonConfig::Pairs{{"Authorization", "Bearer ${secret:t}"}, {"X-Team", "a"}}));
+    EXPECT_EQ(config.metadata_keys, (std::vector<std::string>{"region", "a1"}));
     EXPECT_EQ(config.secret, "${secret:s}");
     EXPECT_EQ(config.previous_secret, "${secret:p}");
     EXPECT_EQ(config.timeout_ms, 1500);
@@ -159,10 +159,10 @@ TEST(HttpConfig, KnowsMethodsAndFormats)
     EXPECT_EQ(with(R"("method": "PUT")").method, "PUT");
     for (const char* method : {"GET", "DELETE", "post", "", "POST "})
         EXPECT_REFUSED(with("\"method\": \""s + method + "\""), "must be POST or PUT");
-    EXPECT_EQ(with(R"("format": "cloudevents")").format, Format::binary);
-    EXPECT_EQ(with(R"("format": "cloudevents-structured")").format, Format::structured);
-    EXPECT_EQ(with(R"("format": "cloudevents-batch")").format, Format::batch);
-    EXPECT_EQ(with(R"("format": "raw")").format, Format::raw);
+    EXPECT_EQ(with(R"("format": "cloudevents")").format, HttpFormat::binary);
+    EXPECT_EQ(with(R"("format": "cloudevents-structured")").format, HttpFormat::structured);
+    EXPECT_EQ(with(R"("format": "cloudevents-batch")").format, HttpFormat::batch);
+    EXPECT_EQ(with(R"("format": "raw")").format, HttpFormat::raw);
     for (const char* format : {"", "binary", "RAW", "debezium"})
         EXPECT_REFUSED(with("\"format\": \""s + format + "\""), "\"format\" must be");
 }
@@ -315,7 +315,7 @@ TEST(HttpConfig, ResolvesAllReferences)
     EXPECT_EQ(config.url, "https://example.org/T0K");
     EXPECT_EQ(config.secret, "whsec_1");
     EXPECT_EQ(config.previous_secret, "whsec_2");
-    EXPECT_EQ(config.headers, (Config::Pairs{{"Authorization", "Bearer tok"}, {"X-A", "b"}}));
+    EXPECT_EQ(config.headers, (JsonConfig::Pairs{{"Authorization", "Bearer tok"}, {"X-A", "b"}}));
     EXPECT_EQ(config.ca_file, "/dir/ca");
     EXPECT_EQ(config.client_cert, "/dir/c");
     EXPECT_EQ(config.client_key, "/dir/k");
@@ -352,7 +352,7 @@ TEST(HttpConfig, AnUnknownSecretIsNamed)
     }
 }
 
-TEST(Endpoint, IsWhomTheUrlCalls)
+TEST(Endpoint, IsHostAndPortOfTheUrl)
 {
     const auto endpoint = [](const std::string& url) {
         const Endpoint found = endpoint_of(url);

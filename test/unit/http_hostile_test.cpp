@@ -35,8 +35,8 @@ using namespace outbox::sink::test_http;
 enum class Flooder { receiver, proxy };
 
 // Nothing but these comes, again and again.
-Outcome outcome_of_flood(const std::string& head, const std::string& streamed,
-                         Flooder flooder = Flooder::receiver)
+DeliveryResult result_of_flood(const std::string& head, const std::string& streamed,
+                               Flooder flooder = Flooder::receiver)
 {
     const Server server(always({head, Reply::stream, streamed}));
     HttpConfig config = config_for(server);
@@ -47,14 +47,14 @@ Outcome outcome_of_flood(const std::string& head, const std::string& streamed,
     config.timeout_ms = 500;
     const auto before = mallinfo2();
     Sender sender(config);
-    const Outcome outcome = sender.try_one();
+    const DeliveryResult result = sender.try_one();
     const auto after = mallinfo2();
     const auto kept = static_cast<std::ptrdiff_t>(after.uordblks + after.hblkhd) -
                       static_cast<std::ptrdiff_t>(before.uordblks + before.hblkhd);
     EXPECT_LT(kept, 2 << 20) << streamed.substr(0, 40);
-    EXPECT_LT(sender.longest_work(), 100ms) << streamed.substr(0, 40);
-    EXPECT_LT(outcome.reason.size(), 600u);
-    return outcome;
+    EXPECT_LT(sender.max_poll_time(), 100ms) << streamed.substr(0, 40);
+    EXPECT_LT(result.reason.size(), 600u);
+    return result;
 }
 
 // As many as a server would send in a second, at once.
@@ -66,25 +66,25 @@ std::string many(const std::string& one)
     return text;
 }
 
-TEST(HttpSink, AnswersThatNeverComeToTheirEndAreTrouble)
+TEST(HttpSink, AnAnswerWithoutEndIsUnavailable)
 {
     const std::string ok = "HTTP/1.1 200 OK\r\n";
-    EXPECT_EQ(outcome_of_flood(ok, many("X-More: of the same\r\n")).verdict,
-              DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood(ok + "X-Long: ", many("x")).verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood("HTTP/1.1 200 ", many("OK ")).verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 100 Continue\r\n\r\n")).verdict,
-              DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood("", many("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")).verdict,
-              DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood("", many("what is this?")).verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(result_of_flood(ok, many("X-More: of the same\r\n")).status,
+              DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood(ok + "X-Long: ", many("x")).status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood("HTTP/1.1 200 ", many("OK ")).status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood("", many("HTTP/1.1 100 Continue\r\n\r\n")).status,
+              DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood("", many("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n")).status,
+              DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood("", many("what is this?")).status, DeliveryStatus::unavailable);
     const std::string chunked = ok + "Transfer-Encoding: chunked\r\n\r\n";
-    EXPECT_EQ(outcome_of_flood(chunked + "1;x=", many("x")).verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of_flood(chunked + "0\r\n", many("X-Trailer: x\r\n")).verdict,
-              DeliveryStatus::trouble);
+    EXPECT_EQ(result_of_flood(chunked + "1;x=", many("x")).status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of_flood(chunked + "0\r\n", many("X-Trailer: x\r\n")).status,
+              DeliveryStatus::unavailable);
 }
 
-TEST(HttpSink, NorDoProxiesGoOnForEver)
+TEST(HttpSink, AProxyAnswerWithoutEndIsUnavailable)
 {
     const std::string ok = "HTTP/1.1 200 OK\r\n";
     const std::string refusal = "HTTP/1.1 407 No\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -99,24 +99,24 @@ TEST(HttpSink, NorDoProxiesGoOnForEver)
         {"HTTP/1.1 407 No\r\nContent-Length: 99999999999\r\n\r\n", "x"},
     };
     for (const auto& [head, again] : floods)
-        EXPECT_EQ(outcome_of_flood(head, many(again), Flooder::proxy).verdict,
-                  DeliveryStatus::trouble)
+        EXPECT_EQ(result_of_flood(head, many(again), Flooder::proxy).status,
+                  DeliveryStatus::unavailable)
             << head << again;
 }
 
-TEST(HttpSink, WhatIsSaidIsEnoughWhereTheBodyNeverEnds)
+TEST(HttpSink, TheStatusIsEnoughIfTheBodyHasNoEnd)
 {
     const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
-    EXPECT_EQ(outcome_of_flood(chunked, many("4\r\nbody\r\n")).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(result_of_flood(chunked, many("4\r\nbody\r\n")).status, DeliveryStatus::delivered);
 }
 
 // Whatever it would become, it is not inflated: it was not asked for.
 TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
 {
     for (const char* encoding : {"gzip", "deflate", "br", "zstd", "gzip, gzip, gzip"}) {
-        const Outcome outcome = outcome_of(
+        const DeliveryResult result = result_of(
             status(422, "not compressed at all", "Content-Encoding: "s + encoding + "\r\n"));
-        EXPECT_EQ(outcome.reason, "HTTP 422: not compressed at all") << encoding;
+        EXPECT_EQ(result.reason, "HTTP 422: not compressed at all") << encoding;
     }
     const Server server(always(status(200)));
     (void)Sender(config_for(server)).try_one();
@@ -125,12 +125,12 @@ TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
 
 // ---- where requests go
 
-const SinkContext wary = {"/test", AllowedHosts(""), true};
+const SinkContext wary = {"/test", HostAllowlist(""), true};
 
-bool is_denied(const Outcome& outcome)
+bool is_denied(const DeliveryResult& result)
 {
-    return outcome.verdict == DeliveryStatus::trouble &&
-           outcome.reason.find("outbox.http_deny_private") != std::string::npos;
+    return result.status == DeliveryStatus::unavailable &&
+           result.reason.find("outbox.http_deny_private") != std::string::npos;
 }
 
 // Names that this machine knows by heart, beside those that libcurl itself knows.
@@ -194,32 +194,32 @@ TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
     for (const std::string& host : hosts) {
         HttpConfig config;
         config.url = "http://" + host + port;
-        const Outcome outcome = Sender(config, "", wary).try_one();
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << host;
+        const DeliveryResult result = Sender(config, "", wary).try_one();
+        EXPECT_EQ(result.status, DeliveryStatus::unavailable) << host;
         // What libcurl does not take for a host is nobody's address.
-        const bool is_none = outcome.reason.find("resolve") != std::string::npos ||
-                             outcome.reason.find("URL") != std::string::npos;
-        EXPECT_TRUE(is_denied(outcome) || (is_none && !plain.contains(host)))
-            << host << ": " << outcome.reason;
+        const bool is_none = result.reason.find("resolve") != std::string::npos ||
+                             result.reason.find("URL") != std::string::npos;
+        EXPECT_TRUE(is_denied(result) || (is_none && !plain.contains(host)))
+            << host << ": " << result.reason;
     }
     EXPECT_EQ(server.connections(), 0);
 }
 
 // A name that is in the list as well: it is the address that counts, and it is known no sooner.
-TEST(HttpSink, ANameIsJudgedByTheAddressThatItHasWhenItIsLookedUp)
+TEST(HttpSink, ANameIsCheckedByItsResolvedAddress)
 {
     const Server server(always(status(200)));
     HttpConfig config = config_for(server);
     config.url.replace(config.url.find("127.0.0.1"), 9, rebound_name);
-    const AllowedHosts listed(rebound_name);
-    EXPECT_EQ(Sender(config, "", {"/test", listed, false}).try_one().verdict,
+    const HostAllowlist listed(rebound_name);
+    EXPECT_EQ(Sender(config, "", {"/test", listed, false}).try_one().status,
               DeliveryStatus::delivered);
     EXPECT_EQ(server.connections(), 1);
-    const Outcome outcome = Sender(config, "", {"/test", listed, true}).try_one();
-    EXPECT_TRUE(is_denied(outcome)) << outcome.reason;
+    const DeliveryResult result = Sender(config, "", {"/test", listed, true}).try_one();
+    EXPECT_TRUE(is_denied(result)) << result.reason;
     config.proxy = config.url;
     config.url = "http://192.0.2.1/";
-    const Outcome proxied = Sender(config, "", wary).try_one();
+    const DeliveryResult proxied = Sender(config, "", wary).try_one();
     EXPECT_TRUE(is_denied(proxied)) << proxied.reason;
     EXPECT_EQ(server.connections(), 1);
 }
@@ -231,8 +231,8 @@ TEST(HttpSink, AProxyWithAPrivateAddressIsNotCalledEither)
         HttpConfig config;
         config.url = "http://192.0.2.1/";
         config.proxy = scheme + server.url("").substr(4);
-        const Outcome outcome = Sender(config, "", wary).try_one();
-        EXPECT_TRUE(is_denied(outcome)) << outcome.reason;
+        const DeliveryResult result = Sender(config, "", wary).try_one();
+        EXPECT_TRUE(is_denied(result)) << result.reason;
     }
     EXPECT_EQ(server.connections(), 0);
 }
@@ -246,7 +246,7 @@ TEST(HttpSink, TheEnvironmentDoesNotTakeAProxyAway)
     config.connect_timeout_ms = 500;
     for (const char* name : {"no_proxy", "NO_PROXY"})
         setenv(name, "*", 1);
-    EXPECT_EQ(Sender(config).try_one().verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(Sender(config).try_one().status, DeliveryStatus::delivered);
     for (const char* name : {"no_proxy", "NO_PROXY"})
         unsetenv(name);
     EXPECT_EQ(proxy.requests().at(0).line, "POST http://192.0.2.1/hook HTTP/1.1");
@@ -259,7 +259,7 @@ TEST(HttpSink, WhatIsForTheReceiverIsNotForTheProxy)
     config.url = "https://192.0.2.1/hook";
     config.proxy = proxy.url("");
     config.headers = {{"Authorization", "Bearer s3cr3t"}, {"X-Tenant", "7"}};
-    EXPECT_EQ(Sender(config).try_one().verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(Sender(config).try_one().status, DeliveryStatus::unavailable);
     const Request request = proxy.requests().at(0);
     EXPECT_EQ(request.line, "CONNECT 192.0.2.1:443 HTTP/1.1");
     for (const char* name : {"authorization", "x-tenant", "ce-id", "webhook-id"})
@@ -279,16 +279,16 @@ TEST(HttpSink, CookiesAreNotKept)
 
 const std::string secret = "s3cr3t/t0ken+\"of\"&some=length";
 
-Outcome outcome_of_echo(const std::string& body)
+DeliveryResult result_of_echo(const std::string& body)
 {
     const Server server(always(status(422, body)));
     return Sender(config_for(server), "token = " + secret + "\n").try_one();
 }
 
-TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackInOtherWords)
+TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackEncoded)
 {
     const auto bytes = [](const std::string& text) {
-        return base64({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
+        return to_base64({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
     };
     for (const std::string& echo :
          {R"({"Authorization": "Bearer s3cr3t\/t0ken+\"of\"&some=length"})"s,
@@ -299,7 +299,7 @@ TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackInOtherWords)
           "<p>Bearer S3CR3T/T0KEN+&#34;OF&#34;&amp;SOME=LENGTH</p>"s,
           "Basic " + bytes("u:" + secret), "Basic " + bytes("us:" + secret + "!"),
           "Basic " + bytes("use:" + secret)}) {
-        const std::string said = outcome_of_echo(echo).reason;
+        const std::string said = result_of_echo(echo).reason;
         EXPECT_NE(said.find("***"), std::string::npos) << said;
         for (const char* part :
              {"t0ken", "T0KEN", "some", "length", "dDBrZW4", "QwdGtlb", "0MGtlbi"})
@@ -308,13 +308,13 @@ TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackInOtherWords)
 }
 
 // Of a long answer the beginning is looked at, and what is left of it is shorter than it was.
-TEST(HttpSink, SecretsAreNotRepeatedAtTheEndOfWhatIsLookedAt)
+TEST(HttpSink, SecretsAreNotRepeatedAtTheEndOfTheKeptAnswer)
 {
     for (std::size_t before = 0; before < secret.size(); ++before) {
         std::string body(before, '.');
         while (body.size() < 10'000)
             body += secret;
-        const std::string said = outcome_of_echo(body).reason;
+        const std::string said = result_of_echo(body).reason;
         ASSERT_EQ(said.find("s3cr"), std::string::npos) << said;
     }
 }

@@ -12,35 +12,35 @@ using std::chrono::seconds;
 // Sun, 06 Nov 1994 08:49:37 GMT
 constexpr std::int64_t then = 784'111'777;
 
-TEST(JudgeStatus, DeliveredIsWhatSucceeded)
+TEST(ClassifyHttpStatus, SuccessIsDelivered)
 {
     for (const long status : {200L, 201L, 202L, 204L, 299L})
-        EXPECT_EQ(judge_status(status), DeliveryStatus::delivered) << status;
+        EXPECT_EQ(classify_http_status(status), DeliveryStatus::delivered) << status;
 }
 
-TEST(JudgeStatus, TroubleIsTheSinks)
+TEST(ClassifyHttpStatus, OtherErrorsAreUnavailable)
 {
     for (const long status : {408L, 425L, 429L, 500L, 502L, 503L, 504L, 599L, 300L, 301L, 302L,
                               307L, 308L, 399L, 401L, 403L, 404L, 405L, 407L})
-        EXPECT_EQ(judge_status(status), DeliveryStatus::trouble) << status;
+        EXPECT_EQ(classify_http_status(status), DeliveryStatus::unavailable) << status;
 }
 
-TEST(JudgeStatus, WhatIsNoStatusIsTrouble)
+TEST(ClassifyHttpStatus, AnInvalidStatusIsUnavailable)
 {
     for (const long status : {-1L, 0L, 100L, 199L, 600L, 999L})
-        EXPECT_EQ(judge_status(status), DeliveryStatus::trouble) << status;
+        EXPECT_EQ(classify_http_status(status), DeliveryStatus::unavailable) << status;
 }
 
-TEST(JudgeStatus, OtherClientErrorsAreTheMessages)
+TEST(ClassifyHttpStatus, OtherClientErrorsAreRejections)
 {
     for (const long status :
          {400L, 402L, 406L, 409L, 411L, 413L, 415L, 418L, 422L, 424L, 426L, 499L})
-        EXPECT_EQ(judge_status(status), DeliveryStatus::rejected) << status;
+        EXPECT_EQ(classify_http_status(status), DeliveryStatus::rejected) << status;
 }
 
-TEST(JudgeStatus, GoneIsGone)
+TEST(ClassifyHttpStatus, GoneIsEndpointGone)
 {
-    EXPECT_EQ(judge_status(410), DeliveryStatus::gone);
+    EXPECT_EQ(classify_http_status(410), DeliveryStatus::endpoint_gone);
 }
 
 TEST(StatusLine, HasAStatus)

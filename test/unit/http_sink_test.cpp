@@ -21,9 +21,9 @@ TEST(HttpSink, PostsTheEvent)
 {
     const Server server(always(status(200, "thanks")));
     Sender sender(config_for(server));
-    const Outcome outcome = sender.try_one(7);
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
-    EXPECT_FALSE(outcome.retry_after);
+    const DeliveryResult result = sender.try_one(7);
+    EXPECT_EQ(result.status, DeliveryStatus::delivered);
+    EXPECT_FALSE(result.retry_after);
     ASSERT_EQ(server.requests().size(), 1u);
     const Request request = server.requests()[0];
     EXPECT_EQ(request.line, "POST /hook HTTP/1.1");
@@ -42,7 +42,7 @@ TEST(HttpSink, EveryRequestHasItsOwnContent)
     const Server server(always(status(204)));
     Sender sender(config_for(server));
     for (int id = 1; id <= 3; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
+        EXPECT_EQ(sender.try_one(id).status, DeliveryStatus::delivered);
     ASSERT_EQ(server.requests().size(), 3u);
     for (int id = 1; id <= 3; ++id) {
         const Request request = server.requests()[static_cast<std::size_t>(id - 1)];
@@ -57,18 +57,18 @@ TEST(HttpSink, SendsAsTheConfigSays)
     const Server server(always(status(200)));
     HttpConfig config = config_for(server);
     config.method = "PUT";
-    config.format = Format::batch;
+    config.format = HttpFormat::batch;
     config.batch = 5;
     config.concurrency = 3;
-    config.metadata = {"region"};
+    config.metadata_keys = {"region"};
     config.headers = {{"X-Team", "a b"}, {"User-Agent", "outbox"}};
     Sender sender(config);
-    EXPECT_EQ(sender.sink.capacity(), 3u);
+    EXPECT_EQ(sender.sink.max_in_flight(), 3u);
     EXPECT_EQ(sender.sink.max_events_per_request(), 5u);
-    EXPECT_EQ(sender.sink.metadata(), std::vector<std::string>{"region"});
+    EXPECT_EQ(sender.sink.metadata_keys(), std::vector<std::string>{"region"});
     sender.send(4, {make_event(1), make_event(2)});
-    sender.sink.start();
-    EXPECT_EQ(sender.wait_for(1)[0].parcel, 4u);
+    sender.sink.flush();
+    EXPECT_EQ(sender.wait_for(1)[0].request_id, 4u);
     ASSERT_EQ(server.requests().size(), 1u);
     const Request request = server.requests()[0];
     EXPECT_EQ(request.line, "PUT /hook HTTP/1.1");
@@ -94,18 +94,18 @@ TEST(HttpSink, ALargeBodyArrivesWhole)
     for (int i = 0; event.payload.size() < 2'000'000; ++i)
         event.payload += std::to_string(i);
     sender.send(1, {event});
-    sender.sink.start();
-    EXPECT_EQ(sender.wait_for(1)[0].verdict, DeliveryStatus::delivered);
+    sender.sink.flush();
+    EXPECT_EQ(sender.wait_for(1)[0].status, DeliveryStatus::delivered);
     ASSERT_EQ(server.requests().size(), 1u);
     EXPECT_TRUE(server.requests()[0].body == event.payload);
     EXPECT_EQ(server.requests()[0].header("expect"), "(absent)");
 }
 
-TEST(HttpSink, TheEnvironmentHasNoSay)
+TEST(HttpSink, TheEnvironmentSetsNoProxy)
 {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
         setenv(name, "http://127.0.0.1:1", 1);
-    EXPECT_EQ(outcome_of(status(200)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(result_of(status(200)).status, DeliveryStatus::delivered);
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
         unsetenv(name);
 }
@@ -151,7 +151,7 @@ TEST(HttpSink, OneSecretMakesOneSignature)
     const Server server(always(status(200)));
     HttpConfig config = config_for(server);
     config.secret = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIz";
-    config.format = Format::structured;
+    config.format = HttpFormat::structured;
     Sender(config).try_one();
     ASSERT_EQ(server.requests().size(), 1u);
     EXPECT_EQ(server.requests()[0].header("webhook-signature"),
@@ -160,50 +160,50 @@ TEST(HttpSink, OneSecretMakesOneSignature)
 
 // ---- what comes back
 
-TEST(HttpSink, TroubleSaysWhatWasAnsweredAndHowLongToWait)
+TEST(HttpSink, AFailureHasTheAnswerAndTheRetryAfter)
 {
-    const Outcome outcome = outcome_of(status(500, "try\r\nlater\n", "Retry-After: 7\r\n"));
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome.reason, "HTTP 500: try  later");
-    EXPECT_EQ(outcome.retry_after, 7s);
+    const DeliveryResult result = result_of(status(500, "try\r\nlater\n", "Retry-After: 7\r\n"));
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result.reason, "HTTP 500: try  later");
+    EXPECT_EQ(result.retry_after, 7s);
 }
 
 TEST(HttpSink, WithoutRetryAfterNothingIsAsked)
 {
-    EXPECT_EQ(outcome_of(status(503)).retry_after, std::nullopt);
-    EXPECT_EQ(outcome_of(status(503)).reason, "HTTP 503");
-    EXPECT_EQ(outcome_of(status(429, "", "Retry-After: soon\r\n")).retry_after, std::nullopt);
+    EXPECT_EQ(result_of(status(503)).retry_after, std::nullopt);
+    EXPECT_EQ(result_of(status(503)).reason, "HTTP 503");
+    EXPECT_EQ(result_of(status(429, "", "Retry-After: soon\r\n")).retry_after, std::nullopt);
 }
 
 TEST(HttpSink, TheStatusDecides)
 {
-    EXPECT_EQ(outcome_of(status(202)).verdict, DeliveryStatus::delivered);
-    EXPECT_EQ(outcome_of(status(422, "no")).verdict, DeliveryStatus::rejected);
-    EXPECT_EQ(outcome_of(status(422, "no")).reason, "HTTP 422: no");
-    EXPECT_EQ(outcome_of(status(404)).verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome_of(status(410, "moved on")).verdict, DeliveryStatus::gone);
-    EXPECT_EQ(outcome_of(status(410, "moved on")).reason, "HTTP 410: moved on");
+    EXPECT_EQ(result_of(status(202)).status, DeliveryStatus::delivered);
+    EXPECT_EQ(result_of(status(422, "no")).status, DeliveryStatus::rejected);
+    EXPECT_EQ(result_of(status(422, "no")).reason, "HTTP 422: no");
+    EXPECT_EQ(result_of(status(404)).status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result_of(status(410, "moved on")).status, DeliveryStatus::endpoint_gone);
+    EXPECT_EQ(result_of(status(410, "moved on")).reason, "HTTP 410: moved on");
 }
 
 // A wrong url or credential, or too many requests, meet every event.
 TEST(HttpSink, AnEventCanBeTheCauseOfAServerErrorOrOfAnAnswerThatDoesNotCome)
 {
     for (const int code : {500, 502, 503, 504, 599})
-        EXPECT_TRUE(outcome_of(status(code)).may_be_event_fault) << code;
+        EXPECT_TRUE(result_of(status(code)).may_be_event_fault) << code;
     for (const int code : {301, 307, 401, 403, 404, 405, 407, 408, 425, 429})
-        EXPECT_FALSE(outcome_of(status(code)).may_be_event_fault) << code;
-    EXPECT_TRUE(outcome_of(silence, 100).may_be_event_fault);
+        EXPECT_FALSE(result_of(status(code)).may_be_event_fault) << code;
+    EXPECT_TRUE(result_of(silence, 100).may_be_event_fault);
 }
 
 TEST(HttpSink, RedirectsAreNotFollowed)
 {
     const Server other(always(status(200)));
-    EXPECT_EQ(outcome_of(status(307, "", "Location: " + other.url() + "\r\n")).verdict,
-              DeliveryStatus::trouble);
+    EXPECT_EQ(result_of(status(307, "", "Location: " + other.url() + "\r\n")).status,
+              DeliveryStatus::unavailable);
     EXPECT_TRUE(other.requests().empty());
 }
 
-TEST(HttpSink, WhatOneAnswerSaidIsNotSaidOfTheNext)
+TEST(HttpSink, AnAnswerDoesNotLeakIntoTheNextResult)
 {
     int count = 0;
     const Server server([&](const Request&) {
@@ -211,50 +211,51 @@ TEST(HttpSink, WhatOneAnswerSaidIsNotSaidOfTheNext)
     });
     Sender sender(config_for(server));
     EXPECT_EQ(sender.try_one(1).reason, "HTTP 503: overloaded");
-    const Outcome outcome = sender.try_one(2);
-    EXPECT_EQ(outcome.reason, "HTTP 400");
-    EXPECT_EQ(outcome.retry_after, std::nullopt);
+    const DeliveryResult result = sender.try_one(2);
+    EXPECT_EQ(result.reason, "HTTP 400");
+    EXPECT_EQ(result.retry_after, std::nullopt);
 }
 
-TEST(HttpSink, AConnectionThatIsClosedIsTrouble)
+TEST(HttpSink, AClosedConnectionIsUnavailable)
 {
     for (const char* bytes :
          {"", "what?\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nonly this"}) {
-        const Outcome outcome = outcome_of({bytes, Reply::close});
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << bytes;
-        EXPECT_NE(outcome.reason, "") << bytes;
-        EXPECT_FALSE(outcome.reason.starts_with("HTTP 200")) << bytes;
+        const DeliveryResult result = result_of({bytes, Reply::close});
+        EXPECT_EQ(result.status, DeliveryStatus::unavailable) << bytes;
+        EXPECT_NE(result.reason, "") << bytes;
+        EXPECT_FALSE(result.reason.starts_with("HTTP 200")) << bytes;
     }
 }
 
-TEST(HttpSink, AnAnswerThatIsNotHttpIsTrouble)
+TEST(HttpSink, AnAnswerThatIsNotHttpIsUnavailable)
 {
     for (const char* line : {"HTTP/*1.1 500 X", "http/1.1 500 X", "HTTP/1.1x500", "HTTP/"}) {
-        const Outcome outcome = outcome_of({line + "\r\nContent-Length: 0\r\n\r\n"s, Reply::close});
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble) << line;
-        EXPECT_NE(outcome.reason, "") << line;
+        const DeliveryResult result =
+            result_of({line + "\r\nContent-Length: 0\r\n\r\n"s, Reply::close});
+        EXPECT_EQ(result.status, DeliveryStatus::unavailable) << line;
+        EXPECT_NE(result.reason, "") << line;
     }
 }
 
 TEST(HttpSink, WaitsForTheAnswerBehindAnInterimOne)
 {
     const std::string interim = "HTTP/1.1 100 Continue\r\nLink: x\r\n\r\nHTTP/1.1 103 \r\n\r\n";
-    EXPECT_EQ(outcome_of({interim + status(201).bytes}).verdict, DeliveryStatus::delivered);
-    EXPECT_EQ(outcome_of({interim + status(422).bytes}).verdict, DeliveryStatus::rejected);
-    EXPECT_EQ(outcome_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
-                          "0\r\nTrailer: x\r\n\r\n"})
-                  .verdict,
+    EXPECT_EQ(result_of({interim + status(201).bytes}).status, DeliveryStatus::delivered);
+    EXPECT_EQ(result_of({interim + status(422).bytes}).status, DeliveryStatus::rejected);
+    EXPECT_EQ(result_of({"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+                         "0\r\nTrailer: x\r\n\r\n"})
+                  .status,
               DeliveryStatus::delivered);
 }
 
-TEST(HttpSink, WhereNobodyListensIsTrouble)
+TEST(HttpSink, ARefusedConnectionIsUnavailable)
 {
     HttpConfig config;
     config.url = Server(always(silence)).url(); // no longer
-    const Outcome outcome = Sender(config).try_one();
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_FALSE(outcome.may_be_event_fault);
-    EXPECT_NE(outcome.reason.find("127.0.0.1"), std::string::npos) << outcome.reason;
+    const DeliveryResult result = Sender(config).try_one();
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_FALSE(result.may_be_event_fault);
+    EXPECT_NE(result.reason.find("127.0.0.1"), std::string::npos) << result.reason;
 }
 
 TEST(HttpSink, ALongAnswerIsReadOnlyAtItsBeginning)
@@ -263,17 +264,17 @@ TEST(HttpSink, ALongAnswerIsReadOnlyAtItsBeginning)
         const std::string head =
             "HTTP/1.1 " + std::to_string(code) + " Whatever\r\nRetry-After: 3\r\n\r\nfirst words ";
         const Server server(always({head, Reply::stream}));
-        const Outcome outcome = Sender(config_for(server)).try_one();
-        EXPECT_EQ(outcome.verdict, code == 200   ? DeliveryStatus::delivered
-                                   : code == 422 ? DeliveryStatus::rejected
-                                                 : DeliveryStatus::trouble);
+        const DeliveryResult result = Sender(config_for(server)).try_one();
+        EXPECT_EQ(result.status, code == 200   ? DeliveryStatus::delivered
+                                 : code == 422 ? DeliveryStatus::rejected
+                                               : DeliveryStatus::unavailable);
         wait_until([&] { return server.streamed() > 0; });
-        EXPECT_LT(server.streamed(), Server::longest_stream);
+        EXPECT_LT(server.streamed(), Server::max_stream_bytes);
         if (code == 200)
             continue;
-        EXPECT_TRUE(outcome.reason.starts_with("HTTP " + std::to_string(code) + ": first words x"));
-        EXPECT_LT(outcome.reason.size(), 600u);
-        EXPECT_EQ(outcome.retry_after, 3s);
+        EXPECT_TRUE(result.reason.starts_with("HTTP " + std::to_string(code) + ": first words x"));
+        EXPECT_LT(result.reason.size(), 600u);
+        EXPECT_EQ(result.retry_after, 3s);
     }
 }
 
@@ -282,44 +283,44 @@ TEST(HttpSink, AnAnswerOf64KiBIsReadWhole)
     const Server server(always(status(200, std::string(65536, 'x'))));
     Sender sender(config_for(server));
     for (int id = 1; id <= 3; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
+        EXPECT_EQ(sender.try_one(id).status, DeliveryStatus::delivered);
     EXPECT_EQ(server.connections(), 1); // none was broken off
 }
 
-TEST(HttpSink, WhoDoesNotAnswerInTimeIsInTrouble)
+TEST(HttpSink, AMissingAnswerIsUnavailableAfterTheTimeout)
 {
     const Server server(always(silence));
     HttpConfig config = config_for(server);
     config.timeout_ms = 100;
     const TimePoint start = Clock::now();
-    const Outcome outcome = Sender(config).try_one();
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
+    const DeliveryResult result = Sender(config).try_one();
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
     EXPECT_GE(Clock::now() - start, 99ms);
-    EXPECT_NE(outcome.reason.find("timed out"), std::string::npos) << outcome.reason;
+    EXPECT_NE(result.reason.find("timed out"), std::string::npos) << result.reason;
 }
 
 // ---- when there is work to do
 
-TEST(HttpSink, SaysWhenThereIsWorkToDo)
+TEST(HttpSink, TheWaitFdAndNextPollAtSayWhenToPoll)
 {
     const Server server(always(status(200)));
     for (int i = 0; i < 20 && !HasFailure(); ++i)
-        EXPECT_EQ(Sender(config_for(server)).try_one(1, true).verdict, DeliveryStatus::delivered)
+        EXPECT_EQ(Sender(config_for(server)).try_one(1, true).status, DeliveryStatus::delivered)
             << i;
 }
 
-TEST(HttpSink, SaysWhenItHasFailedAtOnce)
+TEST(HttpSink, NextPollAtReportsAnImmediateFailure)
 {
     HttpConfig config;
     config.url = Server(always(silence)).url(); // where nobody listens any more
     for (const bool deny_private : {true, false}) {
-        Sender sender(config, "", {"/test", AllowedHosts(""), deny_private});
+        Sender sender(config, "", {"/test", HostAllowlist(""), deny_private});
         for (int i = 0; i < 5; ++i)
-            EXPECT_EQ(sender.try_one(1, true).verdict, DeliveryStatus::trouble);
+            EXPECT_EQ(sender.try_one(1, true).status, DeliveryStatus::unavailable);
     }
 }
 
-// On one processor the server answers before start() returns.
+// On one processor the server answers before flush() returns.
 class OnOneProcessor {
 public:
     OnOneProcessor()
@@ -336,34 +337,34 @@ private:
     cpu_set_t before_;
 };
 
-TEST(HttpSink, SaysWhenOneIsAnsweredAtOnceWhileAnotherHangs)
+TEST(HttpSink, NextPollAtReportsAnImmediateAnswerWhileAnotherHangs)
 {
     const OnOneProcessor pinned;
     const Server server(hangs_on_first);
     Sender sender(config_for(server));
     sender.send(1, {make_event(1)});
     for (int i = 0; i < 100 && !HasFailure(); ++i)
-        EXPECT_EQ(sender.try_one(2, true).verdict, DeliveryStatus::delivered) << i;
+        EXPECT_EQ(sender.try_one(2, true).status, DeliveryStatus::delivered) << i;
 }
 
-TEST(HttpSink, WithNothingOnTheWayThereIsNothingToDo)
+TEST(HttpSink, WithNothingInFlightThereIsNothingToPoll)
 {
     const Server server(always(status(200)));
     Sender sender(config_for(server));
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
     sender.try_one();
     std::this_thread::sleep_for(5ms);
-    std::vector<Outcome> outcomes;
-    sender.sink.work(outcomes);
-    pollfd fd = {sender.sink.descriptor(), POLLIN, 0};
+    std::vector<DeliveryResult> results;
+    sender.sink.poll(results);
+    pollfd fd = {sender.sink.wait_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&fd, 1, 0), 0);
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
-    EXPECT_TRUE(outcomes.empty());
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
+    EXPECT_TRUE(results.empty());
 }
 
 // ---- several at once
 
-TEST(HttpSink, ManyAreOnTheWayAtOnce)
+TEST(HttpSink, ManyRequestsAreInFlightAtOnce)
 {
     constexpr std::size_t count = 9;
     const Server server(
@@ -374,32 +375,32 @@ TEST(HttpSink, ManyAreOnTheWayAtOnce)
     Sender sender(config_for(server));
     for (std::size_t id = 1; id <= count; ++id)
         sender.send(id, {make_event(static_cast<std::int64_t>(id))});
-    sender.sink.start();
+    sender.sink.flush();
     std::set<RequestId> heard_of;
-    for (const Outcome& outcome : sender.wait_for(count)) {
-        heard_of.insert(outcome.parcel);
-        EXPECT_EQ(outcome.verdict,
-                  outcome.parcel == 5 ? DeliveryStatus::rejected : DeliveryStatus::delivered);
+    for (const DeliveryResult& result : sender.wait_for(count)) {
+        heard_of.insert(result.request_id);
+        EXPECT_EQ(result.status,
+                  result.request_id == 5 ? DeliveryStatus::rejected : DeliveryStatus::delivered);
     }
     EXPECT_EQ(heard_of.size(), count);
 }
 
-TEST(HttpSink, OneThatHangsKeepsNobodyWaiting)
+TEST(HttpSink, ARequestThatHangsDelaysNoOther)
 {
     const Server server(hangs_on_first);
     Sender sender(config_for(server));
     sender.send(1, {make_event(1)});
-    sender.sink.start();
+    sender.sink.flush();
     wait_until([&] {
-        std::vector<Outcome> outcomes;
-        sender.sink.work(outcomes);
+        std::vector<DeliveryResult> results;
+        sender.sink.poll(results);
         return server.requests().size() == 1;
     });
     for (int id = 2; id <= 5; ++id)
-        EXPECT_EQ(sender.try_one(id).verdict, DeliveryStatus::delivered);
+        EXPECT_EQ(sender.try_one(id).status, DeliveryStatus::delivered);
 }
 
-TEST(HttpSink, WhatIsAbandonedIsForgotten)
+TEST(HttpSink, CancelledRequestsHaveNoResult)
 {
     bool hangs = true;
     std::mutex mutex;
@@ -410,33 +411,33 @@ TEST(HttpSink, WhatIsAbandonedIsForgotten)
     Sender sender(config_for(server));
     for (std::size_t id = 1; id <= 3; ++id)
         sender.send(id, {make_event(static_cast<std::int64_t>(id))});
-    sender.sink.start();
-    std::vector<Outcome> outcomes;
+    sender.sink.flush();
+    std::vector<DeliveryResult> results;
     wait_until([&] {
-        sender.sink.work(outcomes);
+        sender.sink.poll(results);
         return server.requests().size() == 3;
     });
-    sender.sink.abandon();
+    sender.sink.cancel_all();
     wait_until([&] { return server.hung_up() == 3; });
-    sender.sink.work(outcomes);
-    EXPECT_TRUE(outcomes.empty());
+    sender.sink.poll(results);
+    EXPECT_TRUE(results.empty());
     {
         const std::lock_guard lock(mutex);
         hangs = false;
     }
-    EXPECT_EQ(sender.try_one(4).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(4).status, DeliveryStatus::delivered);
     EXPECT_EQ(server.requests().back().body, make_event(4).payload);
 }
 
-TEST(HttpSink, WhatWasAnsweredBeforeItWasAbandonedIsForgottenToo)
+TEST(HttpSink, AnAnswerBeforeCancelAllHasNoResult)
 {
     const Server server(always(status(200)));
     Sender sender(config_for(server));
     sender.send(1, {make_event(1)});
-    sender.sink.start();
+    sender.sink.flush();
     std::this_thread::sleep_for(20ms);
-    sender.sink.abandon();
-    EXPECT_EQ(sender.try_one(2).verdict, DeliveryStatus::delivered);
+    sender.sink.cancel_all();
+    EXPECT_EQ(sender.try_one(2).status, DeliveryStatus::delivered);
 }
 
 // ---- what must not be
@@ -444,13 +445,13 @@ TEST(HttpSink, WhatWasAnsweredBeforeItWasAbandonedIsForgottenToo)
 TEST(HttpSink, APrivateAddressIsNotCalledWhenThatIsDenied)
 {
     const Server server(always(status(200)));
-    Sender sender(config_for(server), "", {"/test", AllowedHosts(""), true});
+    Sender sender(config_for(server), "", {"/test", HostAllowlist(""), true});
     for (int id = 1; id <= 2; ++id) {
-        const Outcome outcome = sender.try_one(id);
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-        EXPECT_FALSE(outcome.may_be_event_fault);
-        EXPECT_NE(outcome.reason.find("outbox.http_deny_private"), std::string::npos)
-            << outcome.reason;
+        const DeliveryResult result = sender.try_one(id);
+        EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+        EXPECT_FALSE(result.may_be_event_fault);
+        EXPECT_NE(result.reason.find("outbox.http_deny_private"), std::string::npos)
+            << result.reason;
     }
     EXPECT_EQ(server.connections(), 0);
 }
@@ -463,8 +464,9 @@ TEST(HttpSink, SecretsAreNotRepeated)
     HttpConfig config = config_for(server);
     config.url = server.url("/hunter2/x");
     config.headers = {{"Authorization", "Bearer s3cr3t-t0ken"}};
-    const Outcome outcome = Sender(config, "path = hunter2\ntoken = s3cr3t-t0ken\n").try_one();
-    EXPECT_EQ(outcome.reason, "HTTP 422: you said Bearer *** to POST /***/x HTTP/1.1");
+    const DeliveryResult result =
+        Sender(config, "path = hunter2\ntoken = s3cr3t-t0ken\n").try_one();
+    EXPECT_EQ(result.reason, "HTTP 422: you said Bearer *** to POST /***/x HTTP/1.1");
 }
 
 TEST(HttpSink, SecretsAreNotRepeatedInErrorsEither)
@@ -472,10 +474,10 @@ TEST(HttpSink, SecretsAreNotRepeatedInErrorsEither)
     HttpConfig config;
     config.url = "http://hunter2.invalid.:1/";
     config.proxy = "http://127.0.0.1:1";
-    const Outcome outcome = Sender(config, "host = 127.0.0.1\n").try_one();
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome.reason.find("127.0.0.1"), std::string::npos) << outcome.reason;
-    EXPECT_NE(outcome.reason.find("***"), std::string::npos) << outcome.reason;
+    const DeliveryResult result = Sender(config, "host = 127.0.0.1\n").try_one();
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result.reason.find("127.0.0.1"), std::string::npos) << result.reason;
+    EXPECT_NE(result.reason.find("***"), std::string::npos) << result.reason;
 }
 
 // Whatever is kept of the answer, its end may be the middle of a secret.
@@ -484,15 +486,16 @@ TEST(HttpSink, SecretsAreNotRepeatedWhereTheAnswerIsCut)
     const std::string secret = "s3cr3t-t0ken-of-some-length";
     for (std::size_t before = 480; before < 540; ++before) {
         const Server server(always(status(422, std::string(before, '.') + secret)));
-        const Outcome outcome = Sender(config_for(server), "token = " + secret + "\n").try_one();
-        ASSERT_EQ(outcome.reason.find("s3cr"), std::string::npos) << outcome.reason;
+        const DeliveryResult result =
+            Sender(config_for(server), "token = " + secret + "\n").try_one();
+        ASSERT_EQ(result.reason.find("s3cr"), std::string::npos) << result.reason;
     }
 }
 
-TEST(HttpSink, WhatIsSaidIsFitForALogLine)
+TEST(HttpSink, AReasonIsFitForALogLine)
 {
-    const Outcome outcome = outcome_of(status(400, "a\x1B[31m\xFF\n\0b\t"s));
-    EXPECT_EQ(outcome.reason, "HTTP 400: a [31m?  b");
+    const DeliveryResult result = result_of(status(400, "a\x1B[31m\xFF\n\0b\t"s));
+    EXPECT_EQ(result.reason, "HTTP 400: a [31m?  b");
 }
 
 } // namespace

@@ -92,7 +92,7 @@ public:
     int hung_up() const { return look(hung_up_); } // by the other side
     std::size_t streamed() const { return look(streamed_); }
 
-    static constexpr std::size_t longest_stream = 32 << 20;
+    static constexpr std::size_t max_stream_bytes = 32 << 20;
 
 private:
     template <typename Value>
@@ -122,8 +122,8 @@ private:
     void welcome()
     {
         const int fd = accept(listener_.descriptor(), nullptr, nullptr);
-        const timeval patience = {2, 0};
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        const timeval send_timeout = {2, 0};
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
         heard_[fd] = "";
         const std::lock_guard lock(mutex_);
         ++connections_;
@@ -175,7 +175,7 @@ private:
         while (from < end) {
             from += 2;
             const auto colon = text.find(": ", from);
-            const std::string name = lower(text.substr(from, colon - from));
+            const std::string name = ascii_lower(text.substr(from, colon - from));
             from = text.find("\r\n", from);
             request.headers[name] = text.substr(colon + 2, from - colon - 2);
         }
@@ -193,7 +193,7 @@ private:
             return;
         const std::string& chunk = reply.streamed;
         std::size_t sent = 0;
-        while (reply.then == Reply::stream && sent < longest_stream &&
+        while (reply.then == Reply::stream && sent < max_stream_bytes &&
                send(fd, chunk.data(), chunk.size(), MSG_NOSIGNAL) > 0)
             sent += chunk.size();
         {
@@ -241,51 +241,51 @@ inline HttpConfig config_for(const Server& server)
 class Sender {
 public:
     explicit Sender(HttpConfig config, const std::string& secrets = "",
-                    SinkContext sink_context = {"/test", AllowedHosts(""), false})
+                    SinkContext sink_context = {"/test", HostAllowlist(""), false})
         : sink(std::move(config), Secrets::parse(secrets), std::move(sink_context))
     {}
 
-    void send(RequestId parcel, std::vector<Event> events)
+    void send(RequestId request_id, std::vector<Event> events)
     {
         kept_.push_back(std::move(events));
         std::vector<const Event*> pointers;
         for (const Event& event : kept_.back())
             pointers.push_back(&event);
-        sink.send(parcel, pointers, 0);
+        sink.send(request_id, pointers, 0);
     }
 
     // Works every few milliseconds, or only when the sink says that there is something to do: what
     // that is about is soon done, anything else as fast as a busy machine can.
-    std::vector<Outcome> wait_for(std::size_t count, bool only_when_told = false)
+    std::vector<DeliveryResult> wait_for(std::size_t count, bool only_when_told = false)
     {
         const TimePoint end = Clock::now() + (only_when_told ? 1500ms : 5000ms);
-        std::vector<Outcome> outcomes;
-        while (outcomes.size() < count && Clock::now() < end) {
-            TimePoint next = std::min(end, sink.next_work().value_or(end));
+        std::vector<DeliveryResult> results;
+        while (results.size() < count && Clock::now() < end) {
+            TimePoint next = std::min(end, sink.next_poll_at().value_or(end));
             if (!only_when_told)
                 next = std::min(next, Clock::now() + 5ms);
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
-            pollfd fd = {sink.descriptor(), POLLIN, 0};
+            pollfd fd = {sink.wait_fd(), POLLIN, 0};
             const bool is_readable = poll(&fd, 1, std::max(0, static_cast<int>(left.count()))) > 0;
-            if (is_readable || !only_when_told || sink.next_work().value_or(end) <= Clock::now())
-                work(outcomes);
+            if (is_readable || !only_when_told || sink.next_poll_at().value_or(end) <= Clock::now())
+                timed_poll(results);
         }
-        EXPECT_EQ(outcomes.size(), count);
-        outcomes.resize(count);
-        return outcomes;
+        EXPECT_EQ(results.size(), count);
+        results.resize(count);
+        return results;
     }
 
-    Outcome try_one(std::int64_t id = 1, bool only_when_told = false)
+    DeliveryResult try_one(std::int64_t id = 1, bool only_when_told = false)
     {
         send(static_cast<RequestId>(id), {make_event(id)});
-        sink.start();
-        const Outcome outcome = wait_for(1, only_when_told).front();
-        EXPECT_EQ(outcome.parcel, static_cast<RequestId>(id));
-        return outcome;
+        sink.flush();
+        const DeliveryResult result = wait_for(1, only_when_told).front();
+        EXPECT_EQ(result.request_id, static_cast<RequestId>(id));
+        return result;
     }
 
     // How much of a core the longest call took.
-    std::chrono::nanoseconds longest_work() const { return longest_work_; }
+    std::chrono::nanoseconds max_poll_time() const { return max_poll_time_; }
 
     HttpSink sink;
 
@@ -297,19 +297,19 @@ private:
         return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
     }
 
-    void work(std::vector<Outcome>& outcomes)
+    void timed_poll(std::vector<DeliveryResult>& results)
     {
         const auto begin = time_on_core();
-        sink.work(outcomes);
-        longest_work_ = std::max(longest_work_, time_on_core() - begin);
+        sink.poll(results);
+        max_poll_time_ = std::max(max_poll_time_, time_on_core() - begin);
     }
 
     std::vector<std::vector<Event>> kept_;
-    std::chrono::nanoseconds longest_work_{};
+    std::chrono::nanoseconds max_poll_time_{};
 };
 
 // What one request meets that is answered like this.
-inline Outcome outcome_of(Reply reply, int timeout_ms = 30'000)
+inline DeliveryResult result_of(Reply reply, int timeout_ms = 30'000)
 {
     const Server server(always(std::move(reply)));
     HttpConfig config = config_for(server);

@@ -13,7 +13,7 @@ using namespace std::string_literals;
 
 KafkaConfig parse(const std::string& json)
 {
-    return parse_kafka_config(Config::parse(json));
+    return parse_kafka_config(JsonConfig::parse(json));
 }
 
 // A config with what it needs, and what is to be tried.
@@ -60,11 +60,11 @@ TEST(KafkaConfig, NeedsServersAndATopic)
 {
     const KafkaConfig config = parse(R"({"bootstrap.servers": "broker:9092", "topic": "t"})");
     EXPECT_EQ(config.format, KafkaFormat::cloudevents);
-    EXPECT_TRUE(config.metadata.empty());
+    EXPECT_TRUE(config.metadata_keys.empty());
     EXPECT_EQ(config.timeout_ms, 30'000);
-    EXPECT_EQ(config.window, 10'000u);
+    EXPECT_EQ(config.max_in_flight, 10'000u);
     EXPECT_EQ(config.batch_size, 1'000'000u);
-    EXPECT_EQ(config.properties, (Config::Pairs{{"bootstrap.servers", "broker:9092"}}));
+    EXPECT_EQ(config.properties, (JsonConfig::Pairs{{"bootstrap.servers", "broker:9092"}}));
     EXPECT_REFUSED(parse(R"({"topic": "t"})"), "\"bootstrap.servers\" is missing");
     EXPECT_REFUSED(parse(R"({"topic": "t", "bootstrap.servers": ""})"), "is missing");
     EXPECT_REFUSED(parse(R"({"bootstrap.servers": "broker"})"), "\"topic\" is missing");
@@ -78,10 +78,10 @@ TEST(KafkaConfig, TakesAllItsKeys)
     const KafkaConfig config = with(
         R"("format": "debezium", "metadata": ["region", "a1"], "timeout": 1.5, "client.id": "x")");
     EXPECT_EQ(config.format, KafkaFormat::debezium);
-    EXPECT_EQ(config.metadata, (std::vector<std::string>{"region", "a1"}));
+    EXPECT_EQ(config.metadata_keys, (std::vector<std::string>{"region", "a1"}));
     EXPECT_EQ(config.timeout_ms, 1500);
     EXPECT_EQ(config.properties,
-              (Config::Pairs{{"bootstrap.servers", "broker:9092"}, {"client.id", "x"}}));
+              (JsonConfig::Pairs{{"bootstrap.servers", "broker:9092"}, {"client.id", "x"}}));
 }
 
 TEST(KafkaConfig, KnowsTheFormats)
@@ -165,7 +165,7 @@ TEST(KafkaConfig, AliasesAreAsGood)
     EXPECT_EQ(told(with_property("queue.buffering.max.ms", "7"), "linger.ms"), "7");
 }
 
-TEST(KafkaConfig, WhatOrderRestsOnIsSettled)
+TEST(KafkaConfig, PropertiesThatOrderRestsOnAreFixed)
 {
     const KafkaConfig config = with_property("client.rack", "r");
     EXPECT_EQ(told(config, "enable.idempotence"), "true");
@@ -272,12 +272,13 @@ TEST(KafkaConfig, ValuesAreScalars)
     EXPECT_REFUSED(with(R"("client.rack": "a\u0000b")"), "NUL");
 }
 
-TEST(KafkaConfig, TheQueueLimitsTheWindow)
+TEST(KafkaConfig, TheQueueLimitsTheRecordsInFlight)
 {
     const auto window = [](const std::string& value) {
         const KafkaConfig config = with("\"queue.buffering.max.messages\": " + value);
-        EXPECT_EQ(told(config, "queue.buffering.max.messages"), std::to_string(config.window));
-        return config.window;
+        EXPECT_EQ(told(config, "queue.buffering.max.messages"),
+                  std::to_string(config.max_in_flight));
+        return config.max_in_flight;
     };
     EXPECT_EQ(window("1"), 1u);
     EXPECT_EQ(window("500"), 500u);

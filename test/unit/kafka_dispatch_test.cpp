@@ -1,4 +1,4 @@
-// A Kafka sink with its courier, in a thread of its own as in the relay.
+// A Kafka sink with its dispatcher, in a thread of its own as in the relay.
 #include "kafka_stage.hpp"
 
 #include "sink/dispatch/dispatcher.hpp"
@@ -25,11 +25,11 @@ public:
     void settle(std::size_t count)
     {
         EXPECT_TRUE(comes_true([&] {
-            dispatcher->work(Clock::now());
+            dispatcher->poll(Clock::now());
             const std::vector<SettledEvent> settled = dispatcher->settled();
             dispatcher->forget_settled(settled.size());
             for (const SettledEvent& one : settled) {
-                (one.delivered ? delivered : rejected).push_back(one.handle.id);
+                (one.delivered ? delivered : rejected).push_back(one.ref.id);
                 if (!one.delivered)
                     dispatcher->resume_behind(one, {});
             }
@@ -42,7 +42,7 @@ public:
     std::vector<std::int64_t> rejected;
 };
 
-TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
+TEST(KafkaSink, WithItsDispatcherOneBadEventIsRejectedAndTheOthersArriveInOrder)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("linger.ms": 10)"));
@@ -59,11 +59,11 @@ TEST(KafkaSink, WithItsCourierOneBadEventIsRejectedAndTheOthersArriveInOrder)
     EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
     EXPECT_EQ(cluster.read_values(),
               (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
-    EXPECT_EQ(delivery.dispatcher->in_hand(), 0u);
-    EXPECT_EQ(delivery.dispatcher->bytes(), 0u);
+    EXPECT_EQ(delivery.dispatcher->claimed(), 0u);
+    EXPECT_EQ(delivery.dispatcher->claimed_bytes(), 0u);
 }
 
-TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
+TEST(KafkaSink, WithItsDispatcherAnEventThatCannotBeSentIsNotOvertaken)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
@@ -84,7 +84,7 @@ TEST(KafkaSink, WithItsCourierOneThatCannotBeSentIsNotOvertaken)
               (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
 }
 
-TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)
+TEST(KafkaSink, WithItsDispatcherAllArriveInOrderThroughFailuresOfAllKinds)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, in_small_steps));
@@ -98,7 +98,7 @@ TEST(KafkaSink, WithItsCourierAllArriveInOrderThroughTroublesOfAllKinds)
     delivery.settle(500);
     EXPECT_EQ(delivery.rejected.size(), 0u);
     EXPECT_TRUE(std::ranges::is_sorted(delivery.delivered));
-    EXPECT_EQ(delivery.dispatcher->in_hand(), 0u);
+    EXPECT_EQ(delivery.dispatcher->claimed(), 0u);
     // Of what arrived more than once, the last time counts.
     const std::vector<std::string> values = cluster.read_values();
     std::map<std::string, std::size_t> last;

@@ -19,7 +19,7 @@ using namespace outbox::sink;
 using namespace outbox::sink::test;
 namespace fs = std::filesystem;
 
-using Verdicts = std::vector<DeliveryStatus>;
+using Statuses = std::vector<DeliveryStatus>;
 
 // Nobody listens there.
 constexpr const char* nowhere = "127.0.0.1:1";
@@ -39,7 +39,7 @@ std::size_t count_in(const char* directory)
 
 // ---- trouble
 
-TEST(KafkaSink, WhenNobodyAnswersItComplainsAndThenGivesUp)
+TEST(KafkaSink, WithoutAnAnswerItHasAStatusMessageAndThenTimesOut)
 {
     Cluster cluster;
     cluster.go_down();
@@ -49,29 +49,29 @@ TEST(KafkaSink, WhenNobodyAnswersItComplainsAndThenGivesUp)
     const TimePoint begin = Clock::now();
     EXPECT_EQ(sender.sink.status_message(), "");
     sender.send_all(1, 3);
-    std::vector<Outcome> outcomes;
+    std::vector<DeliveryResult> results;
     EXPECT_TRUE(comes_true(
         [&] {
-            sender.sink.work(outcomes);
+            sender.sink.poll(results);
             return !sender.sink.status_message().empty();
         },
         300ms));
-    EXPECT_TRUE(outcomes.empty());
+    EXPECT_TRUE(results.empty());
     const std::string status_message = sender.sink.status_message();
-    outcomes = sender.wait_for(3);
+    results = sender.wait_for(3);
     EXPECT_GE(Clock::now() - begin, 400ms);
     EXPECT_LT(Clock::now() - begin, 1s);
-    for (const Outcome& outcome : outcomes) {
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-        EXPECT_NE(outcome.reason, "");
+    for (const DeliveryResult& result : results) {
+        EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+        EXPECT_NE(result.reason, "");
     }
     EXPECT_EQ(sender.sink.status_message(), "");
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 
     // It takes a moment to notice, and less is waited for.
     cluster.come_up();
     ASSERT_TRUE(comes_true(
-        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
+        [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
     EXPECT_EQ(cluster.read_values().front(), "1");
 }
 
@@ -79,69 +79,69 @@ TEST(KafkaSink, OnceItHasDeliveredItWaitsForTheBrokersToComeBack)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::delivered);
     cluster.go_down();
     sender.send_all(2, 4);
-    std::vector<Outcome> outcomes;
+    std::vector<DeliveryResult> results;
     EXPECT_TRUE(comes_true([&] {
-        sender.sink.work(outcomes);
+        sender.sink.poll(results);
         return !sender.sink.status_message().empty();
     }));
-    EXPECT_GT(sender.sink.next_work().value_or(Clock::now()), Clock::now() + 20s);
+    EXPECT_GT(sender.sink.next_poll_at().value_or(Clock::now()), Clock::now() + 20s);
     cluster.come_up();
-    EXPECT_TRUE(outcomes.empty());
-    EXPECT_EQ(sender.verdicts(3), Verdicts(3, DeliveryStatus::delivered));
+    EXPECT_TRUE(results.empty());
+    EXPECT_EQ(sender.statuses(3), Statuses(3, DeliveryStatus::delivered));
     EXPECT_EQ(cluster.read_values(), numbers(1, 4));
     sender.send(make_event(5));
     EXPECT_EQ(sender.sink.status_message(), "");
 }
 
-TEST(KafkaSink, AStrangerIsNotWaitedForAsLong)
+TEST(KafkaSink, BeforeTheFirstDeliveryTheTimeoutIsShorter)
 {
     KafkaSender sender(config_for(nowhere));
     sender.send(make_event(1));
-    EXPECT_GT(sender.sink.next_work().value_or(Clock::now()), Clock::now() + 20s);
-    std::vector<Outcome> outcomes;
+    EXPECT_GT(sender.sink.next_poll_at().value_or(Clock::now()), Clock::now() + 20s);
+    std::vector<DeliveryResult> results;
     EXPECT_TRUE(comes_true([&] {
-        sender.sink.work(outcomes);
+        sender.sink.poll(results);
         return !sender.sink.status_message().empty();
     }));
-    EXPECT_LT(sender.sink.next_work().value_or(Clock::now() + 1h), Clock::now() + 6s);
+    EXPECT_LT(sender.sink.next_poll_at().value_or(Clock::now() + 1h), Clock::now() + 6s);
 }
 
 // Sessions that are given up while they are getting acquainted are followed by more patient ones.
-TEST(KafkaSink, BrokersThatAreSlowerThanItsPatienceGetTheEventsAllTheSame)
+TEST(KafkaSink, BrokersSlowerThanTheTimeoutGetTheEventsInTheEnd)
 {
     Cluster cluster;
     cluster.be_slow(150ms);
     KafkaConfig config = config_for(cluster);
     config.timeout_ms = 200;
     KafkaSender sender(config);
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::unavailable);
     ASSERT_TRUE(comes_true(
-        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
+        [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
 
     // Who has delivered is an acquaintance.
     cluster.be_slow(10s);
     const TimePoint begin = Clock::now();
-    EXPECT_EQ(sender.try_one(make_event(2)).verdict, DeliveryStatus::trouble);
+    EXPECT_EQ(sender.try_one(make_event(2)).status, DeliveryStatus::unavailable);
     EXPECT_LT(Clock::now() - begin, 1s);
 }
 
-TEST(KafkaSink, BrokersThatAreSilentAreGivenUp)
+TEST(KafkaSink, BrokersThatDoNotAnswerTimeOut)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("timeout": 1)"));
     // librdkafka 2.14 may take longer to begin.
     ASSERT_TRUE(comes_true(
-        [&] { return sender.try_one(make_event(1)).verdict == DeliveryStatus::delivered; }));
+        [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
     cluster.be_slow(10s);
-    const Outcome outcome = sender.try_one(make_event(2));
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_EQ(outcome.reason, "no sign from the brokers within 1 s");
+    const DeliveryResult result = sender.try_one(make_event(2));
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_EQ(result.reason, "no sign from the brokers within 1 s");
 }
 
-TEST(KafkaSink, WhatMayBeTriedAgainNeitherFailsNorChangesTheOrder)
+TEST(KafkaSink, ARetriableErrorNeitherFailsNorChangesTheOrder)
 {
     for (const auto error :
          {RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION, RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT,
@@ -151,12 +151,12 @@ TEST(KafkaSink, WhatMayBeTriedAgainNeitherFailsNorChangesTheOrder)
         KafkaSender sender(config_for(cluster, in_small_steps));
         cluster.answer_with({RD_KAFKA_RESP_ERR_NO_ERROR, error});
         sender.send_all(1, 40);
-        EXPECT_EQ(sender.verdicts(40), Verdicts(40, DeliveryStatus::delivered));
+        EXPECT_EQ(sender.statuses(40), Statuses(40, DeliveryStatus::delivered));
         EXPECT_EQ(cluster.read_values(), numbers(1, 40));
     }
 }
 
-TEST(KafkaSink, WhatIsRefusedForGoodIsTrouble)
+TEST(KafkaSink, APermanentErrorIsUnavailable)
 {
     for (const auto error : {RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED,
                              RD_KAFKA_RESP_ERR_CLUSTER_AUTHORIZATION_FAILED,
@@ -164,76 +164,76 @@ TEST(KafkaSink, WhatIsRefusedForGoodIsTrouble)
         SCOPED_TRACE(rd_kafka_err2name(error));
         Cluster cluster;
         KafkaSender sender(config_for(cluster, R"("linger.ms": 20)"));
-        EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
+        EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::delivered);
         cluster.answer_with({error});
         sender.send_all(2, 5);
-        for (const Outcome& outcome : sender.wait_for(4)) {
-            EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-            EXPECT_EQ(outcome.reason, rd_kafka_err2str(error));
+        for (const DeliveryResult& result : sender.wait_for(4)) {
+            EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+            EXPECT_EQ(result.reason, rd_kafka_err2str(error));
         }
         sender.wait_until_ready();
         sender.send_all(2, 5);
-        EXPECT_EQ(sender.verdicts(4), Verdicts(4, DeliveryStatus::delivered));
+        EXPECT_EQ(sender.statuses(4), Statuses(4, DeliveryStatus::delivered));
         EXPECT_EQ(cluster.read_values(), numbers(1, 5));
     }
 }
 
 // Its session is over; what is with the brokers is still heard of.
-TEST(KafkaSink, BehindWhatWasRefusedNothingIsTaken)
+TEST(KafkaSink, BehindARefusedRecordNothingIsSent)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster));
     cluster.answer_with({RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED});
     sender.send(make_event(1));
-    std::optional<Outcome> second;
+    std::optional<DeliveryResult> second;
     EXPECT_TRUE(comes_true([&] {
         second = sender.send(make_event(2));
-        return second && second->verdict == DeliveryStatus::trouble;
+        return second && second->status == DeliveryStatus::unavailable;
     }));
-    EXPECT_FALSE(sender.sink.is_ready());
-    ASSERT_TRUE(sender.sink.next_work());
-    EXPECT_LT(*sender.sink.next_work(), Clock::now() + 1s);
+    EXPECT_FALSE(sender.sink.can_send());
+    ASSERT_TRUE(sender.sink.next_poll_at());
+    EXPECT_LT(*sender.sink.next_poll_at(), Clock::now() + 1s);
 }
 
-TEST(KafkaSink, ATopicThatIsNotThereIsTrouble)
+TEST(KafkaSink, AMissingTopicIsUnavailable)
 {
     Cluster cluster;
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART);
     KafkaSender sender(config_for(cluster, R"("topic.metadata.propagation.max.ms": 100,
                                               "topic.metadata.refresh.fast.interval.ms": 20)"));
     const StreamId stream = sender.sink.stream_of(make_event(1));
-    const Outcome outcome = sender.try_one(make_event(1));
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_NE(outcome.reason.find("nknown topic"), std::string::npos) << outcome.reason;
+    const DeliveryResult result = sender.try_one(make_event(1));
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_NE(result.reason.find("nknown topic"), std::string::npos) << result.reason;
     // What was decided on before that is known comes back.
     EXPECT_NE(sender.sink.stream_of(make_event(2)), stream);
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_NO_ERROR);
     EXPECT_TRUE(comes_true(
-        [&] { return sender.try_one(make_event(2)).verdict == DeliveryStatus::delivered; }));
+        [&] { return sender.try_one(make_event(2)).status == DeliveryStatus::delivered; }));
 }
 
 // ---- sessions
 
-TEST(KafkaSink, WhatIsAbandonedIsNotHeardOfAgain)
+TEST(KafkaSink, CancelledRecordsHaveNoResult)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("linger.ms": 20)"));
     sender.send_all(1, 10);
-    sender.sink.abandon();
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    sender.sink.cancel_all();
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
     EXPECT_EQ(sender.sink.status_message(), "");
-    std::vector<Outcome> outcomes;
-    sender.sink.work(outcomes);
-    sender.sink.abandon();
+    std::vector<DeliveryResult> results;
+    sender.sink.poll(results);
+    sender.sink.cancel_all();
     sender.send_all(11, 13);
-    for (const Outcome& outcome : sender.wait_for(3)) {
-        EXPECT_GT(outcome.parcel, 10u);
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
+    for (const DeliveryResult& result : sender.wait_for(3)) {
+        EXPECT_GT(result.request_id, 10u);
+        EXPECT_EQ(result.status, DeliveryStatus::delivered);
     }
-    EXPECT_TRUE(outcomes.empty());
+    EXPECT_TRUE(results.empty());
 }
 
-TEST(KafkaSink, NobodyWaitsForTheEndOfASession)
+TEST(KafkaSink, DestructionDoesNotWaitForTheEndOfASession)
 {
     Cluster cluster;
     for (const std::string& servers :
@@ -263,9 +263,9 @@ TEST(KafkaSink, SessionsLeaveNothingBehind)
             sender.send(make_event(id));
             if (id % 10 == 0)
                 sender.wait_for(1);
-            sender.sink.abandon();
+            sender.sink.cancel_all();
         }
-        EXPECT_EQ(sender.try_one(make_event(51)).verdict, DeliveryStatus::delivered);
+        EXPECT_EQ(sender.try_one(make_event(51)).status, DeliveryStatus::delivered);
         EXPECT_TRUE(has_kafka_threads());
     }
     EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
@@ -277,14 +277,14 @@ TEST(KafkaSink, SessionsLeaveNothingBehind)
 }
 
 // The server's handlers must run in the server's own thread.
-TEST(KafkaSink, ItsThreadsHearNoSignals)
+TEST(KafkaSink, ItsThreadsBlockAllSignals)
 {
     ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
     const Cluster cluster;
     std::this_thread::sleep_for(20ms);
     const std::set<std::string> before = names_in("/proc/self/task");
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::delivered);
     int checked = 0;
     for (const std::string& task : names_in("/proc/self/task")) {
         if (before.contains(task))
@@ -305,7 +305,7 @@ TEST(KafkaSink, ItsThreadsHearNoSignals)
     EXPECT_EQ(sigismember(&mine, SIGTERM), 0);
 }
 
-TEST(KafkaSink, ASessionThatCannotBeOpenedIsTrouble)
+TEST(KafkaSink, ASessionThatCannotBeOpenedIsUnavailable)
 {
     char directory[] = "/tmp/outbox_kafka_XXXXXX";
     ASSERT_NE(mkdtemp(directory), nullptr);
@@ -314,19 +314,19 @@ TEST(KafkaSink, ASessionThatCannotBeOpenedIsTrouble)
     const std::string secrets = "ca = " + std::string(directory) + "\n";
     KafkaSender sender(resolve(config, Secrets::parse(secrets)), secrets);
     sender.send(make_event(1));
-    sender.sink.abandon();
+    sender.sink.cancel_all();
     rmdir(directory);
     ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
     const std::size_t descriptors = count_in("/proc/self/fd");
     for (std::int64_t id = 2; id <= 3; ++id) {
-        const auto outcome = sender.send(make_event(id));
-        ASSERT_TRUE(outcome);
-        EXPECT_EQ(outcome->verdict, DeliveryStatus::trouble);
-        EXPECT_NE(outcome->reason.find("ssl.ca.location"), std::string::npos) << outcome->reason;
-        EXPECT_EQ(outcome->reason.find(directory), std::string::npos) << outcome->reason;
+        const auto result = sender.send(make_event(id));
+        ASSERT_TRUE(result);
+        EXPECT_EQ(result->status, DeliveryStatus::unavailable);
+        EXPECT_NE(result->reason.find("ssl.ca.location"), std::string::npos) << result->reason;
+        EXPECT_EQ(result->reason.find(directory), std::string::npos) << result->reason;
     }
-    EXPECT_TRUE(sender.sink.is_ready());
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_TRUE(sender.sink.can_send());
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
     EXPECT_EQ(count_in("/proc/self/fd"), descriptors);
     ASSERT_EQ(mkdir(directory, 0700), 0);
     EXPECT_FALSE(sender.send(make_event(4)));
@@ -385,15 +385,15 @@ TEST(KafkaSink, PassesOnWhatTheLibraryLogs)
     KafkaSender sender(config_for(nowhere, R"("debug": "all", "client.id": "${secret:name}")"),
                        "name = hunter2\n");
     sender.send(make_event(1));
-    std::vector<Outcome> outcomes;
+    std::vector<DeliveryResult> results;
     EXPECT_TRUE(comes_true([&] {
-        sender.sink.work(outcomes);
+        sender.sink.poll(results);
         return !sender.sink.status_message().empty();
     }));
-    const std::vector<std::string> remarks = sender.sink.take_log_lines();
-    EXPECT_EQ(remarks.size(), 20u); // there were more
-    for (const std::string& remark : remarks)
-        EXPECT_EQ(remark.find("gapless"), std::string::npos) << remark;
+    const std::vector<std::string> log_lines = sender.sink.take_log_lines();
+    EXPECT_EQ(log_lines.size(), 20u); // there were more
+    for (const std::string& line : log_lines)
+        EXPECT_EQ(line.find("gapless"), std::string::npos) << line;
     EXPECT_TRUE(sender.sink.take_log_lines().empty());
 }
 
@@ -401,7 +401,7 @@ TEST(KafkaSink, OfItselfItLogsNothingWhileAllIsWell)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::delivered);
     EXPECT_EQ(sender.sink.take_log_lines(), std::vector<std::string>{});
 }
 

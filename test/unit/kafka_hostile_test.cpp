@@ -47,8 +47,8 @@ private:
 
     void converse(int fd)
     {
-        const timeval patience = {0, 100'000};
-        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+        const timeval send_timeout = {0, 100'000};
+        setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &send_timeout, sizeof(send_timeout));
         char heard[65536];
         while (!is_over_) {
             if (!is_readable(fd))
@@ -101,7 +101,7 @@ std::size_t bytes_in_use()
     return memory.uordblks + memory.hblkhd;
 }
 
-void expect_trouble(const char* what, Answer answer)
+void expect_unavailable(const char* what, Answer answer)
 {
     SCOPED_TRACE(what);
     const std::size_t before = bytes_in_use();
@@ -109,45 +109,45 @@ void expect_trouble(const char* what, Answer answer)
     KafkaConfig config = config_for(impostor.server());
     config.timeout_ms = 250;
     KafkaSender sender(config);
-    Outcome outcome;
+    DeliveryResult result;
     EXPECT_TRUE(comes_true([&] {
-        outcome = sender.try_one(make_event(1));
+        result = sender.try_one(make_event(1));
         return impostor.answers() > 0;
     }));
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::trouble);
-    EXPECT_NE(outcome.reason, "");
-    EXPECT_LT(outcome.reason.size(), 600u) << outcome.reason;
-    for (const char c : outcome.reason)
-        EXPECT_TRUE(c >= ' ' && c != '\x7f') << outcome.reason;
-    sender.sink.abandon();
+    EXPECT_EQ(result.status, DeliveryStatus::unavailable);
+    EXPECT_NE(result.reason, "");
+    EXPECT_LT(result.reason.size(), 600u) << result.reason;
+    for (const char c : result.reason)
+        EXPECT_TRUE(c >= ' ' && c != '\x7f') << result.reason;
+    sender.sink.cancel_all();
     EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
     EXPECT_LT(bytes_in_use(), before + (4 << 20));
 }
 
-TEST(KafkaSink, WhoeverDoesNotSpeakKafkaIsTrouble)
+TEST(KafkaSink, AServerThatDoesNotSpeakKafkaIsUnavailable)
 {
-    expect_trouble(
+    expect_unavailable(
         "HTTP", [](const auto&) { return "HTTP/1.1 400 Bad Request\r\n\r\n<h1>No\x1b[2J</h1>"s; });
-    expect_trouble("an echo", [](const auto& request) { return request; });
-    expect_trouble("noise", [](const auto&) { return random_bytes(10'000); });
-    expect_trouble("an empty answer", [](const auto&) { return in_four_bytes(0); });
-    expect_trouble("a negative length", [](const auto&) { return in_four_bytes(0xffffffff); });
-    expect_trouble("a long answer that does not come",
-                   [](const auto&) { return in_four_bytes(99'000'000); });
-    expect_trouble("a longer one than there may be",
-                   [](const auto&) { return in_four_bytes(0x7fffffff); });
+    expect_unavailable("an echo", [](const auto& request) { return request; });
+    expect_unavailable("noise", [](const auto&) { return random_bytes(10'000); });
+    expect_unavailable("an empty answer", [](const auto&) { return in_four_bytes(0); });
+    expect_unavailable("a negative length", [](const auto&) { return in_four_bytes(0xffffffff); });
+    expect_unavailable("a long answer that does not come",
+                       [](const auto&) { return in_four_bytes(99'000'000); });
+    expect_unavailable("a longer one than there may be",
+                       [](const auto&) { return in_four_bytes(0x7fffffff); });
 }
 
-TEST(KafkaSink, BrokersWhoseAnswersMakeNoSenseAreTrouble)
+TEST(KafkaSink, BrokersWithInvalidAnswersAreUnavailable)
 {
-    expect_trouble("nothing", [](const auto& request) { return answer_to(request, ""); });
+    expect_unavailable("nothing", [](const auto& request) { return answer_to(request, ""); });
     for (const std::size_t size : {2u, 16u, 200u, 5000u})
-        expect_trouble("noise",
-                       [&](const auto& request) { return answer_to(request, random_bytes(size)); });
-    expect_trouble("the largest numbers", [](const auto& request) {
+        expect_unavailable(
+            "noise", [&](const auto& request) { return answer_to(request, random_bytes(size)); });
+    expect_unavailable("the largest numbers", [](const auto& request) {
         return answer_to(request, "\0\0"s + std::string(64, '\x7f'));
     });
-    expect_trouble("an answer to somebody else", [](const auto& request) {
+    expect_unavailable("an answer to somebody else", [](const auto& request) {
         return answer_to("01234567" + in_four_bytes(77), "\0\0"s) + answer_to(request, "");
     });
 }
@@ -164,7 +164,7 @@ extern "C" const char* __tsan_default_options()
 }
 
 // Versions of librdkafka that take this for a list of -1 things abort.
-[[noreturn]] void meet_one_who_says_nothing_in_three_bytes()
+[[noreturn]] void read_an_answer_of_three_bytes()
 {
     on_library_abort([] {
         for (;;)
@@ -172,20 +172,19 @@ extern "C" const char* __tsan_default_options()
     });
     const Impostor impostor([](const auto& request) { return answer_to(request, "\0\0\0"s); });
     KafkaSender sender(config_for(impostor.server(), R"("timeout": 1)"));
-    std::optional<Outcome> outcome = sender.send(make_event(1));
-    std::vector<Outcome> outcomes;
-    const bool is_told = !outcome && comes_true([&] {
+    std::optional<DeliveryResult> result = sender.send(make_event(1));
+    std::vector<DeliveryResult> results;
+    const bool is_told = !result && comes_true([&] {
         if (!library_aborted())
-            sender.sink.work(outcomes);
-        return library_aborted() || !outcomes.empty();
+            sender.sink.poll(results);
+        return library_aborted() || !results.empty();
     });
-    _exit(is_told && sender.sink.is_broken() == library_aborted() ? EXIT_SUCCESS : EXIT_FAILURE);
+    _exit(is_told && sender.sink.has_aborted() == library_aborted() ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-TEST(KafkaSink, ThatLibrdkafkaFailsOverAnAnswerIsKnownToTheSinkAndHarmsNobodyElse)
+TEST(KafkaSink, AnAbortOfLibrdkafkaIsKnownToItsSinkAlone)
 {
-    EXPECT_EXIT(meet_one_who_says_nothing_in_three_bytes(), testing::ExitedWithCode(EXIT_SUCCESS),
-                "");
+    EXPECT_EXIT(read_an_answer_of_three_bytes(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
 } // namespace

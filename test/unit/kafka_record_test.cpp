@@ -133,7 +133,7 @@ TEST(KafkaRecord, MetadataTravelsAsAttributes)
     EXPECT_EQ(header(record, "ce_empty"), "(absent)"); // CloudEvents has no empty values
 }
 
-TEST(KafkaRecord, ATraceGoesAlong)
+TEST(KafkaRecord, ATraceIsAHeader)
 {
     Event event = make_event();
     EXPECT_EQ(header(cloudevent(event), "traceparent"), "(absent)");
@@ -163,7 +163,7 @@ TEST(KafkaRecord, ItsSizeIsThatOfKeyValueAndHeaders)
     EXPECT_EQ(record.size(), 0u);
     record.key = "123";
     record.value = "12345";
-    record.text = "abcd";
+    record.header_text = "abcd";
     EXPECT_EQ(record.size(), 12u);
     record.value.reset();
     EXPECT_EQ(record.size(), 7u);

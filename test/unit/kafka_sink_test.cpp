@@ -7,7 +7,7 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Verdicts = std::vector<DeliveryStatus>;
+using Statuses = std::vector<DeliveryStatus>;
 
 // ---- what goes out
 
@@ -15,10 +15,10 @@ TEST(KafkaSink, SendsARecordAndSaysWhere)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
-    const Outcome outcome = sender.try_one(make_event(7));
-    EXPECT_EQ(outcome.parcel, 7u);
-    EXPECT_EQ(outcome.verdict, DeliveryStatus::delivered);
-    EXPECT_EQ(outcome.reason, "topic t, partition 0, offset 0");
+    const DeliveryResult result = sender.try_one(make_event(7));
+    EXPECT_EQ(result.request_id, 7u);
+    EXPECT_EQ(result.status, DeliveryStatus::delivered);
+    EXPECT_EQ(result.reason, "topic t, partition 0, offset 0");
     const std::vector<Stored> stored = cluster.read();
     ASSERT_EQ(stored.size(), 1u);
     EXPECT_EQ(stored[0].key, "a");
@@ -38,7 +38,7 @@ TEST(KafkaSink, SendsAsDebeziumDoes)
     KafkaSender sender(config);
     Event event = make_event(1);
     event.occurred_at = 1'767'323'045'123'456;
-    EXPECT_EQ(sender.try_one(event).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(event).status, DeliveryStatus::delivered);
     const std::vector<Stored> stored = cluster.read("outbox.event.order");
     ASSERT_EQ(stored.size(), 1u);
     EXPECT_EQ(stored[0].headers, (std::map<std::string, std::string>{{"id", event.tracking_id}}));
@@ -55,7 +55,7 @@ TEST(KafkaSink, SendsATombstoneAndTextAsItIs)
     event.id = 2;
     event.payload = R"({"ü": "\u0041"})";
     sender.send(event);
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
+    EXPECT_EQ(sender.statuses(2), (Statuses{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     const std::vector<Stored> stored = cluster.read();
     ASSERT_EQ(stored.size(), 2u);
     EXPECT_EQ(stored[0].key, "Größe 😀");
@@ -75,7 +75,7 @@ TEST(KafkaSink, TheTopicComesFromTheEvent)
     Event other = make_event(2);
     other.aggregate_type = "customer";
     sender.send(other);
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
+    EXPECT_EQ(sender.statuses(2), (Statuses{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     EXPECT_EQ(cluster.read_values("shop.order"), (std::vector<std::string>{"1"}));
     EXPECT_EQ(cluster.read_values("shop.customer"), (std::vector<std::string>{"2"}));
 }
@@ -106,44 +106,44 @@ TEST(KafkaSink, ManyArriveInTheirOrder)
     EXPECT_TRUE(sender.sink.preserves_order());
     EXPECT_EQ(sender.sink.max_events_per_request(), 1u);
     sender.send_all(1, 500);
-    EXPECT_EQ(sender.verdicts(500), Verdicts(500, DeliveryStatus::delivered));
+    EXPECT_EQ(sender.statuses(500), Statuses(500, DeliveryStatus::delivered));
     EXPECT_EQ(cluster.read_values(), numbers(1, 500));
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 }
 
 TEST(KafkaSink, IsAsTheConfigSays)
 {
     const KafkaSender sender(
         config_for("127.0.0.1:1", R"("queue.buffering.max.messages": 77, "metadata": ["region"])"));
-    EXPECT_EQ(sender.sink.capacity(), 77u);
-    EXPECT_EQ(sender.sink.metadata(), std::vector<std::string>{"region"});
+    EXPECT_EQ(sender.sink.max_in_flight(), 77u);
+    EXPECT_EQ(sender.sink.metadata_keys(), std::vector<std::string>{"region"});
 }
 
-TEST(KafkaSink, AsManyAsItsCapacityAreTaken)
+TEST(KafkaSink, NoMoreThanItsLimitAreInFlight)
 {
     KafkaSender sender(config_for("127.0.0.1:1", R"("queue.buffering.max.messages": 20)"));
     sender.send_all(1, 20);
-    const auto outcome = sender.send(make_event(21));
-    ASSERT_TRUE(outcome);
-    EXPECT_EQ(outcome->verdict, DeliveryStatus::trouble);
+    const auto result = sender.send(make_event(21));
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->status, DeliveryStatus::unavailable);
 }
 
-TEST(KafkaSink, TheDescriptorIsReadableWhenThereIsSomethingToHear)
+TEST(KafkaSink, TheWaitFdIsReadableWhenThereIsAResult)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
     const auto is_readable = [&](std::chrono::milliseconds wait) {
-        pollfd fd = {sender.sink.descriptor(), POLLIN, 0};
+        pollfd fd = {sender.sink.wait_fd(), POLLIN, 0};
         return poll(&fd, 1, static_cast<int>(wait.count())) > 0;
     };
-    EXPECT_EQ(sender.try_one(make_event(1)).verdict, DeliveryStatus::delivered);
-    std::vector<Outcome> outcomes;
-    sender.sink.work(outcomes);
+    EXPECT_EQ(sender.try_one(make_event(1)).status, DeliveryStatus::delivered);
+    std::vector<DeliveryResult> results;
+    sender.sink.poll(results);
     EXPECT_FALSE(is_readable(20ms));
     for (std::int64_t id = 2; id <= 4; ++id) {
         sender.send(make_event(id));
-        EXPECT_TRUE(is_readable(patience));
-        EXPECT_EQ(sender.wait_for(1).at(0).parcel, static_cast<RequestId>(id));
+        EXPECT_TRUE(is_readable(max_test_wait));
+        EXPECT_EQ(sender.wait_for(1).at(0).request_id, static_cast<RequestId>(id));
         EXPECT_FALSE(is_readable(5ms));
     }
 }
@@ -159,12 +159,12 @@ TEST(KafkaSink, AnEventWhoseTopicCannotBeIsRejectedAtOnce)
     Event event = make_event(1);
     for (const std::string& type : {std::string("a b"), std::string(), std::string(250, 'x')}) {
         event.aggregate_type = type;
-        const auto outcome = sender.send(event);
-        ASSERT_TRUE(outcome) << type;
-        EXPECT_EQ(outcome->verdict, DeliveryStatus::rejected);
-        EXPECT_EQ(outcome->reason, problem_with_topic(type));
+        const auto result = sender.send(event);
+        ASSERT_TRUE(result) << type;
+        EXPECT_EQ(result->status, DeliveryStatus::rejected);
+        EXPECT_EQ(result->reason, problem_with_topic(type));
     }
-    EXPECT_EQ(sender.sink.next_work(), std::nullopt);
+    EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 }
 
 TEST(KafkaSink, AnEventThatIsTooLargeToBeSentIsRejectedAtOnce)
@@ -174,28 +174,28 @@ TEST(KafkaSink, AnEventThatIsTooLargeToBeSentIsRejectedAtOnce)
     Event large = make_event(2);
     large.payload = std::string(2000, 'x');
     sender.send(make_event(1));
-    const auto outcome = sender.send(large);
-    ASSERT_TRUE(outcome);
-    EXPECT_EQ(outcome->parcel, 2u);
-    EXPECT_EQ(outcome->verdict, DeliveryStatus::rejected);
-    EXPECT_NE(outcome->reason.find("too large"), std::string::npos) << outcome->reason;
+    const auto result = sender.send(large);
+    ASSERT_TRUE(result);
+    EXPECT_EQ(result->request_id, 2u);
+    EXPECT_EQ(result->status, DeliveryStatus::rejected);
+    EXPECT_NE(result->reason.find("too large"), std::string::npos) << result->reason;
     sender.send(make_event(3));
-    EXPECT_EQ(sender.verdicts(2), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered}));
+    EXPECT_EQ(sender.statuses(2), (Statuses{DeliveryStatus::delivered, DeliveryStatus::delivered}));
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "3"}));
 }
 
-TEST(KafkaSink, ABatchThatIsTooLargeComesBackAndGoesInSmallerOnes)
+TEST(KafkaSink, ABatchThatIsTooLargeIsSentAgainInSmallerOnes)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30, "batch.size": 8000)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE});
     sender.send_all(1, 10);
-    EXPECT_EQ(sender.verdicts(10), Verdicts(10, DeliveryStatus::returned));
+    EXPECT_EQ(sender.statuses(10), Statuses(10, DeliveryStatus::not_sent));
     sender.wait_until_ready();
     for (int i = 0; i < 2; ++i) {
         const std::size_t requests = cluster.count_requests([&] {
             sender.send_all(1, 10);
-            EXPECT_EQ(sender.verdicts(10), Verdicts(10, DeliveryStatus::delivered));
+            EXPECT_EQ(sender.statuses(10), Statuses(10, DeliveryStatus::delivered));
         });
         EXPECT_GT(requests, 1u);
         EXPECT_LT(requests, 10u);
@@ -209,29 +209,29 @@ TEST(KafkaSink, OneThatIsTooLargeByItselfIsRejected)
     int returned = 0;
     for (int i = 0; i < 20; ++i) {
         cluster.answer_with({RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE});
-        const Outcome outcome = sender.try_one(make_event(1));
+        const DeliveryResult result = sender.try_one(make_event(1));
         sender.wait_until_ready();
-        if (outcome.verdict == DeliveryStatus::rejected) {
-            EXPECT_NE(outcome.reason.find("large"), std::string::npos) << outcome.reason;
+        if (result.status == DeliveryStatus::rejected) {
+            EXPECT_NE(result.reason.find("large"), std::string::npos) << result.reason;
             break;
         }
-        EXPECT_EQ(outcome.verdict, DeliveryStatus::returned);
+        EXPECT_EQ(result.status, DeliveryStatus::not_sent);
         ++returned;
     }
     EXPECT_GE(returned, 1);
     EXPECT_LE(returned, 8);
-    EXPECT_EQ(sender.try_one(make_event(2)).verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(sender.try_one(make_event(2)).status, DeliveryStatus::delivered);
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"2"}));
 }
 
 // The brokers answer for a whole batch.
-TEST(KafkaSink, WhoIsToBlameForARefusedBatchComesOutWhenEachGoesAlone)
+TEST(KafkaSink, ThePoisonRecordOfARefusedBatchIsFoundBySendingEachAlone)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD});
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::returned));
+    EXPECT_EQ(sender.statuses(5), Statuses(5, DeliveryStatus::not_sent));
     sender.wait_until_ready();
 
     // All are on the way when the third one fails. What is behind the gap, a broker refuses, and
@@ -241,31 +241,31 @@ TEST(KafkaSink, WhoIsToBlameForARefusedBatchComesOutWhenEachGoesAlone)
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD, behind, behind});
     const TimePoint begin = Clock::now();
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5), (Verdicts{DeliveryStatus::delivered, DeliveryStatus::delivered,
-                                            DeliveryStatus::rejected, DeliveryStatus::returned,
-                                            DeliveryStatus::returned}));
+    EXPECT_EQ(sender.statuses(5), (Statuses{DeliveryStatus::delivered, DeliveryStatus::delivered,
+                                            DeliveryStatus::rejected, DeliveryStatus::not_sent,
+                                            DeliveryStatus::not_sent}));
     EXPECT_LT(Clock::now() - begin, 2s);
     sender.wait_until_ready();
 
     const std::size_t requests = cluster.count_requests([&] {
         sender.send_all(4, 5);
-        EXPECT_EQ(sender.verdicts(2), Verdicts(2, DeliveryStatus::delivered));
+        EXPECT_EQ(sender.statuses(2), Statuses(2, DeliveryStatus::delivered));
     });
     EXPECT_EQ(requests, 1u); // together again
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "2", "4", "5"}));
 }
 
-TEST(KafkaSink, WhenNobodyIsToBlameBatchesBecomeAsLargeAsBefore)
+TEST(KafkaSink, WithoutAPoisonRecordTheBatchSizeIsRestored)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30)"));
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD});
     sender.send_all(1, 5);
-    EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::returned));
+    EXPECT_EQ(sender.statuses(5), Statuses(5, DeliveryStatus::not_sent));
     sender.wait_until_ready();
     const auto send_all = [&] {
         sender.send_all(1, 5);
-        EXPECT_EQ(sender.verdicts(5), Verdicts(5, DeliveryStatus::delivered));
+        EXPECT_EQ(sender.statuses(5), Statuses(5, DeliveryStatus::delivered));
     };
     EXPECT_EQ(cluster.count_requests(send_all), 5u);
     EXPECT_EQ(cluster.count_requests(send_all), 1u);

@@ -18,10 +18,10 @@ namespace outbox::sink::test {
 using namespace std::chrono_literals;
 
 // Long enough for a busy machine; nothing that works takes as long.
-inline constexpr auto patience = 30s;
+inline constexpr auto max_test_wait = 30s;
 
 template <typename Condition>
-bool comes_true(Condition condition, Clock::duration within = patience)
+bool comes_true(Condition condition, Clock::duration within = max_test_wait)
 {
     for (const TimePoint end = Clock::now() + within; Clock::now() < end;
          std::this_thread::sleep_for(1ms))
@@ -199,8 +199,9 @@ private:
 
 inline KafkaConfig config_for(const std::string& servers, const std::string& members = "")
 {
-    return parse_kafka_config(Config::parse(R"({"topic": "t", "bootstrap.servers": ")" + servers +
-                                            "\"" + (members.empty() ? "" : ", " + members) + "}"));
+    return parse_kafka_config(JsonConfig::parse(R"({"topic": "t", "bootstrap.servers": ")" +
+                                                servers + "\"" +
+                                                (members.empty() ? "" : ", " + members) + "}"));
 }
 
 inline KafkaConfig config_for(const Cluster& cluster, const std::string& members = "")
@@ -211,14 +212,14 @@ inline KafkaConfig config_for(const Cluster& cluster, const std::string& members
 // One request at a time, for these brokers do not look at sequence numbers.
 inline constexpr const char* in_small_steps = R"("batch.num.messages": 10, "max.in.flight": 1)";
 
-// A sink with all that one needs to see what it does. Parcels have the ids of their events.
+// A sink with all that one needs to see what it does. Requests have the ids of their events.
 class KafkaSender {
 public:
     explicit KafkaSender(KafkaConfig config, const std::string& secrets = "")
         : sink(std::move(config), Secrets::parse(secrets), sink_context())
     {}
 
-    std::optional<Outcome> send(Event event)
+    std::optional<DeliveryResult> send(Event event)
     {
         kept_.push_back(std::move(event));
         const Event* events[] = {&kept_.back()};
@@ -232,51 +233,52 @@ public:
     }
 
     // Works when the sink says that there is something to do.
-    std::vector<Outcome> wait_for(std::size_t count, Clock::duration within = patience)
+    std::vector<DeliveryResult> wait_for(std::size_t count, Clock::duration within = max_test_wait)
     {
         const TimePoint end = Clock::now() + within;
-        std::vector<Outcome> outcomes;
-        while (outcomes.size() < count && Clock::now() < end) {
-            const TimePoint next = std::min(end, sink.next_work().value_or(end));
+        std::vector<DeliveryResult> results;
+        while (results.size() < count && Clock::now() < end) {
+            const TimePoint next = std::min(end, sink.next_poll_at().value_or(end));
             const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
-            pollfd fd = {sink.descriptor(), POLLIN, 0};
+            pollfd fd = {sink.wait_fd(), POLLIN, 0};
             poll(&fd, 1, std::max(0, static_cast<int>(left.count())));
-            sink.work(outcomes);
+            sink.poll(results);
         }
-        EXPECT_EQ(outcomes.size(), count);
-        return outcomes;
+        EXPECT_EQ(results.size(), count);
+        return results;
     }
 
     // What came of these, in the order of their ids.
-    std::vector<DeliveryStatus> verdicts(std::size_t count)
+    std::vector<DeliveryStatus> statuses(std::size_t count)
     {
         std::map<RequestId, DeliveryStatus> found;
-        for (const Outcome& outcome : wait_for(count))
-            EXPECT_TRUE(found.emplace(outcome.parcel, outcome.verdict).second) << outcome.parcel;
-        std::vector<DeliveryStatus> verdicts;
-        for (const auto& [parcel, verdict] : found)
-            verdicts.push_back(verdict);
-        return verdicts;
+        for (const DeliveryResult& result : wait_for(count))
+            EXPECT_TRUE(found.emplace(result.request_id, result.status).second)
+                << result.request_id;
+        std::vector<DeliveryStatus> statuses;
+        for (const auto& [request_id, status] : found)
+            statuses.push_back(status);
+        return statuses;
     }
 
     // A session that ends is heard out.
     void wait_until_ready()
     {
-        std::vector<Outcome> outcomes;
+        std::vector<DeliveryResult> results;
         EXPECT_TRUE(comes_true([&] {
-            sink.work(outcomes);
-            return sink.is_ready();
+            sink.poll(results);
+            return sink.can_send();
         }));
-        EXPECT_TRUE(outcomes.empty());
+        EXPECT_TRUE(results.empty());
     }
 
-    Outcome try_one(Event event)
+    DeliveryResult try_one(Event event)
     {
-        if (auto outcome = send(std::move(event)))
-            return *outcome;
-        std::vector<Outcome> outcomes = wait_for(1);
-        outcomes.resize(1);
-        return outcomes.front();
+        if (auto result = send(std::move(event)))
+            return *result;
+        std::vector<DeliveryResult> results = wait_for(1);
+        results.resize(1);
+        return results.front();
     }
 
     KafkaSink sink;

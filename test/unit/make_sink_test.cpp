@@ -43,18 +43,18 @@ Secrets no_secrets()
 SinkContext allowing(std::string_view hosts)
 {
     SinkContext sink_context;
-    sink_context.allowed_hosts = AllowedHosts(hosts);
+    sink_context.allowed_hosts = HostAllowlist(hosts);
     return sink_context;
 }
 
-TEST(Factory, KnowsHttpAndKafka)
+TEST(MakeSink, KnowsHttpAndKafka)
 {
-    EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts("")));
+    EXPECT_NO_THROW(check_sink("http", plain, HostAllowlist("")));
     EXPECT_FALSE(make_sink("http", plain, no_secrets, {})->preserves_order());
-    EXPECT_NO_THROW(check_sink("kafka", plain_kafka, AllowedHosts("")));
+    EXPECT_NO_THROW(check_sink("kafka", plain_kafka, HostAllowlist("")));
     EXPECT_TRUE(make_sink("kafka", plain_kafka, no_secrets, {})->preserves_order());
     for (const char* kind : {"", "HTTP", "https", "Kafka", "http "}) {
-        const auto [sqlstate, text] = error_of([&] { check_sink(kind, plain, AllowedHosts("")); });
+        const auto [sqlstate, text] = error_of([&] { check_sink(kind, plain, HostAllowlist("")); });
         EXPECT_EQ(sqlstate, "22023") << kind;
         EXPECT_NE(text.find("\""s + kind + "\""), std::string::npos) << text;
         EXPECT_EQ(error_of([&] { make_sink(kind, plain, no_secrets, {}); }).first, "22023") << kind;
@@ -91,7 +91,7 @@ private:
 };
 
 // Whoever hears an Error puts the sink aside until somebody has mended it.
-TEST(Factory, ThatThereIsNoDescriptorIsNothingAboutTheSink)
+TEST(MakeSink, AMissingDescriptorIsNoConfigError)
 {
     const FewDescriptors few(0);
     EXPECT_THROW(make_sink("http", plain, no_secrets, {}), std::system_error);
@@ -101,7 +101,7 @@ TEST(Factory, ThatThereIsNoDescriptorIsNothingAboutTheSink)
     EXPECT_THROW(make_sink("http", with_secret, load, {}), std::system_error);
 }
 
-TEST(Factory, NorIsThatLibrdkafkaHasNoneForItsFiles)
+TEST(MakeSink, ThatLibrdkafkaHasNoDescriptorIsNoConfigError)
 {
     const std::string config = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t",
                                    "security.protocol": "ssl", "ssl.ca.location": "/etc/hostname"})";
@@ -117,7 +117,7 @@ TEST(Factory, NorIsThatLibrdkafkaHasNoneForItsFiles)
     }
 }
 
-TEST(Factory, WhatLibrdkafkaSaysThenHasNoSecretsEither)
+TEST(MakeSink, AResourceErrorOfLibrdkafkaHasNoSecrets)
 {
     const std::string config =
         R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t", "security.protocol": "sasl_plaintext",
@@ -135,30 +135,30 @@ TEST(Factory, WhatLibrdkafkaSaysThenHasNoSecretsEither)
 
 #endif
 
-TEST(Factory, RefusesAConfigThatCannotWork)
+TEST(MakeSink, RefusesAConfigThatCannotWork)
 {
     for (const char* config : {"", "[]", "{}", R"({"url": "ftp://example.org"})",
                                R"({"url": "https://example.org", "retries": 3})"}) {
-        EXPECT_EQ(error_of([&] { check_sink("http", config, AllowedHosts("")); }).first, "22023")
+        EXPECT_EQ(error_of([&] { check_sink("http", config, HostAllowlist("")); }).first, "22023")
             << config;
         EXPECT_EQ(error_of([&] { make_sink("http", config, no_secrets, {}); }).first, "22023")
             << config;
     }
 }
 
-TEST(Factory, MakesWhatTheConfigSays)
+TEST(MakeSink, MakesWhatTheConfigSays)
 {
     const auto sink = make_sink("http", R"({"url": "https://example.org", "concurrency": 3,
         "format": "cloudevents-batch", "batch": 7, "metadata": ["region"]})",
                                 no_secrets, {});
-    EXPECT_EQ(sink->capacity(), 3u);
+    EXPECT_EQ(sink->max_in_flight(), 3u);
     EXPECT_EQ(sink->max_events_per_request(), 7u);
-    EXPECT_EQ(sink->metadata(), std::vector<std::string>{"region"});
-    EXPECT_GE(sink->descriptor(), 0);
+    EXPECT_EQ(sink->metadata_keys(), std::vector<std::string>{"region"});
+    EXPECT_GE(sink->wait_fd(), 0);
     EXPECT_EQ(make_sink("http", plain, no_secrets, {})->max_events_per_request(), 1u);
 }
 
-TEST(Factory, AsksForSecretsOnlyIfTheConfigRefersToSome)
+TEST(MakeSink, AsksForSecretsOnlyIfTheConfigRefersToSome)
 {
     int asked = 0;
     const auto load = [&] {
@@ -174,18 +174,18 @@ TEST(Factory, AsksForSecretsOnlyIfTheConfigRefersToSome)
     EXPECT_EQ(error_of([&] { make_sink("http", unknown, load, {}); }).first, "42704");
 }
 
-TEST(Factory, KafkaTakesItsSecretsToo)
+TEST(MakeSink, KafkaTakesItsSecretsToo)
 {
     const char* config = R"({"bootstrap.servers": "${secret:servers}", "topic": "t"})";
-    EXPECT_NO_THROW(check_sink("kafka", config, AllowedHosts("")));
+    EXPECT_NO_THROW(check_sink("kafka", config, HostAllowlist("")));
     const auto load = [] { return Secrets::parse("servers = 127.0.0.1:1\n"); };
     EXPECT_NE(make_sink("kafka", config, load, {}), nullptr);
     const auto load_others = [] { return Secrets::parse("other = x\n"); };
     EXPECT_EQ(error_of([&] { make_sink("kafka", config, load_others, {}); }).first, "42704");
-    EXPECT_EQ(error_of([&] { check_sink("kafka", plain, AllowedHosts("")); }).first, "22023");
+    EXPECT_EQ(error_of([&] { check_sink("kafka", plain, HostAllowlist("")); }).first, "22023");
 }
 
-TEST(Factory, ASigningSecretMustBeOne)
+TEST(MakeSink, ASigningSecretMustBeOne)
 {
     const char* config = R"({"url": "https://example.org", "secret": "${secret:s}"})";
     const auto [sqlstate, text] = error_of(
@@ -194,7 +194,7 @@ TEST(Factory, ASigningSecretMustBeOne)
     EXPECT_EQ(text.find("hunter2"), std::string::npos);
 }
 
-TEST(Factory, WhatIsWrongIsSaidWithoutSecrets)
+TEST(MakeSink, AConfigErrorHasNoSecrets)
 {
     const auto load = [] { return Secrets::parse("p = hunter2/key.pem\n"); };
     for (const char* key : {"ca_file", "client_cert"}) {
@@ -207,15 +207,15 @@ TEST(Factory, WhatIsWrongIsSaidWithoutSecrets)
     }
 }
 
-TEST(Factory, TheHostMustBeAllowed)
+TEST(MakeSink, TheHostMustBeAllowed)
 {
     for (const char* hosts : {"", "*", "hooks.example.org", "*.example.org:443"}) {
-        EXPECT_NO_THROW(check_sink("http", plain, AllowedHosts(hosts))) << hosts;
+        EXPECT_NO_THROW(check_sink("http", plain, HostAllowlist(hosts))) << hosts;
         EXPECT_NO_THROW(make_sink("http", plain, no_secrets, allowing(hosts))) << hosts;
     }
     for (const char* hosts : {"example.org", "hooks.example.org:80", "other.example.org"}) {
         const auto [sqlstate, text] =
-            error_of([&] { check_sink("http", plain, AllowedHosts(hosts)); });
+            error_of([&] { check_sink("http", plain, HostAllowlist(hosts)); });
         EXPECT_EQ(sqlstate, "42501") << hosts;
         EXPECT_NE(text.find("outbox.http_allowed_hosts"), std::string::npos) << text;
         EXPECT_EQ(error_of([&] { make_sink("http", plain, no_secrets, allowing(hosts)); }).first,
@@ -234,7 +234,7 @@ void expect_proxy_to_be_checked(const std::string& proxy)
     const std::string config = through(proxy);
     const auto load = [] { return Secrets::parse("pw = hunter2\nproxy = http://proxy:3128\n"); };
     for (const char* hosts : {"", "*.example.org proxy", "*.example.org proxy:3128"}) {
-        EXPECT_NO_THROW(check_sink("http", config, AllowedHosts(hosts)));
+        EXPECT_NO_THROW(check_sink("http", config, HostAllowlist(hosts)));
         EXPECT_NO_THROW(make_sink("http", config, load, allowing(hosts)));
     }
     for (const char* hosts : {"*.example.org", "*.example.org proxy:3129"}) {
@@ -243,33 +243,33 @@ void expect_proxy_to_be_checked(const std::string& proxy)
         EXPECT_EQ(sqlstate, "42501");
         EXPECT_EQ(text.find("hunter2"), std::string::npos) << text;
         if (!has_secret_reference(proxy)) {
-            EXPECT_EQ(error_of([&] { check_sink("http", config, AllowedHosts(hosts)); }).first,
+            EXPECT_EQ(error_of([&] { check_sink("http", config, HostAllowlist(hosts)); }).first,
                       "42501");
         }
     }
 }
 
-TEST(Factory, AProxyMustBeAllowedToo)
+TEST(MakeSink, AProxyMustBeAllowedToo)
 {
     expect_proxy_to_be_checked("http://proxy:3128");
     expect_proxy_to_be_checked("${secret:proxy}");
 }
 
-TEST(Factory, AProxyMayHaveAnotherSchemeOrAUser)
+TEST(MakeSink, AProxyMayHaveAnotherSchemeOrAUser)
 {
     for (const char* proxy :
          {"proxy:3128", "socks5h://proxy:3128", "http://user:${secret:pw}@proxy:3128"})
         expect_proxy_to_be_checked(proxy);
 }
 
-TEST(Factory, AHostFromASecretIsCheckedWhenItIsKnown)
+TEST(MakeSink, AHostFromASecretIsCheckedWhenItIsKnown)
 {
     for (const char* config :
          {R"({"url": "${secret:url}"})", R"({"url": "https://${secret:host}/a"})"}) {
         const auto load = [] {
             return Secrets::parse("url = https://hunter2.example/a\nhost = hunter2.example\n");
         };
-        EXPECT_NO_THROW(check_sink("http", config, AllowedHosts("example.org")));
+        EXPECT_NO_THROW(check_sink("http", config, HostAllowlist("example.org")));
         EXPECT_NO_THROW(make_sink("http", config, load, allowing("hunter2.example")));
         const auto [sqlstate, text] =
             error_of([&] { make_sink("http", config, load, allowing("example.org")); });

@@ -8,26 +8,26 @@ using namespace outbox::sink::test;
 
 using Stage = test::Stage<PipelinedDispatcher>;
 
-Receiver stream(std::size_t capacity = 4)
+Receiver stream(std::size_t max_in_flight = 4)
 {
-    return {.capacity = capacity, .preserves_order = true};
+    return {.max_in_flight = max_in_flight, .preserves_order = true};
 }
 
 // ---- trouble
 
-TEST(PipelinedDispatcher, InTroubleNothingIsSentUntilThePauseIsOver)
+TEST(PipelinedDispatcher, AfterAFailureNothingIsSentUntilThePauseIsOver)
 {
     Stage stage(stream());
     stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.trouble({1, 2, 3, 4});
+    stage.fail({1, 2, 3, 4});
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 4");
+    EXPECT_EQ(stage.dispatcher.last_error(), "said of 4");
     EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
-    stage.pass(1s - 1ns);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
-    stage.pass(1ns);
-    EXPECT_EQ(stage.on_the_way().size(), 2u);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
+    stage.advance_clock(1s - 1ns);
+    EXPECT_EQ(stage.in_flight(), Requests{});
+    stage.advance_clock(1ns);
+    EXPECT_EQ(stage.in_flight().size(), 2u);
     EXPECT_EQ(stage.settled(), "");
 }
 
@@ -36,29 +36,29 @@ TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
-    stage.work();
-    stage.trouble({1, 2, 3, 4});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
+    stage.poll();
+    stage.fail({1, 2, 3, 4});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
     stage.deliver({1});
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
 }
 
 TEST(PipelinedDispatcher, ASuccessEndsThePause)
 {
     Stage stage(stream());
     stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.trouble({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.fail({1});
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
     stage.deliver({2});
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}, {5}, {6}}));
 }
 
-TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNobodyIsRejected)
+TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNothingIsRejected)
 {
     Stage stage(stream());
     stage.add_apart({1, 2});
@@ -67,7 +67,7 @@ TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNobodyIsRejected)
         stage.round(fails);
         EXPECT_EQ(stage.pause(), pause);
     }
-    EXPECT_EQ(stage.dispatcher.troubles(), 6);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 6);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
     EXPECT_EQ(stage.dispatcher.rejected(), 0u);
@@ -75,40 +75,40 @@ TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNobodyIsRejected)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatWasSentBeforeTheTroubleCountsOnce)
+TEST(PipelinedDispatcher, RequestsSentBeforeTheFailureCountOnce)
 {
     Stage stage(stream(16));
     for (const std::int64_t id : {1, 2, 3, 4, 5, 6})
         stage.add(id, "a");
-    stage.work();
-    stage.trouble({1, 2});
+    stage.poll();
+    stage.fail({1, 2});
     const TimePoint resume_at = stage.dispatcher.resume_at();
-    stage.pass(500ms);
-    stage.trouble({3, 4});
-    stage.pass(1s);
-    stage.trouble({5});
-    EXPECT_EQ(stage.dispatcher.troubles(), 1);
+    stage.advance_clock(500ms);
+    stage.fail({3, 4});
+    stage.advance_clock(1s);
+    stage.fail({5});
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 1);
     EXPECT_EQ(stage.dispatcher.resume_at(), resume_at);
-    stage.trouble({6});
-    ASSERT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
-    stage.trouble({1, 2});
-    EXPECT_EQ(stage.dispatcher.troubles(), 2);
+    stage.fail({6});
+    ASSERT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
+    stage.fail({1, 2});
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 2);
 }
 
-TEST(PipelinedDispatcher, TroubleAtOnceStopsEverything)
+TEST(PipelinedDispatcher, AnImmediateFailureStopsAllSending)
 {
     Stage stage(stream());
-    stage.receiver.at_once = {{2, DeliveryStatus::trouble}};
+    stage.receiver.immediate = {{2, DeliveryStatus::unavailable}};
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add(4, "b");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 1u);
-    stage.receiver.at_once.clear();
+    EXPECT_EQ(stage.dispatcher.in_flight(), 1u);
+    stage.receiver.immediate.clear();
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {2}, {3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}, {2}, {3}}));
     stage.deliver({4, 2, 3});
     EXPECT_EQ(stage.settled(), "1+ 4+ 2+ 3+");
     stage.expect_empty();
@@ -117,70 +117,70 @@ TEST(PipelinedDispatcher, TroubleAtOnceStopsEverything)
 TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
 {
     Stage stage(stream());
-    stage.receiver.is_ready = false;
+    stage.receiver.can_send = false;
     stage.add_apart({1, 2});
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    stage.receiver.is_ready = true;
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
+    stage.receiver.can_send = true;
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
 }
 
 // ---- the end
 
-TEST(PipelinedDispatcher, WhoIsGoneGetsNothingMore)
+TEST(PipelinedDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
-    stage.work();
-    stage.answer(2, DeliveryStatus::gone);
+    stage.poll();
+    stage.answer(2, DeliveryStatus::endpoint_gone);
     stage.deliver({1});
-    EXPECT_EQ(stage.dispatcher.gone(), "said of 2");
-    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 2");
-    stage.answer(3, DeliveryStatus::returned);
-    stage.answer(4, DeliveryStatus::returned);
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.dispatcher.endpoint_gone(), "said of 2");
+    EXPECT_EQ(stage.dispatcher.last_error(), "said of 2");
+    stage.answer(3, DeliveryStatus::not_sent);
+    stage.answer(4, DeliveryStatus::not_sent);
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), Requests{});
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     EXPECT_EQ(stage.settled(), "1+");
-    EXPECT_EQ(stage.dispatcher.in_hand(), 4u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 4u);
 }
 
-TEST(PipelinedDispatcher, WhoFinishesSendsNothingMoreButListens)
+TEST(PipelinedDispatcher, AfterStopSendingResultsAreStillRead)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
-    stage.work();
-    stage.dispatcher.finish();
+    stage.poll();
+    stage.dispatcher.stop_sending();
     stage.deliver({2, 1});
-    stage.answer(3, DeliveryStatus::returned);
+    stage.answer(3, DeliveryStatus::not_sent);
     stage.deliver({4});
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), Requests{});
     EXPECT_EQ(stage.settled(), "1+ 2+");
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 0u);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 3u);
+    EXPECT_EQ(stage.dispatcher.in_flight(), 0u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 3u);
 }
 
-TEST(PipelinedDispatcher, WhoAbandonsHasNothingInHand)
+TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
 {
     Stage stage(stream());
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add_apart({4, 5});
     stage.deliver({4});
-    stage.answer(1, DeliveryStatus::returned);
+    stage.answer(1, DeliveryStatus::not_sent);
     stage.deliver({2});
     stage.answer(3, DeliveryStatus::rejected); // comes too late
-    stage.dispatcher.abandon();
+    stage.dispatcher.cancel_all();
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.dispatcher.next_work(), std::nullopt);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
     stage.expect_empty();
-    stage.pass(1h);
+    stage.advance_clock(1h);
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.add(1, "a", 2);
     stage.add(2, "a", 2);
     stage.round(works);
@@ -190,7 +190,7 @@ TEST(PipelinedDispatcher, WhoAbandonsHasNothingInHand)
 
 // ---- how much, and when
 
-TEST(PipelinedDispatcher, CountsWhatIsInHandUntilItIsSettled)
+TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
 {
     Stage stage(stream());
     Event event;
@@ -200,34 +200,34 @@ TEST(PipelinedDispatcher, CountsWhatIsInHandUntilItIsSettled)
     event.payload = std::string(1000, 'x');
     const std::size_t size = event.size();
     stage.dispatcher.add(std::make_unique<Event>(event));
-    EXPECT_EQ(stage.dispatcher.bytes(), size);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), size);
     stage.add(2, "a");
-    const std::size_t both = stage.dispatcher.bytes();
+    const std::size_t both = stage.dispatcher.claimed_bytes();
     EXPECT_GT(both, size);
-    stage.work();
+    stage.poll();
     stage.deliver({2});
-    EXPECT_EQ(stage.dispatcher.bytes(), both); // 2 has its turn after 1
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), both); // 2 has its turn after 1
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
     stage.reject(1);
-    EXPECT_EQ(stage.dispatcher.bytes(), both - size);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 1u);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), both - size);
+    EXPECT_EQ(stage.dispatcher.claimed(), 1u);
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), Ids{2});
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WantsAsMuchAsTheSinkTakes)
+TEST(PipelinedDispatcher, ClaimsUpToWhatTheSinkTakes)
 {
     Stage stage(stream(5'000));
     for (std::int64_t id = 1; stage.dispatcher.can_take_more(stage.now) && id < 10'000; ++id)
         stage.add(id, "a");
-    EXPECT_EQ(stage.dispatcher.in_hand(), 5'000u);
-    stage.work();
+    EXPECT_EQ(stage.dispatcher.claimed(), 5'000u);
+    stage.poll();
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     stage.deliver({1});
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, WhileTheSinkComplainsWhatIsInHandIsEnough)
+TEST(PipelinedDispatcher, WhileTheSinkHasAStatusMessageNoMoreIsClaimed)
 {
     Stage stage(stream());
     stage.add_apart({1});
@@ -236,49 +236,49 @@ TEST(PipelinedDispatcher, WhileTheSinkComplainsWhatIsInHandIsEnough)
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, InTroubleWhatIsInHandIsEnough)
+TEST(PipelinedDispatcher, AfterAFailureNoMoreIsClaimed)
 {
     Stage stage(stream());
     stage.add_apart({1});
     stage.add_apart({2});
-    stage.trouble({1});
+    stage.fail({1});
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now)); // during the pause
-    stage.pass(1s);
+    stage.advance_clock(1s);
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
 // Unless it may be to blame: then others have to show that the sink is well.
-TEST(PipelinedDispatcher, OneThatIsAloneWithItsTroubleIsGivenCompany)
+TEST(PipelinedDispatcher, AfterAFailureOfTheOnlyEventOneMoreIsClaimed)
 {
     Stage stage(stream());
     stage.add_apart({1});
-    stage.trouble({1});
-    stage.pass(1s);
+    stage.fail({1});
+    stage.advance_clock(1s);
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
     stage.add_apart({2});
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToWork)
+TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
 {
     Stage stage(stream());
     stage.add_apart({1, 2});
-    stage.trouble({1});
-    stage.receiver.next_work = stage.now + 5s;
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
+    stage.fail({1});
+    stage.receiver.next_poll_at = stage.now + 5s;
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
     stage.dispatcher.drop_batch(1);
     stage.deliver({2});
-    stage.pass(1s);
+    stage.advance_clock(1s);
     stage.expect_empty();
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.now + 4s);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 4s);
 }
 
-TEST(PipelinedDispatcher, PassesOnWhatTheSinkHas)
+TEST(PipelinedDispatcher, PassesOnWhatTheSinkReports)
 {
     Stage stage(stream());
-    EXPECT_EQ(stage.dispatcher.descriptor(), 42);
-    EXPECT_EQ(stage.dispatcher.metadata(), std::vector<std::string>{"region"});
+    EXPECT_EQ(stage.dispatcher.wait_fd(), 42);
+    EXPECT_EQ(stage.dispatcher.metadata_keys(), std::vector<std::string>{"region"});
     stage.receiver.status_message = "nobody is there";
     EXPECT_EQ(stage.dispatcher.status_message(), "nobody is there");
     EXPECT_EQ(stage.dispatcher.take_log_lines(), std::vector<std::string>{"a remark"});

@@ -24,28 +24,28 @@ struct Stage : test::Stage<PipelinedDispatcher> {
     {
         for (const std::int64_t id : ids)
             add(id, "a", token);
-        work();
+        poll();
     }
 
-    void give_back(std::initializer_list<std::int64_t> ids)
+    void mark_not_sent(std::initializer_list<std::int64_t> ids)
     {
         for (const std::int64_t id : ids)
-            answer(id, DeliveryStatus::returned);
-        work();
+            answer(id, DeliveryStatus::not_sent);
+        poll();
     }
 
-    Ids behind(std::size_t settlement = 0) const
+    Ids events_behind(std::size_t index = 0) const
     {
         Ids ids;
-        for (const Handle& handle : dispatcher.behind(dispatcher.settled().at(settlement)))
-            ids.push_back(handle.id);
+        for (const EventRef& ref : dispatcher.events_behind(dispatcher.settled().at(index)))
+            ids.push_back(ref.id);
         return ids;
     }
 
-    void resume_behind(std::size_t settlement = 0, const Ids& blocked = {})
+    void resume_behind(std::size_t index = 0, const Ids& blocked = {})
     {
-        dispatcher.resume_behind(dispatcher.settled().at(settlement), blocked);
-        work();
+        dispatcher.resume_behind(dispatcher.settled().at(index), blocked);
+        poll();
     }
 };
 
@@ -55,10 +55,10 @@ TEST(PipelinedDispatcher, InANewStreamOneIsDeliveredBeforeTheOthersFollow)
 {
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 7}}});
     stage.add_together({1, 2, 3});
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}}));
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}}));
     stage.answer(1, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}}));
 }
 
 TEST(PipelinedDispatcher, InAnotherStreamItIsTheSameAgain)
@@ -66,14 +66,14 @@ TEST(PipelinedDispatcher, InAnotherStreamItIsTheSameAgain)
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 8}, {4, 8}}});
     stage.add_together({1, 2, 3, 4});
     stage.answer(1, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}}));
     stage.answer(2, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}}));
     stage.answer(3, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}, {4}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}, {4}}));
 }
 
 TEST(PipelinedDispatcher, BehindOneInAnotherStreamNothingGoesInTheOld)
@@ -81,26 +81,26 @@ TEST(PipelinedDispatcher, BehindOneInAnotherStreamNothingGoesInTheOld)
     Stage stage({.streams = {{1, 7}, {2, 8}, {3, 7}}});
     stage.add_together({1, 2, 3});
     stage.answer(1, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}}));
     stage.answer(2, DeliveryStatus::delivered);
-    stage.work();
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}}));
 }
 
-TEST(PipelinedDispatcher, TroubleOfOneAloneIsItsOwnInTheEnd)
+TEST(PipelinedDispatcher, AnEventThatFailsWhileOthersSucceedIsRejectedInTheEnd)
 {
     Stage stage;
     stage.add(1, "a");
-    stage.work();
+    stage.poll();
     for (std::int64_t other = 10; other < 14 && stage.dispatcher.settled().size() < 20; ++other) {
-        stage.answer(1, DeliveryStatus::trouble);
-        stage.work();
+        stage.answer(1, DeliveryStatus::unavailable);
+        stage.poll();
         stage.add(other, "b");
-        stage.pass(std::chrono::hours(1));
-        stage.work();
+        stage.advance_clock(std::chrono::hours(1));
+        stage.poll();
         stage.answer(other, DeliveryStatus::delivered);
-        stage.work();
+        stage.poll();
         const auto& settled = stage.dispatcher.settled();
         if (std::ranges::any_of(settled, [](const SettledEvent& s) { return !s.delivered; }))
             break;
@@ -108,10 +108,10 @@ TEST(PipelinedDispatcher, TroubleOfOneAloneIsItsOwnInTheEnd)
     const auto& settled = stage.dispatcher.settled();
     const auto rejected = std::ranges::find(settled, false, &SettledEvent::delivered);
     ASSERT_NE(rejected, settled.end());
-    EXPECT_EQ(rejected->handle.id, 1);
+    EXPECT_EQ(rejected->ref.id, 1);
 }
 
-TEST(PipelinedDispatcher, IsForSinksThatKeepTheOrder)
+TEST(PipelinedDispatcher, IsForSinksThatPreserveOrder)
 {
     for (const bool preserves_order : {true, false}) {
         Receiver receiver{.preserves_order = preserves_order};
@@ -122,14 +122,14 @@ TEST(PipelinedDispatcher, IsForSinksThatKeepTheOrder)
     }
 }
 
-TEST(PipelinedDispatcher, ManyOfAnAggregateAreOnTheWayUpToTheCapacity)
+TEST(PipelinedDispatcher, ManyEventsOfAnAggregateAreInFlightUpToTheLimit)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5, 6});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}, {4}}));
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 4u);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {3}, {4}}));
+    EXPECT_EQ(stage.dispatcher.in_flight(), 4u);
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
     stage.deliver({2, 3, 4, 5});
     stage.deliver({6});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+ 5+ 6+");
@@ -139,15 +139,15 @@ TEST(PipelinedDispatcher, ManyOfAnAggregateAreOnTheWayUpToTheCapacity)
 
 TEST(PipelinedDispatcher, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
 {
-    Stage stage({.capacity = 10});
+    Stage stage({.max_in_flight = 10});
     stage.add_together({1, 2, 3, 4});
     stage.add(9, "b");
-    stage.work();
+    stage.poll();
     stage.deliver({3});
     stage.deliver({2});
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.dispatcher.in_hand(), 5u);
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 3u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 5u);
+    EXPECT_EQ(stage.dispatcher.in_flight(), 3u);
     stage.deliver({9});
     EXPECT_EQ(stage.settled(), "9+");
     stage.deliver({1});
@@ -164,9 +164,9 @@ TEST(PipelinedDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
     stage.add(10, "b");
     stage.add(11, "b");
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
     stage.deliver({2, 3, 4});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {10}, {11}, {6}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{5}, {10}, {11}, {6}}));
 }
 
 TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
@@ -176,31 +176,31 @@ TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
     stage.answer(2, DeliveryStatus::rejected);
     stage.deliver({4, 3});
     EXPECT_EQ(stage.settled(), "2- 4+ 3+");
-    EXPECT_EQ(stage.behind(0), Ids{});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {5}}));
-    stage.give_back({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {1}}));
+    EXPECT_EQ(stage.events_behind(0), Ids{});
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {5}}));
+    stage.mark_not_sent({1});
+    EXPECT_EQ(stage.in_flight(), (Requests{{5}, {1}}));
     stage.deliver({5, 1});
     EXPECT_EQ(stage.settled(), "2- 4+ 3+ 5+ 1+");
     stage.resume_behind(0);
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ASettlementNamesTheBatchAndSaysWhy)
+TEST(PipelinedDispatcher, ASettledEventHasItsTokenAndReason)
 {
     Stage stage;
     stage.add(1, "a", 77);
     stage.add(2, "a", 78);
-    stage.work();
+    stage.poll();
     stage.deliver({1});
     stage.reject(2);
     const auto& settled = stage.dispatcher.settled();
     ASSERT_EQ(settled.size(), 2u);
-    EXPECT_EQ(settled[0].handle.token, 77);
+    EXPECT_EQ(settled[0].ref.token, 77);
     EXPECT_EQ(settled[0].reason, "");
-    EXPECT_EQ(settled[1].handle.token, 78);
+    EXPECT_EQ(settled[1].ref.token, 78);
     EXPECT_EQ(settled[1].reason, "said of 2");
-    EXPECT_EQ(settled[0].lane, settled[1].lane);
+    EXPECT_EQ(settled[0].ordering_key, settled[1].ordering_key);
     EXPECT_EQ(stage.dispatcher.delivered(), 1u);
     EXPECT_EQ(stage.dispatcher.rejected(), 1u);
     stage.dispatcher.forget_settled(1);
@@ -209,91 +209,91 @@ TEST(PipelinedDispatcher, ASettlementNamesTheBatchAndSaysWhy)
 
 // ---- what comes back
 
-TEST(PipelinedDispatcher, FromTheOneThatCameBackOnAllAreSentAgainWhenAllAreHome)
+TEST(PipelinedDispatcher, FromTheOneThatFailedOnAllAreSentAgainWhenNoneIsInFlight)
 {
-    for (const DeliveryStatus verdict : {DeliveryStatus::returned, DeliveryStatus::trouble}) {
+    for (const DeliveryStatus status : {DeliveryStatus::not_sent, DeliveryStatus::unavailable}) {
         Stage stage;
         stage.add_together({1, 2, 3, 4});
         stage.answer(1, DeliveryStatus::delivered);
-        stage.answer(2, verdict);
+        stage.answer(2, status);
         stage.deliver({3}); // too early
         stage.add_together({5});
-        stage.pass(1h);
+        stage.advance_clock(1h);
         EXPECT_EQ(stage.settled(), "1+");
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
-        stage.give_back({4});
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}, {5}}));
+        EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
+        stage.mark_not_sent({4});
+        EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
         stage.deliver({2, 3, 4, 5});
         EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+ 5+");
-        EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {2}, {3}, {4}, {2}, {3}, {4}, {5}}));
+        EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}, {4}, {2}, {3}, {4}, {5}}));
         stage.expect_empty();
     }
 }
 
-TEST(PipelinedDispatcher, WhatIsReportedOutOfOrderAllTheSameGoesAgainInOrder)
+TEST(PipelinedDispatcher, ResultsOutOfOrderLeadToSendingAgainInOrder)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4});
     stage.answer(4, DeliveryStatus::delivered);
-    stage.answer(3, DeliveryStatus::returned);
-    stage.answer(1, DeliveryStatus::returned);
+    stage.answer(3, DeliveryStatus::not_sent);
+    stage.answer(1, DeliveryStatus::not_sent);
     stage.deliver({2});
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}, {4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {3}, {4}}));
     stage.deliver({1, 2, 3, 4});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+");
     EXPECT_EQ(stage.dispatcher.delivered(), 4u);
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatComesBackToOneAggregateDoesNotStopTheOthers)
+TEST(PipelinedDispatcher, AFailureInOneAggregateDoesNotStopTheOthers)
 {
-    Stage stage({.capacity = 3});
+    Stage stage({.max_in_flight = 3});
     stage.add_together({1, 2});
     stage.add(3, "b");
     stage.add(4, "b");
-    stage.work();
-    stage.give_back({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.poll();
+    stage.mark_not_sent({1});
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
     stage.deliver({3});
     EXPECT_EQ(stage.settled(), "3+");
-    stage.give_back({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {1}, {2}}));
+    stage.mark_not_sent({2});
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}, {1}, {2}}));
 }
 
-TEST(PipelinedDispatcher, WhatIsReturnedIsNoTrouble)
+TEST(PipelinedDispatcher, NotSentIsNoFailureOfTheSink)
 {
     Stage stage;
     stage.add_together({1, 2});
     for (int i = 0; i < 100; ++i)
-        stage.give_back({1, 2});
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+        stage.mark_not_sent({1, 2});
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     EXPECT_EQ(stage.dispatcher.rejected(), 0u);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
 }
 
-TEST(PipelinedDispatcher, WhatComesBackAtOnceWaitsForTheOthers)
+TEST(PipelinedDispatcher, AnEventThatIsNotSentAtOnceWaitsForTheOthers)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, DeliveryStatus::returned}};
+    stage.receiver.immediate = {{2, DeliveryStatus::not_sent}};
     stage.add_together({1, 2, 3});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
-    stage.receiver.at_once.clear();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
+    stage.receiver.immediate.clear();
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}}));
     stage.deliver({2, 3});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+");
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatIsDeliveredAtOnceIsSettledInItsPlace)
+TEST(PipelinedDispatcher, AnEventThatIsDeliveredAtOnceIsSettledInOrder)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, DeliveryStatus::delivered}, {4, DeliveryStatus::delivered}};
+    stage.receiver.immediate = {{2, DeliveryStatus::delivered}, {4, DeliveryStatus::delivered}};
     stage.add_together({1, 2, 3});
     stage.add(4, "b");
-    stage.work();
+    stage.poll();
     EXPECT_EQ(stage.settled(), "4+");
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "4+ 1+ 2+");
@@ -303,44 +303,44 @@ TEST(PipelinedDispatcher, WhatIsDeliveredAtOnceIsSettledInItsPlace)
 
 // ---- rejected
 
-TEST(PipelinedDispatcher, ARejectedEventIsSettledWhenNothingOfItsLaneIsOnTheWay)
+TEST(PipelinedDispatcher, ARejectedEventIsSettledWhenNothingOfItsQueueIsInFlight)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
     stage.reject(1);
     EXPECT_EQ(stage.settled(), "");
-    stage.give_back({2});
+    stage.mark_not_sent({2});
     EXPECT_EQ(stage.settled(), "");
-    stage.give_back({3});
+    stage.mark_not_sent({3});
     EXPECT_EQ(stage.settled(), "1-");
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     EXPECT_EQ(stage.dispatcher.rejected(), 1u);
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
 }
 
-TEST(PipelinedDispatcher, ARejectedEventHoldsItsLane)
+TEST(PipelinedDispatcher, ARejectedEventBlocksItsQueue)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3, 4})
         stage.add(id, "a", id < 3 ? 10 : 11);
-    stage.work();
+    stage.poll();
     stage.reject(1);
-    stage.give_back({2, 3, 4});
+    stage.mark_not_sent({2, 3, 4});
     stage.add(5, "a", 11);
     stage.add(9, "b");
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
-    EXPECT_EQ(stage.behind(), (Ids{2, 3, 4, 5}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}}));
+    EXPECT_EQ(stage.events_behind(), (Ids{2, 3, 4, 5}));
     const SettledEvent rejected = stage.dispatcher.settled().at(0);
-    for (const Handle& handle : stage.dispatcher.behind(rejected))
-        EXPECT_EQ(handle.token, handle.id < 3 ? 10 : 11);
+    for (const EventRef& ref : stage.dispatcher.events_behind(rejected))
+        EXPECT_EQ(ref.token, ref.id < 3 ? 10 : 11);
 
     stage.dispatcher.forget_settled(1);
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}}));
     stage.dispatcher.resume_behind(rejected, Ids{2, 4});
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}, {3}, {5}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}, {3}, {5}}));
     stage.deliver({9, 3, 5});
     EXPECT_EQ(stage.settled(), "9+ 3+ 5+");
     stage.expect_empty();
@@ -351,28 +351,28 @@ TEST(PipelinedDispatcher, ARejectionInTheMiddleWaitsForThoseBefore)
     Stage stage;
     stage.add_together({1, 2, 3});
     stage.answer(2, DeliveryStatus::rejected);
-    stage.give_back({3});
+    stage.mark_not_sent({3});
     EXPECT_EQ(stage.settled(), "");
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2-");
-    EXPECT_EQ(stage.behind(1), (Ids{3}));
+    EXPECT_EQ(stage.events_behind(1), (Ids{3}));
     stage.resume_behind(1);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
-TEST(PipelinedDispatcher, OneThatIsRejectedAtOnceStopsItsLane)
+TEST(PipelinedDispatcher, AnEventThatIsRejectedAtOnceBlocksItsQueue)
 {
     Stage stage;
-    stage.receiver.at_once = {{2, DeliveryStatus::rejected}};
+    stage.receiver.immediate = {{2, DeliveryStatus::rejected}};
     stage.add_together({1, 2, 3});
     stage.add(4, "b");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {4}}));
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 2u);
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {4}}));
+    EXPECT_EQ(stage.dispatcher.in_flight(), 2u);
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2-");
     stage.resume_behind(1);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}, {3}}));
     stage.deliver({4, 3});
     EXPECT_EQ(stage.settled(), "1+ 2- 4+ 3+");
     stage.expect_empty();
@@ -381,24 +381,24 @@ TEST(PipelinedDispatcher, OneThatIsRejectedAtOnceStopsItsLane)
 TEST(PipelinedDispatcher, ManyThatAreRejectedAtOnceAreSettledOneAfterTheOther)
 {
     Stage stage;
-    stage.receiver.at_once = {{1, DeliveryStatus::rejected},
-                              {2, DeliveryStatus::rejected},
-                              {3, DeliveryStatus::rejected}};
+    stage.receiver.immediate = {{1, DeliveryStatus::rejected},
+                                {2, DeliveryStatus::rejected},
+                                {3, DeliveryStatus::rejected}};
     stage.add_together({1, 2, 3, 4});
     EXPECT_EQ(stage.settled(), "1-");
-    EXPECT_EQ(stage.behind(0), (Ids{2, 3, 4}));
+    EXPECT_EQ(stage.events_behind(0), (Ids{2, 3, 4}));
     stage.resume_behind(0);
     EXPECT_EQ(stage.settled(), "1- 2-");
-    EXPECT_EQ(stage.behind(1), (Ids{3, 4}));
+    EXPECT_EQ(stage.events_behind(1), (Ids{3, 4}));
     stage.resume_behind(1, {3});
     EXPECT_EQ(stage.settled(), "1- 2-");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
     EXPECT_EQ(stage.receiver.times_sent(3), 0u);
     stage.deliver({4});
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatWasDeliveredBehindARejectedEventGoesAgainUnlessItIsParked)
+TEST(PipelinedDispatcher, AnEventDeliveredBehindARejectedOneIsSentAgainUnlessBlocked)
 {
     for (const bool is_blocked : {true, false}) {
         Stage stage;
@@ -407,7 +407,7 @@ TEST(PipelinedDispatcher, WhatWasDeliveredBehindARejectedEventGoesAgainUnlessItI
         stage.deliver({2});
         EXPECT_EQ(stage.settled(), "1-");
         stage.resume_behind(0, is_blocked ? Ids{2} : Ids{});
-        EXPECT_EQ(stage.on_the_way(), is_blocked ? Parcels{} : (Parcels{{2}}));
+        EXPECT_EQ(stage.in_flight(), is_blocked ? Requests{} : (Requests{{2}}));
         if (!is_blocked)
             stage.deliver({2});
         EXPECT_EQ(stage.settled(), is_blocked ? "1-" : "1- 2+");
@@ -415,32 +415,32 @@ TEST(PipelinedDispatcher, WhatWasDeliveredBehindARejectedEventGoesAgainUnlessItI
     }
 }
 
-TEST(PipelinedDispatcher, BehindARejectedEventNobodyIsAskedToRefuseTwice)
+TEST(PipelinedDispatcher, ARejectedEventBehindARejectedOneIsNotSentAgain)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
     stage.answer(1, DeliveryStatus::rejected);
     stage.answer(2, DeliveryStatus::rejected);
-    stage.give_back({3});
+    stage.mark_not_sent({3});
     EXPECT_EQ(stage.settled(), "1-");
     stage.resume_behind(0);
     ASSERT_EQ(stage.settled(), "1- 2-");
     EXPECT_EQ(stage.dispatcher.settled()[1].reason, "said of 2");
     EXPECT_EQ(stage.receiver.times_sent(2), 1u);
     stage.resume_behind(1);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
-TEST(PipelinedDispatcher, ARejectionBehindOneThatCameBackIsForgotten)
+TEST(PipelinedDispatcher, ARejectionBehindAnEventThatWasNotSentIsDropped)
 {
-    for (const std::size_t capacity : {4u, 1u}) {
+    for (const std::size_t max_in_flight : {4u, 1u}) {
         Stage stage;
         stage.add_together({1, 2});
-        stage.receiver.capacity = capacity;
+        stage.receiver.max_in_flight = max_in_flight;
         stage.answer(2, DeliveryStatus::rejected);
-        stage.give_back({1});
+        stage.mark_not_sent({1});
         EXPECT_EQ(stage.settled(), "");
-        EXPECT_EQ(stage.on_the_way(), capacity > 1 ? (Parcels{{1}, {2}}) : (Parcels{{1}}));
+        EXPECT_EQ(stage.in_flight(), max_in_flight > 1 ? (Requests{{1}, {2}}) : (Requests{{1}}));
         stage.deliver({1});
         stage.deliver({2});
         ASSERT_EQ(stage.settled(), "1+ 2+");
@@ -448,21 +448,21 @@ TEST(PipelinedDispatcher, ARejectionBehindOneThatCameBackIsForgotten)
     }
 }
 
-TEST(PipelinedDispatcher, OneThatIsSentAgainIsJudgedAgain)
+TEST(PipelinedDispatcher, AnEventThatIsSentAgainGetsANewResult)
 {
-    for (const DeliveryStatus verdict : {DeliveryStatus::delivered, DeliveryStatus::returned}) {
+    for (const DeliveryStatus status : {DeliveryStatus::delivered, DeliveryStatus::not_sent}) {
         Stage stage;
         stage.add_together({1, 2, 3});
         stage.answer(1, DeliveryStatus::rejected);
         stage.answer(3, DeliveryStatus::rejected);
-        stage.give_back({2});
+        stage.mark_not_sent({2});
         stage.resume_behind(0);
-        ASSERT_EQ(stage.on_the_way(), (Parcels{{2}, {3}}));
+        ASSERT_EQ(stage.in_flight(), (Requests{{2}, {3}}));
         stage.answer(2, DeliveryStatus::delivered);
-        stage.answer(3, verdict);
-        stage.work();
-        if (verdict == DeliveryStatus::returned) {
-            ASSERT_EQ(stage.on_the_way(), (Parcels{{3}}));
+        stage.answer(3, status);
+        stage.poll();
+        if (status == DeliveryStatus::not_sent) {
+            ASSERT_EQ(stage.in_flight(), (Requests{{3}}));
             stage.deliver({3});
         }
         ASSERT_EQ(stage.settled(), "1- 2+ 3+");
@@ -471,64 +471,64 @@ TEST(PipelinedDispatcher, OneThatIsSentAgainIsJudgedAgain)
     }
 }
 
-TEST(PipelinedDispatcher, ALaneIsHeldAlsoWhenNothingIsBehindYet)
+TEST(PipelinedDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
 {
     Stage stage;
     stage.add_together({1});
     stage.reject(1);
     stage.add_together({2});
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.resume_behind();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(PipelinedDispatcher, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
+TEST(PipelinedDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
     stage.answer(1, DeliveryStatus::rejected);
-    stage.give_back({2, 3});
+    stage.mark_not_sent({2, 3});
     stage.resume_behind(0, {2, 3});
     stage.expect_empty();
     stage.resume_behind(0, {2, 3}); // nothing is left to go on with
     stage.add_together({4});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
 }
 
 // ---- a lost lease
 
-TEST(PipelinedDispatcher, WhatWaitsOfALostBatchIsForgotten)
+TEST(PipelinedDispatcher, WaitingEventsOfALostBatchAreDropped)
 {
-    Stage stage({.capacity = 1});
+    Stage stage({.max_in_flight = 1});
     stage.add_together({1}, 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 12);
     stage.add(4, "b", 11);
     stage.dispatcher.drop_batch(11);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
     stage.deliver({1});
     stage.deliver({3});
     EXPECT_EQ(stage.settled(), "1+ 3+");
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {3}}));
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {3}}));
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatComesOfALostBatchIsIgnored)
+TEST(PipelinedDispatcher, ResultsOfALostBatchAreIgnored)
 {
-    for (const DeliveryStatus verdict : {DeliveryStatus::delivered, DeliveryStatus::rejected,
-                                         DeliveryStatus::trouble, DeliveryStatus::returned}) {
+    for (const DeliveryStatus status : {DeliveryStatus::delivered, DeliveryStatus::rejected,
+                                        DeliveryStatus::unavailable, DeliveryStatus::not_sent}) {
         Stage stage;
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
         stage.add(3, "a", 11);
-        stage.work();
+        stage.poll();
         stage.dispatcher.drop_batch(10);
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}}));
-        stage.answer(1, verdict);
-        if (verdict == DeliveryStatus::delivered)
+        EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {3}}));
+        stage.answer(1, status);
+        if (status == DeliveryStatus::delivered)
             stage.deliver({2, 3});
         else
-            stage.give_back({2, 3});
+            stage.mark_not_sent({2, 3});
         stage.round(works);
         EXPECT_EQ(stage.settled(), "2+ 3+");
         EXPECT_EQ(stage.receiver.times_sent(1), 1u);
@@ -536,57 +536,57 @@ TEST(PipelinedDispatcher, WhatComesOfALostBatchIsIgnored)
     }
 }
 
-TEST(PipelinedDispatcher, WhatHasArrivedOfALostBatchIsNotSettled)
+TEST(PipelinedDispatcher, DeliveredEventsOfALostBatchAreNotSettled)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 10);
-    stage.work();
+    stage.poll();
     stage.deliver({2, 3});
     stage.dispatcher.drop_batch(11);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 3u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 3u);
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 3+");
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatCameBackOfALostBatchDoesNotGoAgain)
+TEST(PipelinedDispatcher, EventsOfALostBatchThatWereNotSentAreNotSentAgain)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 10);
     stage.add(4, "a", 11);
-    stage.work();
+    stage.poll();
     stage.answer(3, DeliveryStatus::delivered);
-    stage.give_back({1, 4});
+    stage.mark_not_sent({1, 4});
     stage.dispatcher.drop_batch(10);
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
-    stage.give_back({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {4}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
+    stage.mark_not_sent({2});
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {4}}));
     stage.deliver({2, 4});
     EXPECT_EQ(stage.settled(), "2+ 4+");
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ARejectionOfALostBatchHoldsNobody)
+TEST(PipelinedDispatcher, ARejectionOfALostBatchBlocksNothing)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
-    stage.work();
+    stage.poll();
     stage.reject(1);
     stage.dispatcher.drop_batch(10);
-    stage.give_back({2});
+    stage.mark_not_sent({2});
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
     stage.deliver({2});
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
+TEST(PipelinedDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -594,29 +594,29 @@ TEST(PipelinedDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
     stage.add_apart({3}, 10);
     stage.add_apart({4}, 11);
     stage.answer(1, DeliveryStatus::rejected);
-    stage.give_back({2});
+    stage.mark_not_sent({2});
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "1- 3+ 4+");
     stage.dispatcher.drop_batch(10);
     EXPECT_EQ(stage.settled(), "4+");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(PipelinedDispatcher, TheHoldOfAnotherBatchStays)
+TEST(PipelinedDispatcher, ARejectionOfAnotherBatchStillBlocks)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 12);
-    stage.work();
+    stage.poll();
     stage.answer(1, DeliveryStatus::rejected);
-    stage.give_back({2, 3});
+    stage.mark_not_sent({2, 3});
     stage.dispatcher.drop_batch(11);
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.resume_behind();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
 TEST(PipelinedDispatcher, TheSameEventInANewBatchIsSettledOnce)
@@ -624,51 +624,51 @@ TEST(PipelinedDispatcher, TheSameEventInANewBatchIsSettledOnce)
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
         stage.add(1, "a", 10);
-        stage.work();
+        stage.poll();
         stage.dispatcher.drop_batch(10);
         stage.add(1, "a", 11);
-        stage.work();
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {1}}));
+        stage.poll();
+        EXPECT_EQ(stage.in_flight(), (Requests{{1}, {1}}));
         stage.deliver({1});
         EXPECT_EQ(stage.settled(), "");
         stage.deliver({1});
         ASSERT_EQ(stage.settled(), "1+");
-        EXPECT_EQ(stage.dispatcher.settled()[0].handle.token, 11);
+        EXPECT_EQ(stage.dispatcher.settled()[0].ref.token, 11);
         stage.expect_empty();
     }
 }
 
 // ---- how much it wants
 
-TEST(PipelinedDispatcher, ClaimsComeInPiecesSoThatTheSinkHasSomethingToDoMeanwhile)
+TEST(PipelinedDispatcher, AClaimIsAQuarterOfWhatTheSinkTakes)
 {
-    Stage stage({.capacity = 10'000});
-    EXPECT_EQ(stage.dispatcher.wanted(), 2'500u);
+    Stage stage({.max_in_flight = 10'000});
+    EXPECT_EQ(stage.dispatcher.claim_size(), 2'500u);
 }
 
-TEST(PipelinedDispatcher, ButNotForNextToNothing)
+TEST(PipelinedDispatcher, AClaimIsNotSmallerThanItsMinimum)
 {
-    EXPECT_EQ(Stage({.capacity = 2'000}).dispatcher.wanted(), 1'000u);
-    EXPECT_EQ(Stage({.capacity = 10}).dispatcher.wanted(), 10u);
-    EXPECT_EQ(Stage({.capacity = 1}).dispatcher.wanted(), 1u);
+    EXPECT_EQ(Stage({.max_in_flight = 2'000}).dispatcher.claim_size(), 1'000u);
+    EXPECT_EQ(Stage({.max_in_flight = 10}).dispatcher.claim_size(), 10u);
+    EXPECT_EQ(Stage({.max_in_flight = 1}).dispatcher.claim_size(), 1u);
 }
 
-TEST(PipelinedDispatcher, WhatWasSentGoesOutWithTheNextWork)
+TEST(PipelinedDispatcher, EventsSentEarlyAreFlushedByTheNextPoll)
 {
-    Stage stage({.capacity = 10});
+    Stage stage({.max_in_flight = 10});
     stage.add(1, "a");
-    stage.dispatcher.send_early(stage.now);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
-    stage.work();
-    EXPECT_EQ(stage.receiver.started, 1u);
+    stage.dispatcher.send_unless_batching(stage.now);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
+    stage.poll();
+    EXPECT_EQ(stage.receiver.flushed, 1u);
 }
 
 // ---- memory
 
-TEST(PipelinedDispatcher, MemoryIsKeptForOthersAsLongAsThereAreAny)
+TEST(PipelinedDispatcher, ThePoolKeepsEventsWhileAnyAreClaimed)
 {
     const auto kept = [](Stage& stage) {
-        return stage.dispatcher.event_pool().take()->payload.capacity() > 40;
+        return stage.dispatcher.event_pool().acquire()->payload.capacity() > 40;
     };
     Stage stage;
     stage.add_apart({45, 46, 47});
@@ -678,7 +678,7 @@ TEST(PipelinedDispatcher, MemoryIsKeptForOthersAsLongAsThereAreAny)
     EXPECT_FALSE(kept(stage));
     stage.add_apart({48, 49});
     stage.deliver({48});
-    stage.dispatcher.abandon();
+    stage.dispatcher.cancel_all();
     EXPECT_FALSE(kept(stage));
 }
 

@@ -4,51 +4,51 @@
 
 namespace {
 
-using outbox::sink::to_printable;
+using outbox::sink::sanitize_text;
 using namespace std::string_literals;
 
-TEST(Printable, TextStaysAsItIs)
+TEST(SanitizeText, TextStaysAsItIs)
 {
     for (const char* text : {"", "HTTP 500: try later", "  indented", "Euro € ü 漢字 😀", "\xC2\xA0",
                              "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
                              "\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "~\x7E"})
-        EXPECT_EQ(to_printable(text), text);
+        EXPECT_EQ(sanitize_text(text), text);
 }
 
-TEST(Printable, IsOneLine)
+TEST(SanitizeText, IsOneLine)
 {
-    EXPECT_EQ(to_printable("a\nb\r\nc"), "a b  c");
-    EXPECT_EQ(to_printable("a\xE2\x80\xA8"
-                           "b\xE2\x80\xA9"
-                           "c"),
+    EXPECT_EQ(sanitize_text("a\nb\r\nc"), "a b  c");
+    EXPECT_EQ(sanitize_text("a\xE2\x80\xA8"
+                            "b\xE2\x80\xA9"
+                            "c"),
               "a b c");
-    EXPECT_EQ(to_printable("a\xC2\x85"
-                           "b"),
+    EXPECT_EQ(sanitize_text("a\xC2\x85"
+                            "b"),
               "a b");
-    EXPECT_EQ(to_printable("\xE2\x80\xA7\xE2\x80\xAF."), "\xE2\x80\xA7\xE2\x80\xAF.");
+    EXPECT_EQ(sanitize_text("\xE2\x80\xA7\xE2\x80\xAF."), "\xE2\x80\xA7\xE2\x80\xAF.");
 }
 
-TEST(Printable, HasNoControlCharacters)
+TEST(SanitizeText, HasNoControlCharacters)
 {
-    EXPECT_EQ(to_printable("a\0b\x1B[31mc\td\x7F"
-                           "e"s),
+    EXPECT_EQ(sanitize_text("a\0b\x1B[31mc\td\x7F"
+                            "e"s),
               "a b [31mc d e");
-    EXPECT_EQ(to_printable("\x01\x1F!"), "  !");
-    EXPECT_EQ(to_printable("a\xC2\x80"
-                           "b\xC2\x9F"
-                           "c"),
+    EXPECT_EQ(sanitize_text("\x01\x1F!"), "  !");
+    EXPECT_EQ(sanitize_text("a\xC2\x80"
+                            "b\xC2\x9F"
+                            "c"),
               "a b c");
 }
 
 // What makes a reader see the rest of a line in another order.
-TEST(Printable, TurnsNothingAround)
+TEST(SanitizeText, TurnsNothingAround)
 {
-    EXPECT_EQ(to_printable("a\u061C\u200E\u200F\u202A\u202E\u2066\u2069z"), "a       z");
+    EXPECT_EQ(sanitize_text("a\u061C\u200E\u200F\u202A\u202E\u2066\u2069z"), "a       z");
     for (const char* text : {"\u061B", "\u061D", "\u200D", "\u2010", "\u2065", "\u206A", "\u2FFF"})
-        EXPECT_EQ(to_printable(text), text);
+        EXPECT_EQ(sanitize_text(text), text);
 }
 
-TEST(Printable, EveryByteThatIsNoTextIsAQuestionMark)
+TEST(SanitizeText, EveryByteThatIsNoTextIsAQuestionMark)
 {
     const std::pair<const char*, const char*> texts[] = {
         // nothing to continue
@@ -78,14 +78,14 @@ TEST(Printable, EveryByteThatIsNoTextIsAQuestionMark)
         {"\xF0\x9F\xC3\xA4", "??\xC3\xA4"},
     };
     for (const auto& [text, expected] : texts)
-        EXPECT_EQ(to_printable(text), expected);
+        EXPECT_EQ(sanitize_text(text), expected);
 }
 
-TEST(Printable, HasNoBlanksAtItsEnd)
+TEST(SanitizeText, HasNoBlanksAtItsEnd)
 {
-    EXPECT_EQ(to_printable("a b \r\n\t"), "a b");
-    EXPECT_EQ(to_printable("\n\n"), "");
-    EXPECT_EQ(to_printable("a\0\0"s), "a");
+    EXPECT_EQ(sanitize_text("a b \r\n\t"), "a b");
+    EXPECT_EQ(sanitize_text("\n\n"), "");
+    EXPECT_EQ(sanitize_text("a\0\0"s), "a");
 }
 
 } // namespace

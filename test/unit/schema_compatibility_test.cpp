@@ -11,7 +11,7 @@ bool match(std::string_view, std::string_view)
     return true;
 }
 
-std::string verdict(const std::string& before, const std::string& after)
+std::string status(const std::string& before, const std::string& after)
 {
     return breaking_change(normalise(before, match), normalise(after, match)).value_or("");
 }
@@ -25,25 +25,25 @@ std::string property(const std::string& schema)
 
 TEST(SchemaChange, MayAddAndWiden)
 {
-    EXPECT_EQ(verdict("{}", "{}"), "");
-    EXPECT_EQ(verdict("true", "true"), "");
-    EXPECT_EQ(verdict(R"({"title": "a", "format": "date"})", R"({"description": "b"})"), "");
-    EXPECT_EQ(verdict(property("{}"), R"({"properties": {"a": {}, "b": {"type": "string"}}})"), "");
-    EXPECT_EQ(verdict(R"({"type": "object"})", R"({"type": "object", "properties": {"b": {}}})"),
+    EXPECT_EQ(status("{}", "{}"), "");
+    EXPECT_EQ(status("true", "true"), "");
+    EXPECT_EQ(status(R"({"title": "a", "format": "date"})", R"({"description": "b"})"), "");
+    EXPECT_EQ(status(property("{}"), R"({"properties": {"a": {}, "b": {"type": "string"}}})"), "");
+    EXPECT_EQ(status(R"({"type": "object"})", R"({"type": "object", "properties": {"b": {}}})"),
               "");
-    EXPECT_EQ(verdict(property(R"({"enum": [1, 2]})"), property(R"({"enum": [2, 3, 1]})")), "");
-    EXPECT_EQ(verdict(property(R"({"minimum": 1, "maxLength": 3})"),
-                      property(R"({"minimum": 0, "maxLength": 4})")),
+    EXPECT_EQ(status(property(R"({"enum": [1, 2]})"), property(R"({"enum": [2, 3, 1]})")), "");
+    EXPECT_EQ(status(property(R"({"minimum": 1, "maxLength": 3})"),
+                     property(R"({"minimum": 0, "maxLength": 4})")),
               "");
     EXPECT_EQ(
-        verdict(property(R"({"minimum": 1, "pattern": "a", "multipleOf": 2, "uniqueItems": true})"),
-                property("{}")),
+        status(property(R"({"minimum": 1, "pattern": "a", "multipleOf": 2, "uniqueItems": true})"),
+               property("{}")),
         "");
-    EXPECT_EQ(verdict(R"({"additionalProperties": false})", "{}"), "");
-    EXPECT_EQ(verdict("{}", R"({"additionalProperties": true})"), "");
-    EXPECT_EQ(verdict(R"({"items": {"minimum": 1}})", R"({"items": {}})"), "");
-    EXPECT_EQ(verdict(R"({"type": ["string", "null"]})", R"({"type": ["null", "string"]})"), "");
-    EXPECT_EQ(verdict(R"({"type": ["string"]})", R"({"type": "string"})"), "");
+    EXPECT_EQ(status(R"({"additionalProperties": false})", "{}"), "");
+    EXPECT_EQ(status("{}", R"({"additionalProperties": true})"), "");
+    EXPECT_EQ(status(R"({"items": {"minimum": 1}})", R"({"items": {}})"), "");
+    EXPECT_EQ(status(R"({"type": ["string", "null"]})", R"({"type": ["null", "string"]})"), "");
+    EXPECT_EQ(status(R"({"type": ["string"]})", R"({"type": "string"})"), "");
 }
 
 TEST(SchemaChange, LooksThroughReferences)
@@ -51,55 +51,55 @@ TEST(SchemaChange, LooksThroughReferences)
     const std::string before = R"({"properties": {"a": {"$ref": "#/$defs/s"}, "x": {"anyOf":
         [{"$ref": "#/$defs/s"}, {"type": "null"}]}}, "$defs": {"s": {"type": "string"}}})";
     // Other names, other numbers, and one more.
-    EXPECT_EQ(verdict(before, R"({"properties": {"a": {"$ref": "#/definitions/t"}, "0": {"$ref":
+    EXPECT_EQ(status(before, R"({"properties": {"a": {"$ref": "#/definitions/t"}, "0": {"$ref":
         "#/definitions/new"}, "x": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
         "definitions": {"t": {"type": "string"}, "new": {"type": "null"}}})"),
               "");
-    EXPECT_EQ(verdict(before, R"({"properties": {"a": {"$ref": "#/$defs/s"}, "x": {"anyOf":
+    EXPECT_EQ(status(before, R"({"properties": {"a": {"$ref": "#/$defs/s"}, "x": {"anyOf":
         [{"$ref": "#/$defs/s"}, {"type": "null"}]}}, "$defs": {"s": {"type": "number"}}})"),
               "at #/properties/a type is another");
     const std::string list = R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 1}}})";
-    EXPECT_EQ(verdict(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 0}}})"), "");
-    EXPECT_EQ(verdict(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 2}}})"),
+    EXPECT_EQ(status(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 0}}})"), "");
+    EXPECT_EQ(status(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 2}}})"),
               "at #/properties/a minimum is narrower");
 }
 
 TEST(SchemaChange, SaysWhatItBreaks)
 {
-    EXPECT_EQ(verdict(property("{}"), "{}"), "at #/properties/a a property is gone");
-    EXPECT_EQ(verdict(property(R"({"type": "number"})"), property(R"({"type": "integer"})")),
+    EXPECT_EQ(status(property("{}"), "{}"), "at #/properties/a a property is gone");
+    EXPECT_EQ(status(property(R"({"type": "number"})"), property(R"({"type": "integer"})")),
               "at #/properties/a type is another");
     EXPECT_EQ(
-        verdict(property(R"({"type": "string"})"), property(R"({"type": ["string", "null"]})")),
+        status(property(R"({"type": "string"})"), property(R"({"type": ["string", "null"]})")),
         "at #/properties/a type is another");
-    EXPECT_EQ(verdict(property(R"({"type": "string"})"), property("{}")),
+    EXPECT_EQ(status(property(R"({"type": "string"})"), property("{}")),
               "at #/properties/a there is no type any more");
-    EXPECT_EQ(verdict(property("{}"), property(R"({"type": "string"})")),
+    EXPECT_EQ(status(property("{}"), property(R"({"type": "string"})")),
               "at #/properties/a there is a new type");
-    EXPECT_EQ(verdict("{}", R"({"required": ["a"]})"), "at # the property \"a\" is required now");
-    EXPECT_EQ(verdict(R"({"required": ["a"]})", "{}"),
+    EXPECT_EQ(status("{}", R"({"required": ["a"]})"), "at # the property \"a\" is required now");
+    EXPECT_EQ(status(R"({"required": ["a"]})", "{}"),
               "at # the property \"a\" is not required any more");
-    EXPECT_EQ(verdict(property(R"({"enum": [1, 2]})"), property(R"({"enum": [1]})")),
+    EXPECT_EQ(status(property(R"({"enum": [1, 2]})"), property(R"({"enum": [1]})")),
               "at #/properties/a enum has lost a value");
-    EXPECT_EQ(verdict(property(R"({"enum": [1, 2]})"), property("{}")),
+    EXPECT_EQ(status(property(R"({"enum": [1, 2]})"), property("{}")),
               "at #/properties/a there is no enum any more");
-    EXPECT_EQ(verdict("{}", R"({"additionalProperties": false})"),
+    EXPECT_EQ(status("{}", R"({"additionalProperties": false})"),
               "at # there is a new additionalProperties");
-    EXPECT_EQ(verdict(R"({"additionalProperties": {"type": "string"}})", "{}"),
+    EXPECT_EQ(status(R"({"additionalProperties": {"type": "string"}})", "{}"),
               "at # there is no additionalProperties any more");
     EXPECT_EQ(
-        verdict(
+        status(
             R"({"additionalProperties": {"type": "string"}})",
             R"({"additionalProperties": {"type": "string"}, "properties": {"b": {"type": "null"}}})"),
         "at #/properties/b type is another");
-    EXPECT_EQ(verdict(R"({"maxItems": 3})", R"({"maxItems": 2})"), "at # maxItems is narrower");
-    EXPECT_EQ(verdict("{}", R"({"maxItems": 3})"), "at # there is a new maxItems");
-    EXPECT_EQ(verdict(R"({"pattern": "a"})", R"({"pattern": "b"})"), "at # pattern is another");
-    EXPECT_EQ(verdict(R"({"items": {"minimum": 1}})", R"({"items": {"minimum": 2}})"),
+    EXPECT_EQ(status(R"({"maxItems": 3})", R"({"maxItems": 2})"), "at # maxItems is narrower");
+    EXPECT_EQ(status("{}", R"({"maxItems": 3})"), "at # there is a new maxItems");
+    EXPECT_EQ(status(R"({"pattern": "a"})", R"({"pattern": "b"})"), "at # pattern is another");
+    EXPECT_EQ(status(R"({"items": {"minimum": 1}})", R"({"items": {"minimum": 2}})"),
               "at #/items minimum is narrower");
-    EXPECT_EQ(verdict(R"({"anyOf": [{"minimum": 2}]})", R"({"anyOf": [{"minimum": 1}]})"),
+    EXPECT_EQ(status(R"({"anyOf": [{"minimum": 2}]})", R"({"anyOf": [{"minimum": 1}]})"),
               "at # anyOf is another");
-    EXPECT_EQ(verdict("true", "false"), "at # one of the schemas is true or false");
+    EXPECT_EQ(status("true", "false"), "at # one of the schemas is true or false");
 }
 
 } // namespace outbox::schema

@@ -26,7 +26,7 @@ void pause()
 }
 
 // "" if it fits, otherwise the rule and where.
-std::string verdict(const std::string& schema, const std::string& payload)
+std::string status(const std::string& schema, const std::string& payload)
 {
     json::Builder builder;
     pauses = 0;
@@ -67,15 +67,15 @@ struct Rule {
     const char* schema;
     const char* fits;
     const char* does_not;
-    const char* verdict;
+    const char* status;
 };
 
 class SchemaRule : public testing::TestWithParam<Rule> {};
 
 TEST_P(SchemaRule, IsKeptAndNamed)
 {
-    EXPECT_EQ(verdict(GetParam().schema, GetParam().fits), "");
-    EXPECT_EQ(verdict(GetParam().schema, GetParam().does_not), GetParam().verdict);
+    EXPECT_EQ(status(GetParam().schema, GetParam().fits), "");
+    EXPECT_EQ(status(GetParam().schema, GetParam().does_not), GetParam().status);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -162,10 +162,10 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST(Schema, DraftSevenHasNothingBesideAReference)
 {
-    EXPECT_EQ(verdict(R"({"$schema": "http://json-schema.org/draft-07/schema", "properties":
+    EXPECT_EQ(status(R"({"$schema": "http://json-schema.org/draft-07/schema", "properties":
                          {"a": {"$ref": "#/definitions/s", "minLength": 2}},
                          "definitions": {"s": {"type": "string"}}})",
-                      R"({"a": ""})"),
+                     R"({"a": ""})"),
               "");
 }
 
@@ -257,12 +257,12 @@ TEST(Schema, IsNotNestedTooDeeply)
 
 TEST(Schema, TakesAPauseInEveryReference)
 {
-    EXPECT_EQ(verdict(R"({"items": {"$ref": "#"}, "type": "array"})", levels(120, "[", "", "]")),
+    EXPECT_EQ(status(R"({"items": {"$ref": "#"}, "type": "array"})", levels(120, "[", "", "]")),
               "");
     EXPECT_GT(pauses, 100);
     // Twice as much work with each level.
-    EXPECT_THROW(verdict(R"({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}})",
-                         levels(120, "[", "", "]")),
+    EXPECT_THROW(status(R"({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}})",
+                        levels(120, "[", "", "]")),
                  std::runtime_error);
 }
 

@@ -155,7 +155,7 @@ TEST(Secrets, ASigningSecretIsRedactedWithoutItsPrefix)
     EXPECT_EQ(redacted("whsec_ and more"), "whsec_ and more");
 }
 
-TEST(Secrets, AreRedactedInDisguise)
+TEST(Secrets, AreRedactedWhenEncoded)
 {
     const Secrets secrets = Secrets::parse("a = Pa/ss&w\"rd\nb = %25x\\y\nc = abc\n");
     const auto redacted = [&](std::string text) {
@@ -183,7 +183,7 @@ TEST(Secrets, AreRedactedFromBase64)
             const std::string whole = before + "??~>>password~~" + after;
             std::string text =
                 "Basic " +
-                base64({reinterpret_cast<const unsigned char*>(whole.data()), whole.size()});
+                to_base64({reinterpret_cast<const unsigned char*>(whole.data()), whole.size()});
             std::string url = text;
             std::ranges::replace(url, '+', '-');
             std::ranges::replace(url, '/', '_');
@@ -269,7 +269,7 @@ TEST_F(SecretsFile, MustBeAFile)
     expect_refused("not a regular file");
 }
 
-TEST_F(SecretsFile, APipeBlocksNobody)
+TEST_F(SecretsFile, APipeDoesNotBlock)
 {
     ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
     expect_refused("not a regular file");

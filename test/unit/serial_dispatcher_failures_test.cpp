@@ -12,19 +12,19 @@ using Stage = test::Stage<SerialDispatcher>;
 
 // ---- trouble
 
-TEST(SerialDispatcher, InTroubleNothingIsSentUntilThePauseIsOver)
+TEST(SerialDispatcher, AfterAFailureNothingIsSentUntilThePauseIsOver)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.trouble({1, 2, 3, 4});
+    stage.fail({1, 2, 3, 4});
     EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 4");
+    EXPECT_EQ(stage.dispatcher.last_error(), "said of 4");
     EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
-    stage.pass(1s - 1ns);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
-    stage.pass(1ns);
+    stage.advance_clock(1s - 1ns);
+    EXPECT_EQ(stage.in_flight(), Requests{});
+    stage.advance_clock(1ns);
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.on_the_way().size(), 2u);
+    EXPECT_EQ(stage.in_flight().size(), 2u);
     EXPECT_EQ(stage.settled(), "");
 }
 
@@ -32,45 +32,45 @@ TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.trouble({1, 2, 3, 4});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {6}}));
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way().size(), 2u);
+    stage.fail({1, 2, 3, 4});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{5}, {6}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight().size(), 2u);
     stage.deliver({5});
-    EXPECT_EQ(stage.on_the_way().size(), 4u);
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.in_flight().size(), 4u);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
 }
 
 TEST(SerialDispatcher, ASuccessEndsThePause)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.trouble({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.fail({1});
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
     stage.deliver({2});
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}, {5}, {6}}));
 }
 
 TEST(SerialDispatcher, ASinkThatTakesOneAtATimeIsProbedByOne)
 {
-    Stage stage({.capacity = 1});
+    Stage stage({.max_in_flight = 1});
     stage.add_apart({1, 2, 3});
-    stage.trouble({1});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    stage.fail({1});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(SerialDispatcher, WhatIsStillOnTheWayCountsAsAProbe)
+TEST(SerialDispatcher, ARequestInFlightCountsAsAProbe)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
-    stage.trouble({1});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {3}, {4}}));
+    stage.fail({1});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
     stage.deliver({3});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {4}, {5}, {1}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {4}, {5}, {1}}));
 }
 
 TEST(SerialDispatcher, PausesGrowUpToTheLimit)
@@ -81,29 +81,29 @@ TEST(SerialDispatcher, PausesGrowUpToTheLimit)
         stage.round(fails);
         EXPECT_EQ(stage.pause(), pause);
     }
-    EXPECT_EQ(stage.dispatcher.troubles(), 6);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 6);
     stage.round(works);
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     stage.round(fails);
     EXPECT_EQ(stage.pause(), 1s);
 }
 
-TEST(SerialDispatcher, ChanceShortensAPause)
+TEST(SerialDispatcher, JitterShortensAPause)
 {
     Stage stage;
-    stage.chance = 0.5;
+    stage.jitter = 0.5;
     stage.add_apart({1});
-    stage.trouble({1});
+    stage.fail({1});
     EXPECT_EQ(stage.pause(), 750ms);
 }
 
-TEST(SerialDispatcher, ARetryAtOnceLeavesTheSinkAMoment)
+TEST(SerialDispatcher, AnImmediateRetryStillWaitsTheMinimumPause)
 {
     Stage stage({}, {10, 3, 1'000'000, 8'000'000, 0});
     stage.add_apart({1});
-    stage.trouble({1});
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.fail({1});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     EXPECT_GT(stage.pause(), 0ms);
     EXPECT_LT(stage.pause(), 100ms);
     for (int i = 0; i < 3; ++i)
@@ -122,48 +122,48 @@ TEST(SerialDispatcher, NoPauseIsLongerThanTheLimit)
     }
 }
 
-TEST(SerialDispatcher, WhatWasSentBeforeTheTroubleCountsOnce)
+TEST(SerialDispatcher, RequestsSentBeforeTheFailureCountOnce)
 {
-    Stage stage({.capacity = 16});
+    Stage stage({.max_in_flight = 16});
     stage.add_apart({1, 2, 3, 4, 5, 6, 7, 8});
-    stage.trouble({1, 2});
+    stage.fail({1, 2});
     const TimePoint resume_at = stage.dispatcher.resume_at();
-    stage.trouble({3});
-    stage.pass(500ms);
-    stage.trouble({4, 5});
-    stage.pass(1s);
-    stage.trouble({6, 7, 8});
-    EXPECT_EQ(stage.dispatcher.troubles(), 1);
+    stage.fail({3});
+    stage.advance_clock(500ms);
+    stage.fail({4, 5});
+    stage.advance_clock(1s);
+    stage.fail({6, 7, 8});
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 1);
     EXPECT_EQ(stage.dispatcher.resume_at(), resume_at);
-    stage.trouble({1, 2});
-    EXPECT_EQ(stage.dispatcher.troubles(), 2);
+    stage.fail({1, 2});
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 2);
 }
 
 TEST(SerialDispatcher, RetryAfterIsHonoured)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    stage.answer(1, DeliveryStatus::trouble, 30s);
-    stage.pass(1ms);
+    stage.answer(1, DeliveryStatus::unavailable, 30s);
+    stage.advance_clock(1ms);
     EXPECT_EQ(stage.pause(), 30s);
-    stage.pass(30s - 1ns);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
-    stage.pass(1ns);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}, {1}}));
+    stage.advance_clock(30s - 1ns);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
+    stage.advance_clock(1ns);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {1}}));
 }
 
 TEST(SerialDispatcher, RetryAfterDoesNotShortenAPause)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    stage.answer(1, DeliveryStatus::trouble, 5s);
-    stage.answer(2, DeliveryStatus::trouble, 0s);
-    stage.pass(1ms);
+    stage.answer(1, DeliveryStatus::unavailable, 5s);
+    stage.answer(2, DeliveryStatus::unavailable, 0s);
+    stage.advance_clock(1ms);
     EXPECT_EQ(stage.pause(), 5s);
-    stage.pass(5s);
+    stage.advance_clock(5s);
     stage.now += 1ms;
-    stage.answer(1, DeliveryStatus::trouble, 0s);
-    stage.work();
+    stage.answer(1, DeliveryStatus::unavailable, 0s);
+    stage.poll();
     EXPECT_EQ(stage.pause(), 2s);
 }
 
@@ -171,22 +171,22 @@ TEST(SerialDispatcher, RetryAfterIsHonouredThoughOthersSucceed)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
-    stage.answer(1, DeliveryStatus::trouble, 30s);
-    stage.pass(1ms);
+    stage.answer(1, DeliveryStatus::unavailable, 30s);
+    stage.advance_clock(1ms);
     stage.deliver({2, 3});
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
     EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
-    stage.pass(29s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}, {5}, {1}}));
+    stage.advance_clock(29s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}, {5}, {1}}));
 }
 
 // ---- blame
 
-TEST(SerialDispatcher, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
+TEST(SerialDispatcher, AnEventThatFailsAgainAndAgainWhileOthersSucceedIsRejected)
 {
-    Stage stage({.capacity = 2});
+    Stage stage({.max_in_flight = 2});
     stage.add_apart({1});
     for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 50; ++next) {
         stage.add_apart({next});
@@ -196,26 +196,26 @@ TEST(SerialDispatcher, AnEventThatAloneMeetsTroubleAgainAndAgainIsRejected)
     EXPECT_NE(stage.settled().find("1-"), std::string::npos);
     EXPECT_EQ(stage.receiver.times_sent(1), 3u);
     stage.round(works);
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
     EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, TheSinkIsNotInTroubleForTheSakeOfOneEvent)
+TEST(SerialDispatcher, OnePoisonEventDoesNotMakeTheSinkUnavailable)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
     stage.add_apart({2, 3, 4, 5, 6, 7});
     stage.deliver({2});
-    stage.trouble({1});
+    stage.fail({1});
     ASSERT_EQ(stage.settled(), "2+ 1-");
     EXPECT_EQ(stage.dispatcher.settled()[1].reason, "said of 1");
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
-    EXPECT_EQ(stage.dispatcher.last_trouble(), "");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}, {5}, {6}}));
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
+    EXPECT_EQ(stage.dispatcher.last_error(), "");
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}, {5}, {6}}));
 }
 
-TEST(SerialDispatcher, TroubleThatMeetsEverybodyRejectsNobody)
+TEST(SerialDispatcher, AFailureOfAllEventsRejectsNone)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -230,10 +230,10 @@ TEST(SerialDispatcher, TroubleThatMeetsEverybodyRejectsNobody)
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, OneThatFailedBeforeIsBlamedSooner)
+TEST(SerialDispatcher, AnEventThatFailedBeforeIsRejectedSooner)
 {
     for (const int attempts : {1, 2, 7}) {
-        Stage stage({.capacity = 2});
+        Stage stage({.max_in_flight = 2});
         stage.add(1, "bad", 1, attempts);
         for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 50; ++next) {
             stage.add_apart({next});
@@ -244,7 +244,7 @@ TEST(SerialDispatcher, OneThatFailedBeforeIsBlamedSooner)
     }
 }
 
-TEST(SerialDispatcher, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
+TEST(SerialDispatcher, AnEventThatFailedBeforeIsNotRejectedWhileNoOtherSucceeds)
 {
     Stage stage;
     stage.add(1, "bad", 1, 2);
@@ -254,25 +254,25 @@ TEST(SerialDispatcher, OneThatFailedBeforeIsNotBlamedWhenNobodySucceeds)
     EXPECT_EQ(stage.dispatcher.rejected(), 0u);
 }
 
-TEST(SerialDispatcher, BetweenTwoProbesOfOneOthersHaveTheirTurn)
+TEST(SerialDispatcher, OtherEventsAreSentBetweenTwoProbesOfOne)
 {
-    Stage stage({.capacity = 1, .max_events_per_request = 2});
+    Stage stage({.max_in_flight = 1, .max_events_per_request = 2});
     stage.add(1, "a");
     stage.add(2, "a");
-    stage.work();
+    stage.poll();
     stage.add_apart({3, 4, 5});
-    stage.trouble({1});
+    stage.fail({1});
     std::set<std::int64_t> tried;
     for (int i = 0; i < 4; ++i) {
-        stage.pass(stage.pause());
-        tried.insert(stage.on_the_way().at(0).at(0));
-        stage.trouble({stage.on_the_way().at(0).at(0)});
+        stage.advance_clock(stage.pause());
+        tried.insert(stage.in_flight().at(0).at(0));
+        stage.fail({stage.in_flight().at(0).at(0)});
     }
     EXPECT_TRUE(tried.contains(1));
     EXPECT_GT(tried.size(), 1u);
 }
 
-// After a first failure one more is brought whenever the courier wants more, as the relay does.
+// After a first failure one more is brought whenever the dispatcher wants more, as the relay does.
 void expect_bad_ones_to_be_rejected(Stage& stage, std::size_t bad)
 {
     std::int64_t next = 1000;
@@ -300,18 +300,18 @@ TEST(SerialDispatcher, TwoBadEventsDoNotKeepTheOthersAway)
     expect_bad_ones_to_be_rejected(stage, 2);
 }
 
-// The answer to the parcel is that to its first event.
-TEST(SerialDispatcher, ABadParcelDoesNotKeepTheOthersAway)
+// The answer to the request is that to its first event.
+TEST(SerialDispatcher, ABadRequestDoesNotKeepTheOthersAway)
 {
     Stage stage({.max_events_per_request = 3});
     stage.add_apart({1, 2001, 2002});
     expect_bad_ones_to_be_rejected(stage, 1);
 }
 
-TEST(SerialDispatcher, TroubleThatIsNoEventsOwnRejectsNobody)
+TEST(SerialDispatcher, AFailureThatNoEventCanCauseRejectsNone)
 {
     for (const int attempts : {1, 2}) {
-        Stage stage({.capacity = 2, .max_events_per_request = 2, .may_be_event_fault = false});
+        Stage stage({.max_in_flight = 2, .max_events_per_request = 2, .may_be_event_fault = false});
         stage.add(1, "a", 1, attempts);
         stage.add(2, "a", 1, attempts);
         stage.add(3, "c", 1, attempts);

@@ -8,112 +8,112 @@ using namespace outbox::sink::test;
 
 using Stage = test::Stage<SerialDispatcher>;
 
-// ---- parcels
+// ---- requests
 
-TEST(SerialDispatcher, AParcelIsFilledFromManyAggregates)
+TEST(SerialDispatcher, ARequestIsFilledFromManyAggregates)
 {
-    Stage stage({.capacity = 2, .max_events_per_request = 4});
+    Stage stage({.max_in_flight = 2, .max_events_per_request = 4});
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add_apart({4, 5, 6});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3, 4}, {5, 6}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1, 2, 3, 4}, {5, 6}}));
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+ 4+");
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
 }
 
-TEST(SerialDispatcher, AParcelWaitsForThoseThatCouldTravelWithIt)
+TEST(SerialDispatcher, ARequestWaitsForEventsThatFitIntoIt)
 {
     Stage stage({.max_events_per_request = 3});
     for (const std::int64_t id : {1, 2, 3}) {
         stage.add(id, "a");
-        stage.dispatcher.send_early(stage.now);
+        stage.dispatcher.send_unless_batching(stage.now);
     }
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1, 2, 3}}));
 }
 
-TEST(SerialDispatcher, AParcelHasWhatALaneHasInItsOrderAndTheRestWaits)
+TEST(SerialDispatcher, ARequestHasTheEventsOfAQueueInOrderAndTheRestWaits)
 {
     Stage stage({.max_events_per_request = 2});
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1, 2}}));
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3, 4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3, 4}}));
 }
 
-TEST(SerialDispatcher, AParcelThatMetTroubleGoesAgainWithTheSameEvents)
+TEST(SerialDispatcher, AFailedRequestIsSentAgainWithTheSameEvents)
 {
-    Stage stage({.capacity = 2, .max_events_per_request = 3});
+    Stage stage({.max_in_flight = 2, .max_events_per_request = 3});
     stage.add(1, "a");
     stage.add_apart({2, 3});
     for (int i = 0; i < 5; ++i) {
-        stage.trouble({2});
-        EXPECT_EQ(stage.on_the_way(), Parcels{});
+        stage.fail({2});
+        EXPECT_EQ(stage.in_flight(), Requests{});
         stage.add(4 + i, "a");
-        stage.pass(stage.pause());
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
+        stage.advance_clock(stage.pause());
+        EXPECT_EQ(stage.in_flight(), (Requests{{1, 2, 3}}));
     }
     stage.deliver({1});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5, 6}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4, 5, 6}}));
 }
 
-TEST(SerialDispatcher, InTroubleNewParcelsHoldOneEvent)
+TEST(SerialDispatcher, AfterAFailureNewRequestsHoldOneEvent)
 {
-    Stage stage({.capacity = 2, .max_events_per_request = 3});
+    Stage stage({.max_in_flight = 2, .max_events_per_request = 3});
     stage.add_apart({1});
     stage.add_apart({2, 3, 4, 5, 6, 7});
-    stage.trouble({1});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2, 3, 4}, {5}}));
+    stage.fail({1});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2, 3, 4}, {5}}));
     stage.deliver({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}, {6, 7, 1}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{5}, {6, 7, 1}}));
 }
 
-TEST(SerialDispatcher, ARejectedParcelGoesApart)
+TEST(SerialDispatcher, ARejectedRequestIsSplit)
 {
-    Stage stage({.capacity = 3, .max_events_per_request = 4});
+    Stage stage({.max_in_flight = 3, .max_events_per_request = 4});
     stage.add(1, "a");
     stage.add(2, "a");
     stage.add_apart({3});
     stage.add(4, "a");
     stage.add(5, "a");
-    ASSERT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3}}));
+    ASSERT_EQ(stage.in_flight(), (Requests{{1, 2, 3}}));
     stage.reject(1);
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.dispatcher.troubles(), 0);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {3}}));
+    EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {3}}));
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {2}}));
     stage.reject(2);
     EXPECT_EQ(stage.settled(), "1+ 2-");
     stage.deliver({3});
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(1), {});
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4, 5}})); // they were never in bad company
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{4, 5}})); // they were never in bad company
 }
 
-TEST(SerialDispatcher, WhatGoesAloneTakesNobodyAlong)
+TEST(SerialDispatcher, AnEventThatIsSentAloneSharesNoRequest)
 {
-    Stage stage({.capacity = 1, .max_events_per_request = 2});
+    Stage stage({.max_in_flight = 1, .max_events_per_request = 2});
     stage.add_apart({1, 2, 3});
     stage.reject(1);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}})); // 1 was next, but not in company
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}})); // 1 was next, but not in company
     stage.deliver({3});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
     stage.add_apart({4});
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
     stage.deliver({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
 }
 
-TEST(SerialDispatcher, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
+TEST(SerialDispatcher, ARequestThatFailsAgainAndAgainWhileOthersSucceedIsSplit)
 {
-    Stage stage({.capacity = 2, .max_events_per_request = 2});
+    Stage stage({.max_in_flight = 2, .max_events_per_request = 2});
     stage.add_apart({1, 2});
     const auto one_is_bad = [](std::int64_t id) { return id == 1 ? fails() : works(); };
     for (std::int64_t next = 10; stage.dispatcher.rejected() == 0 && next < 100; ++next) {
@@ -130,39 +130,39 @@ TEST(SerialDispatcher, AParcelThatAloneMeetsTroubleAgainAndAgainGoesApart)
 
 // ---- a lost lease
 
-TEST(SerialDispatcher, WhatWaitsOfALostBatchIsForgotten)
+TEST(SerialDispatcher, WaitingEventsOfALostBatchAreDropped)
 {
-    Stage stage({.capacity = 1});
+    Stage stage({.max_in_flight = 1});
     stage.add_apart({1}, 10);
     stage.add(2, "of 1", 11);
     stage.add(3, "of 1", 12);
     stage.add(4, "b", 11);
     stage.dispatcher.drop_batch(11);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
     stage.deliver({3});
     EXPECT_EQ(stage.settled(), "1+ 3+");
-    EXPECT_EQ(stage.receiver.sent, (Parcels{{1}, {3}}));
+    EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {3}}));
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, WhatComesOfALostBatchIsIgnored)
+TEST(SerialDispatcher, ResultsOfALostBatchAreIgnored)
 {
-    for (const DeliveryStatus verdict :
-         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::trouble}) {
+    for (const DeliveryStatus status :
+         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::unavailable}) {
         Stage stage;
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
-        stage.work();
+        stage.poll();
         stage.dispatcher.drop_batch(10);
-        stage.pass(1s);
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{1}})); // it may still arrive: 2 waits
-        stage.answer(1, verdict);
-        stage.pass(1ms);
+        stage.advance_clock(1s);
+        EXPECT_EQ(stage.in_flight(), (Requests{{1}})); // it may still arrive: 2 waits
+        stage.answer(1, status);
+        stage.advance_clock(1ms);
         EXPECT_EQ(stage.settled(), "");
-        stage.pass(1s);
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+        stage.advance_clock(1s);
+        EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
         stage.deliver({2});
         EXPECT_EQ(stage.settled(), "2+");
         EXPECT_EQ(stage.receiver.times_sent(1), 1u);
@@ -175,21 +175,21 @@ TEST(SerialDispatcher, TheSameEventInANewBatchWaitsForTheOldOne)
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
         stage.add(1, "a", 10);
-        stage.work();
+        stage.poll();
         stage.dispatcher.drop_batch(10);
         stage.add(1, "a", 11);
-        stage.work();
-        EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
+        stage.poll();
+        EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
         stage.deliver({1});
         EXPECT_EQ(stage.settled(), "");
         stage.deliver({1});
         ASSERT_EQ(stage.settled(), "1+");
-        EXPECT_EQ(stage.dispatcher.settled()[0].handle.token, 11);
+        EXPECT_EQ(stage.dispatcher.settled()[0].ref.token, 11);
         stage.expect_empty();
     }
 }
 
-TEST(SerialDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
+TEST(SerialDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -201,40 +201,40 @@ TEST(SerialDispatcher, WhatIsSettledOfALostBatchIsForgottenAndHoldsNobody)
     EXPECT_EQ(stage.settled(), "1- 3+ 4+");
     stage.dispatcher.drop_batch(10);
     EXPECT_EQ(stage.settled(), "4+");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(SerialDispatcher, TheHoldOfAnotherBatchStays)
+TEST(SerialDispatcher, ARejectionOfAnotherBatchStillBlocks)
 {
     Stage stage;
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "a", 12);
-    stage.work();
+    stage.poll();
     stage.reject(1);
     stage.dispatcher.drop_batch(11);
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), {});
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
-TEST(SerialDispatcher, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
+TEST(SerialDispatcher, EventsThatShareARequestWithALostBatchAreSettledOrSentAgain)
 {
-    for (const DeliveryStatus verdict :
-         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::trouble}) {
+    for (const DeliveryStatus status :
+         {DeliveryStatus::delivered, DeliveryStatus::rejected, DeliveryStatus::unavailable}) {
         Stage stage({.max_events_per_request = 4});
         stage.add(1, "a", 10);
         stage.add(2, "a", 11);
         stage.add(3, "b", 10);
         stage.add(4, "c", 11);
-        stage.work();
-        ASSERT_EQ(stage.on_the_way(), (Parcels{{1, 2, 3, 4}}));
+        stage.poll();
+        ASSERT_EQ(stage.in_flight(), (Requests{{1, 2, 3, 4}}));
         stage.dispatcher.drop_batch(10);
-        stage.answer(1, verdict);
-        stage.pass(1ms);
+        stage.answer(1, status);
+        stage.advance_clock(1ms);
         for (int i = 0; i < 3; ++i)
             stage.round(works);
         EXPECT_EQ(stage.settled(), "2+ 4+");
@@ -244,16 +244,16 @@ TEST(SerialDispatcher, WhoSharedAParcelWithALostBatchIsSettledOrGoesAgain)
     }
 }
 
-TEST(SerialDispatcher, AParcelThatCameBackGoesOnWithoutTheLostBatch)
+TEST(SerialDispatcher, ARequeuedRequestIsSentWithoutTheLostBatch)
 {
     Stage stage({.max_events_per_request = 4});
     stage.add(1, "a", 10);
     stage.add(2, "a", 11);
     stage.add(3, "b", 10);
-    stage.work();
-    stage.trouble({1});
+    stage.poll();
+    stage.fail({1});
     stage.dispatcher.drop_batch(10);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 1u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 1u);
     for (int i = 0; i < 3; ++i)
         stage.round(works);
     EXPECT_EQ(stage.settled(), "2+");

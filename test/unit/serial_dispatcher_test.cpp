@@ -15,15 +15,15 @@ TEST(SerialDispatcher, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivere
     Stage stage;
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
     stage.deliver({1});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
-    stage.trouble({2});
-    stage.pass(1s);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
+    stage.fail({2});
+    stage.advance_clock(1s);
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
     stage.deliver({2});
     stage.deliver({3});
     EXPECT_EQ(stage.settled(), "1+ 2+ 3+");
@@ -32,7 +32,7 @@ TEST(SerialDispatcher, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivere
 
 TEST(SerialDispatcher, AggregatesDoNotWaitForEachOther)
 {
-    Stage stage({.capacity = 10});
+    Stage stage({.max_in_flight = 10});
     for (const std::int64_t id : {1, 2, 3, 4, 5, 6})
         stage.add(id, id % 2 ? "odd" : "even");
     Event other;
@@ -40,40 +40,40 @@ TEST(SerialDispatcher, AggregatesDoNotWaitForEachOther)
     other.aggregate_type = "customer";
     other.aggregate_id = "odd"; // the same id, but of something else
     stage.dispatcher.add(std::make_unique<Event>(other));
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {7}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {7}}));
     stage.deliver({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {7}, {4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {7}, {4}}));
 }
 
-TEST(SerialDispatcher, WithoutOrderEverythingGoesUpToTheCapacity)
+TEST(SerialDispatcher, WithoutOrderEventsAreSentUpToTheLimit)
 {
-    Stage stage({.capacity = 3, .ordered = false});
+    Stage stage({.max_in_flight = 3, .ordered = false});
     for (const std::int64_t id : {1, 2, 3, 4, 5})
         stage.add(id, "a");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {2}, {3}}));
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 3u);
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {3}}));
+    EXPECT_EQ(stage.dispatcher.in_flight(), 3u);
     stage.deliver({2});
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{1}, {3}, {4}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{1}, {3}, {4}}));
     stage.deliver({4, 3, 1});
     EXPECT_EQ(stage.settled(), "2+ 4+ 3+ 1+");
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{5}}));
+    EXPECT_EQ(stage.in_flight(), (Requests{{5}}));
 }
 
-TEST(SerialDispatcher, ASettlementNamesTheBatchAndSaysWhy)
+TEST(SerialDispatcher, ASettledEventHasItsTokenAndReason)
 {
     Stage stage;
     stage.add(1, "a", 77);
     stage.add(2, "b", 78);
-    stage.work();
+    stage.poll();
     stage.deliver({1});
     stage.reject(2);
     const auto& settled = stage.dispatcher.settled();
     ASSERT_EQ(settled.size(), 2u);
-    EXPECT_EQ(settled[0].handle.token, 77);
+    EXPECT_EQ(settled[0].ref.token, 77);
     EXPECT_EQ(settled[0].reason, "");
-    EXPECT_EQ(settled[1].handle.token, 78);
+    EXPECT_EQ(settled[1].ref.token, 78);
     EXPECT_EQ(settled[1].reason, "said of 2");
     EXPECT_EQ(stage.dispatcher.delivered(), 1u);
     EXPECT_EQ(stage.dispatcher.rejected(), 1u);
@@ -83,7 +83,7 @@ TEST(SerialDispatcher, ASettlementNamesTheBatchAndSaysWhy)
 
 // ---- rejected
 
-TEST(SerialDispatcher, ARejectedEventHoldsItsLane)
+TEST(SerialDispatcher, ARejectedEventBlocksItsQueue)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3, 4})
@@ -91,101 +91,101 @@ TEST(SerialDispatcher, ARejectedEventHoldsItsLane)
     stage.add_apart({9});
     stage.reject(1);
     stage.add(5, "a", 11);
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}}));
     const SettledEvent rejected = stage.dispatcher.settled().at(0);
     Ids behind;
-    for (const Handle& handle : stage.dispatcher.behind(rejected)) {
-        behind.push_back(handle.id);
-        EXPECT_EQ(handle.token, handle.id < 3 ? 10 : 11);
+    for (const EventRef& ref : stage.dispatcher.events_behind(rejected)) {
+        behind.push_back(ref.id);
+        EXPECT_EQ(ref.token, ref.id < 3 ? 10 : 11);
     }
     EXPECT_EQ(behind, (Ids{2, 3, 4, 5}));
 
     stage.dispatcher.forget_settled(1);
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}}));
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}}));
     stage.dispatcher.resume_behind(rejected, Ids{2, 4});
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{9}, {3}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{9}, {3}}));
     stage.deliver({9, 3});
     stage.deliver({5});
     EXPECT_EQ(stage.settled(), "9+ 3+ 5+");
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, WhenAllBehindARejectedEventIsParkedTheLaneIsFree)
+TEST(SerialDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
 {
     Stage stage;
     stage.add(1, "a");
     stage.add(2, "a");
-    stage.work();
+    stage.poll();
     stage.reject(1);
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), Ids{2});
     stage.expect_empty();
     stage.add(3, "a");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
-TEST(SerialDispatcher, ALaneIsHeldAlsoWhenNothingIsBehindYet)
+TEST(SerialDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
 {
     Stage stage;
     stage.add_apart({1});
     stage.reject(1);
     stage.add(2, "of 1");
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), {});
-    stage.work();
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    stage.poll();
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(SerialDispatcher, WithoutOrderARejectedEventHoldsNobody)
+TEST(SerialDispatcher, WithoutOrderARejectedEventBlocksNothing)
 {
-    Stage stage({.capacity = 1, .ordered = false});
+    Stage stage({.max_in_flight = 1, .ordered = false});
     stage.add(1, "a");
     stage.add(2, "a");
-    stage.work();
+    stage.poll();
     stage.reject(1);
-    EXPECT_TRUE(stage.dispatcher.behind(stage.dispatcher.settled().at(0)).empty());
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{2}}));
+    EXPECT_TRUE(stage.dispatcher.events_behind(stage.dispatcher.settled().at(0)).empty());
+    EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
 // ---- the end
 
-TEST(SerialDispatcher, WhoIsGoneGetsNothingMore)
+TEST(SerialDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
-    EXPECT_FALSE(stage.dispatcher.gone());
-    stage.answer(1, DeliveryStatus::gone);
+    EXPECT_FALSE(stage.dispatcher.endpoint_gone());
+    stage.answer(1, DeliveryStatus::endpoint_gone);
     stage.deliver({2});
-    EXPECT_EQ(stage.dispatcher.gone(), "said of 1");
-    EXPECT_EQ(stage.dispatcher.last_trouble(), "said of 1");
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}}));
+    EXPECT_EQ(stage.dispatcher.endpoint_gone(), "said of 1");
+    EXPECT_EQ(stage.dispatcher.last_error(), "said of 1");
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}}));
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "2+ 3+ 4+");
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u); // nobody was rejected
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u); // nobody was rejected
 }
 
-TEST(SerialDispatcher, WhoFinishesSendsNothingMoreButListens)
+TEST(SerialDispatcher, AfterStopSendingResultsAreStillRead)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
-    stage.dispatcher.finish();
+    stage.dispatcher.stop_sending();
     stage.deliver({1});
-    stage.trouble({2});
-    stage.pass(1h);
-    EXPECT_EQ(stage.on_the_way(), (Parcels{{3}, {4}}));
+    stage.fail({2});
+    stage.advance_clock(1h);
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}}));
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "1+ 3+ 4+");
-    EXPECT_EQ(stage.dispatcher.on_the_way(), 0u);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_EQ(stage.dispatcher.in_flight(), 0u);
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
 }
 
-TEST(SerialDispatcher, WhoAbandonsHasNothingInHand)
+TEST(SerialDispatcher, AfterCancelAllNothingIsClaimed)
 {
     Stage stage({.max_events_per_request = 2});
     stage.add_apart({1});
@@ -193,18 +193,18 @@ TEST(SerialDispatcher, WhoAbandonsHasNothingInHand)
     stage.add_apart({4});
     stage.deliver({4});
     stage.add(5, "of 1");
-    stage.trouble({2});
+    stage.fail({2});
     stage.add_apart({6});
     stage.answer(1, DeliveryStatus::rejected); // comes too late
-    stage.dispatcher.abandon();
+    stage.dispatcher.cancel_all();
     EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now)); // nothing has changed about that
-    EXPECT_EQ(stage.dispatcher.next_work(), std::nullopt);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.expect_empty();
-    stage.pass(1h);
+    stage.advance_clock(1h);
     EXPECT_EQ(stage.settled(), "");
-    EXPECT_EQ(stage.on_the_way(), Parcels{});
+    EXPECT_EQ(stage.in_flight(), Requests{});
     stage.add_apart({1, 2});
     stage.round(works);
     EXPECT_EQ(stage.settled(), "1+ 2+");
@@ -213,39 +213,41 @@ TEST(SerialDispatcher, WhoAbandonsHasNothingInHand)
 
 // ---- how much, and when
 
-TEST(SerialDispatcher, CountsWhatIsInHand)
+TEST(SerialDispatcher, CountsClaimedEventsAndBytes)
 {
     Stage stage;
-    EXPECT_EQ(stage.dispatcher.bytes(), 0u);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), 0u);
     Event event;
     event.id = 1;
     event.payload = std::string(1000, 'x');
     const std::size_t size = event.size();
     stage.dispatcher.add(std::make_unique<Event>(event));
-    EXPECT_EQ(stage.dispatcher.bytes(), size);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), size);
     stage.add(2, "b");
-    EXPECT_GT(stage.dispatcher.bytes(), size + sizeof(Event) - 1);
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
-    stage.work();
-    EXPECT_EQ(stage.dispatcher.in_hand(), 2u);
+    EXPECT_GT(stage.dispatcher.claimed_bytes(), size + sizeof(Event) - 1);
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
+    stage.poll();
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u);
     stage.reject(2);
-    EXPECT_EQ(stage.dispatcher.bytes(), size);
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), size);
     stage.deliver({1});
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, WantsEnoughToKeepTheSinkBusy)
+TEST(SerialDispatcher, ClaimsEnoughToKeepTheSinkBusy)
 {
-    EXPECT_EQ(Stage({.capacity = 1}).dispatcher.wanted(), 256u);
-    EXPECT_EQ(Stage({.capacity = 100}).dispatcher.wanted(), 400u);
-    EXPECT_EQ(Stage({.capacity = 16, .max_events_per_request = 100}).dispatcher.wanted(), 6400u);
-    EXPECT_EQ(Stage({.capacity = 256, .max_events_per_request = 10'000}).dispatcher.wanted(),
-              10'000u);
+    EXPECT_EQ(Stage({.max_in_flight = 1}).dispatcher.claim_size(), 256u);
+    EXPECT_EQ(Stage({.max_in_flight = 100}).dispatcher.claim_size(), 400u);
+    EXPECT_EQ(Stage({.max_in_flight = 16, .max_events_per_request = 100}).dispatcher.claim_size(),
+              6400u);
+    EXPECT_EQ(
+        Stage({.max_in_flight = 256, .max_events_per_request = 10'000}).dispatcher.claim_size(),
+        10'000u);
 
     Stage stage;
     for (std::int64_t id = 1; stage.dispatcher.can_take_more(stage.now) && id < 1000; ++id)
         stage.add(id, "of " + std::to_string(id));
-    EXPECT_EQ(stage.dispatcher.in_hand(), stage.dispatcher.wanted() / 2);
+    EXPECT_EQ(stage.dispatcher.claimed(), stage.dispatcher.claim_size() / 2);
 }
 
 TEST(SerialDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
@@ -262,14 +264,14 @@ TEST(SerialDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
     Stage full;
     for (id = 1; full.dispatcher.can_take_more(full.now) && id < 20'000; ++id)
         full.add(id, "hot");
-    EXPECT_EQ(full.dispatcher.in_hand(), 10'000u);
+    EXPECT_EQ(full.dispatcher.claimed(), 10'000u);
 }
 
-TEST(SerialDispatcher, InTroubleItWantsNoMoreThanProbes)
+TEST(SerialDispatcher, AfterAFailureItWantsNoMoreThanProbes)
 {
     Stage stage;
     stage.add_apart({1});
-    stage.trouble({1});
+    stage.fail({1});
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     stage.now += 1s;
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
@@ -279,40 +281,40 @@ TEST(SerialDispatcher, InTroubleItWantsNoMoreThanProbes)
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(SerialDispatcher, IsToWorkWhenThePauseEnds)
+TEST(SerialDispatcher, IsPolledWhenThePauseEnds)
 {
     Stage stage;
-    EXPECT_EQ(stage.dispatcher.next_work(), std::nullopt);
-    stage.receiver.next_work = stage.now + 5s;
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.now + 5s);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
+    stage.receiver.next_poll_at = stage.now + 5s;
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 5s);
     stage.add_apart({1, 2, 3});
-    stage.trouble({1});
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.now + 5s - 1ms); // two are on the way
-    stage.trouble({2});
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
-    stage.receiver.next_work = std::nullopt;
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.dispatcher.resume_at());
-    stage.receiver.next_work = stage.now + 1ms;
-    EXPECT_EQ(stage.dispatcher.next_work(), stage.now + 1ms);
+    stage.fail({1});
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 5s - 1ms); // two are on the way
+    stage.fail({2});
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
+    stage.receiver.next_poll_at = std::nullopt;
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
+    stage.receiver.next_poll_at = stage.now + 1ms;
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 1ms);
 }
 
-TEST(SerialDispatcher, WithNothingToSendThePauseIsNoReasonToWork)
+TEST(SerialDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    stage.answer(1, DeliveryStatus::trouble, 1s);
-    stage.pass(1ms);
-    stage.pass(1s);
+    stage.answer(1, DeliveryStatus::unavailable, 1s);
+    stage.advance_clock(1ms);
+    stage.advance_clock(1s);
     stage.deliver({1, 2});
     stage.expect_empty();
-    EXPECT_EQ(stage.dispatcher.next_work(), std::nullopt);
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
 }
 
-TEST(SerialDispatcher, PassesOnWhatTheSinkHas)
+TEST(SerialDispatcher, PassesOnWhatTheSinkReports)
 {
     Stage stage;
-    EXPECT_EQ(stage.dispatcher.descriptor(), 42);
-    EXPECT_EQ(stage.dispatcher.metadata(), std::vector<std::string>{"region"});
+    EXPECT_EQ(stage.dispatcher.wait_fd(), 42);
+    EXPECT_EQ(stage.dispatcher.metadata_keys(), std::vector<std::string>{"region"});
 }
 
 } // namespace

@@ -7,26 +7,26 @@
 
 namespace outbox::sink {
 
-TEST(Slots, GiveBackWhatWasPutIn)
+TEST(SlotMap, FindsAndExtractsWhatWasInserted)
 {
-    Slots<int> slots;
+    SlotMap<int> slots;
     EXPECT_TRUE(slots.empty());
-    const auto one = slots.put(1);
-    const auto two = slots.put(2);
+    const auto one = slots.insert(1);
+    const auto two = slots.insert(2);
     EXPECT_EQ(slots.size(), 2u);
     EXPECT_EQ(*slots.find(one), 1);
-    EXPECT_EQ(slots.take(two), 2);
-    EXPECT_EQ(slots.take(one), 1);
+    EXPECT_EQ(slots.extract(two), 2);
+    EXPECT_EQ(slots.extract(one), 1);
     EXPECT_TRUE(slots.empty());
 }
 
-TEST(Slots, AnOldNumberFindsNothing)
+TEST(SlotMap, AnOldKeyFindsNothing)
 {
-    Slots<int> slots;
-    const auto old = slots.put(1);
-    (void)slots.take(old);
+    SlotMap<int> slots;
+    const auto old = slots.insert(1);
+    (void)slots.extract(old);
     EXPECT_EQ(slots.find(old), nullptr);
-    const auto next = slots.put(2);
+    const auto next = slots.insert(2);
     EXPECT_NE(next, old);
     EXPECT_EQ(slots.find(old), nullptr);
     EXPECT_EQ(slots.find(0), nullptr);
@@ -35,23 +35,23 @@ TEST(Slots, AnOldNumberFindsNothing)
     EXPECT_EQ(slots.find(next), nullptr);
 }
 
-TEST(Slots, BehaveAsAMapWould)
+TEST(SlotMap, BehavesAsAMap)
 {
     std::mt19937 chance(7);
-    Slots<int> slots;
+    SlotMap<int> slots;
     std::map<std::uint64_t, int> map;
     for (int i = 0; i < 20'000; ++i) {
         if (chance() % 2 == 0 || map.empty()) {
-            EXPECT_TRUE(map.emplace(slots.put(i), i).second);
+            EXPECT_TRUE(map.emplace(slots.insert(i), i).second);
         } else {
             const auto found = std::next(map.begin(), chance() % map.size());
-            EXPECT_EQ(slots.take(found->first), found->second);
+            EXPECT_EQ(slots.extract(found->first), found->second);
             map.erase(found);
         }
         ASSERT_EQ(slots.size(), map.size());
     }
     int seen = 0;
-    slots.take_all([&](int) { ++seen; });
+    slots.extract_all([&](int) { ++seen; });
     EXPECT_EQ(seen, static_cast<int>(map.size()));
     EXPECT_TRUE(slots.empty());
 }

@@ -22,12 +22,12 @@ struct Inside {
     std::thread::id thread;
     bool signals_are_blocked = false;
     bool fails = false;
-    std::vector<std::string> remarks;
+    std::vector<std::string> log_lines;
     std::string status_message;
-    std::atomic<bool> is_ready = true;
+    std::atomic<bool> can_send = true;
     std::atomic<bool> answers = true;
-    std::atomic<int> abandoned = 0;
-    EventFd bell; // the sink's descriptor
+    std::atomic<int> cancelled = 0;
+    EventFd event_fd; // the sink's descriptor
 
     std::vector<std::int64_t> sent_so_far()
     {
@@ -41,19 +41,19 @@ class PlainSink final : public Sink {
 public:
     explicit PlainSink(Inside& inside) : inside_(inside) {}
 
-    int descriptor() const override { return inside_.bell.descriptor(); }
-    std::optional<TimePoint> next_work() const override { return std::nullopt; }
-    std::vector<std::string> metadata() const override { return {"region"}; }
-    std::size_t capacity() const override { return 1000; }
+    int wait_fd() const override { return inside_.event_fd.fd(); }
+    std::optional<TimePoint> next_poll_at() const override { return std::nullopt; }
+    std::vector<std::string> metadata_keys() const override { return {"region"}; }
+    std::size_t max_in_flight() const override { return 1000; }
     std::size_t max_events_per_request() const override { return 1; }
     bool preserves_order() const override { return true; }
     StreamId stream_of(const Event& event) const override
     {
         return static_cast<StreamId>(event.id);
     }
-    bool is_ready() const override { return inside_.is_ready; }
-    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
-                                StreamId stream) override
+    bool can_send() const override { return inside_.can_send; }
+    std::optional<DeliveryResult> send(RequestId request_id, std::span<const Event* const> events,
+                                       StreamId stream) override
     {
         const std::lock_guard lock(inside_.mutex);
         if (inside_.fails)
@@ -62,22 +62,22 @@ public:
         inside_.sent.push_back(events.front()->id);
         inside_.streams.push_back(stream);
         inside_.payloads.push_back(events.front()->payload);
-        on_the_way_.push_back(parcel);
+        in_flight_.push_back(request_id);
         return std::nullopt;
     }
-    void start() override {}
-    void work(std::vector<Outcome>& outcomes) override
+    void flush() override {}
+    void poll(std::vector<DeliveryResult>& results) override
     {
-        inside_.bell.drain();
+        inside_.event_fd.drain();
         if (!inside_.answers)
             return;
-        for (const RequestId parcel : std::exchange(on_the_way_, {}))
-            outcomes.push_back({parcel, DeliveryStatus::delivered, {}, std::nullopt});
+        for (const RequestId request_id : std::exchange(in_flight_, {}))
+            results.push_back({request_id, DeliveryStatus::delivered, {}, std::nullopt});
     }
-    void abandon() override
+    void cancel_all() override
     {
-        on_the_way_.clear();
-        ++inside_.abandoned;
+        in_flight_.clear();
+        ++inside_.cancelled;
     }
     std::string status_message() const override
     {
@@ -87,7 +87,7 @@ public:
     std::vector<std::string> take_log_lines() override
     {
         const std::lock_guard lock(inside_.mutex);
-        return std::exchange(inside_.remarks, {});
+        return std::exchange(inside_.log_lines, {});
     }
 
 private:
@@ -101,14 +101,14 @@ private:
     }
 
     Inside& inside_;
-    std::vector<RequestId> on_the_way_;
+    std::vector<RequestId> in_flight_;
 };
 
 struct Stage {
     Inside inside;
     std::deque<Event> events;
     ThreadedSink sink{std::make_unique<PlainSink>(inside)};
-    std::vector<Outcome> outcomes;
+    std::vector<DeliveryResult> results;
 
     void send(std::int64_t id)
     {
@@ -121,13 +121,13 @@ struct Stage {
     // As a worker does: only when the descriptor says that there is something.
     bool hears(std::size_t count)
     {
-        for (const TimePoint end = Clock::now() + patience;
-             outcomes.size() < count && Clock::now() < end;) {
-            pollfd fd = {sink.descriptor(), POLLIN, 0};
+        for (const TimePoint end = Clock::now() + max_test_wait;
+             results.size() < count && Clock::now() < end;) {
+            pollfd fd = {sink.wait_fd(), POLLIN, 0};
             if (poll(&fd, 1, 100) > 0)
-                sink.work(outcomes);
+                sink.poll(results);
         }
-        return outcomes.size() == count;
+        return results.size() == count;
     }
 };
 
@@ -137,21 +137,21 @@ TEST(ThreadedSink, PassesEverythingOnInItsOrder)
     constexpr std::size_t many = 1000;
     for (std::int64_t id = 1; id <= static_cast<std::int64_t>(many); ++id)
         stage.send(id);
-    stage.sink.start();
+    stage.sink.flush();
     ASSERT_TRUE(stage.hears(many));
     for (std::size_t i = 0; i < many; ++i) {
         EXPECT_EQ(stage.inside.sent[i], static_cast<std::int64_t>(i + 1));
         EXPECT_EQ(stage.inside.streams[i], i + 1);
-        EXPECT_EQ(stage.outcomes[i].parcel, i + 1);
+        EXPECT_EQ(stage.results[i].request_id, i + 1);
     }
 }
 
-TEST(ThreadedSink, WorksInAThreadThatHearsNoSignals)
+TEST(ThreadedSink, WorksInAThreadThatBlocksAllSignals)
 {
     Stage stage;
     EXPECT_TRUE(has_sink_threads());
     stage.send(1);
-    stage.sink.start();
+    stage.sink.flush();
     ASSERT_TRUE(stage.hears(1));
     EXPECT_NE(stage.inside.thread, std::this_thread::get_id());
     EXPECT_TRUE(stage.inside.signals_are_blocked);
@@ -162,7 +162,7 @@ TEST(ThreadedSink, LeavesNoThreadBehind)
     {
         Stage stage;
         stage.send(1);
-        stage.sink.start();
+        stage.sink.flush();
     }
     EXPECT_FALSE(has_sink_threads());
 }
@@ -170,88 +170,88 @@ TEST(ThreadedSink, LeavesNoThreadBehind)
 TEST(ThreadedSink, IsWhatTheSinkIs)
 {
     Stage stage;
-    EXPECT_EQ(stage.sink.metadata(), std::vector<std::string>{"region"});
-    EXPECT_EQ(stage.sink.capacity(), 1000u);
+    EXPECT_EQ(stage.sink.metadata_keys(), std::vector<std::string>{"region"});
+    EXPECT_EQ(stage.sink.max_in_flight(), 1000u);
     EXPECT_TRUE(stage.sink.preserves_order());
-    EXPECT_FALSE(stage.sink.next_work());
+    EXPECT_FALSE(stage.sink.next_poll_at());
 }
 
-TEST(ThreadedSink, WakesUpWhenTheSinkHasHeardSomething)
+TEST(ThreadedSink, WakesUpWhenTheSinkHasAResult)
 {
     Stage stage;
     stage.inside.answers = false;
     stage.send(1);
-    stage.sink.start();
+    stage.sink.flush();
     ASSERT_TRUE(comes_true([&] { return stage.inside.sent_so_far().size() == 1; }));
-    EXPECT_TRUE(stage.outcomes.empty());
+    EXPECT_TRUE(stage.results.empty());
     stage.inside.answers = true;
-    stage.inside.bell.ring();
+    stage.inside.event_fd.notify();
     EXPECT_TRUE(stage.hears(1));
 }
 
 TEST(ThreadedSink, WaitsForASinkThatIsNotReady)
 {
     Stage stage;
-    stage.inside.is_ready = false;
+    stage.inside.can_send = false;
     for (std::int64_t id = 1; id <= 600; ++id)
         stage.send(id);
-    stage.sink.start();
+    stage.sink.flush();
     std::this_thread::sleep_for(20ms);
     EXPECT_TRUE(stage.inside.sent_so_far().empty());
-    stage.inside.is_ready = true;
-    stage.inside.bell.ring();
+    stage.inside.can_send = true;
+    stage.inside.event_fd.notify();
     EXPECT_TRUE(stage.hears(600));
 }
 
-TEST(ThreadedSink, LetsGoOfTheEventsWhenTheyAreAbandoned)
+TEST(ThreadedSink, CancelAllReleasesTheEvents)
 {
     Stage stage;
     for (std::int64_t round = 0; round < 200; ++round) {
         for (std::int64_t id = 1; id <= 300; ++id)
             stage.send(round * 1000 + id);
-        stage.sink.start();
+        stage.sink.flush();
         stage.send(round * 1000 + 999); // not passed on yet
-        stage.sink.abandon();
+        stage.sink.cancel_all();
         stage.events.clear(); // the sanitizer sees who still uses them
     }
-    EXPECT_EQ(stage.inside.abandoned, 200);
-    stage.outcomes.clear();
-    stage.sink.work(stage.outcomes);
-    EXPECT_TRUE(stage.outcomes.empty());
+    EXPECT_EQ(stage.inside.cancelled, 200);
+    stage.results.clear();
+    stage.sink.poll(stage.results);
+    EXPECT_TRUE(stage.results.empty());
     stage.send(1);
-    stage.sink.start();
+    stage.sink.flush();
     ASSERT_TRUE(stage.hears(1));
-    EXPECT_EQ(stage.outcomes.front().parcel, 1u);
+    EXPECT_EQ(stage.results.front().request_id, 1u);
 }
 
-TEST(ThreadedSink, TellsOfExceptionsWhereItIsAsked)
+TEST(ThreadedSink, RethrowsExceptionsOfTheThreadInPoll)
 {
     Stage stage;
     stage.inside.fails = true;
     stage.send(1);
-    stage.sink.start();
+    stage.sink.flush();
     EXPECT_THROW((void)stage.hears(1), std::runtime_error);
-    stage.sink.abandon(); // and waits for nobody
+    stage.sink.cancel_all(); // and waits for nobody
 }
 
-TEST(ThreadedSink, PassesOnWhatTheSinkSays)
+TEST(ThreadedSink, PassesOnStatusMessageAndLogLines)
 {
     Stage stage;
     {
         const std::lock_guard lock(stage.inside.mutex);
         stage.inside.status_message = "nobody is there";
-        stage.inside.remarks = {"one", "two"};
+        stage.inside.log_lines = {"one", "two"};
     }
-    stage.inside.bell.ring();
-    pollfd fd = {stage.sink.descriptor(), POLLIN, 0};
+    stage.inside.event_fd.notify();
+    pollfd fd = {stage.sink.wait_fd(), POLLIN, 0};
     EXPECT_EQ(poll(&fd, 1, 5000), 1);
     EXPECT_EQ(stage.sink.status_message(), "nobody is there");
     EXPECT_EQ(stage.sink.take_log_lines(), (std::vector<std::string>{"one", "two"}));
     EXPECT_TRUE(stage.sink.take_log_lines().empty());
 }
 
-// The sink may have begun another session since the courier asked.
-TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
+// The sink may have begun another session since the dispatcher asked.
+TEST(ThreadedSink, AnEventForAnotherStreamIsNotSent)
 {
     Cluster cluster;
     ThreadedSink sink(
@@ -261,15 +261,15 @@ TEST(ThreadedSink, WhatWasMeantForAnotherStreamComesBack)
     const StreamId stream = sink.stream_of(event);
     EXPECT_FALSE(sink.send(1, events, stream + 2));
     EXPECT_FALSE(sink.send(2, events, stream));
-    sink.start();
-    std::vector<Outcome> outcomes;
+    sink.flush();
+    std::vector<DeliveryResult> results;
     ASSERT_TRUE(comes_true([&] {
-        sink.work(outcomes);
-        return outcomes.size() == 2;
+        sink.poll(results);
+        return results.size() == 2;
     }));
-    EXPECT_EQ(outcomes[0].parcel, 1u);
-    EXPECT_EQ(outcomes[0].verdict, DeliveryStatus::returned);
-    EXPECT_EQ(outcomes[1].verdict, DeliveryStatus::delivered);
+    EXPECT_EQ(results[0].request_id, 1u);
+    EXPECT_EQ(results[0].status, DeliveryStatus::not_sent);
+    EXPECT_EQ(results[1].status, DeliveryStatus::delivered);
     EXPECT_EQ(cluster.read_values(), numbers(1, 1));
 }
 
@@ -285,17 +285,17 @@ TEST(ThreadedSink, AnEventIsUsedAgainWhenTheThreadIsDoneWithIt)
     std::set<const Event*> places;
     int used_again = 0;
     std::int64_t next = 1;
-    for (const TimePoint end = Clock::now() + patience;
+    for (const TimePoint end = Clock::now() + max_test_wait;
          dispatcher.delivered() < count && Clock::now() < end;) {
-        for (; next <= count && dispatcher.in_hand() < 900; ++next) {
-            std::unique_ptr<Event> event = dispatcher.event_pool().take();
+        for (; next <= count && dispatcher.claimed() < 900; ++next) {
+            std::unique_ptr<Event> event = dispatcher.event_pool().acquire();
             used_again += places.insert(event.get()).second ? 0 : 1;
             event->id = next;
             event->aggregate_id = std::to_string(next);
             event->payload = "the payload of " + std::to_string(next);
             dispatcher.add(std::move(event));
         }
-        dispatcher.work(Clock::now());
+        dispatcher.poll(Clock::now());
     }
     EXPECT_EQ(dispatcher.delivered(), static_cast<std::uint64_t>(count));
     EXPECT_GT(used_again, 100);

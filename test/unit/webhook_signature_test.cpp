@@ -13,17 +13,17 @@ constexpr std::string_view known = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 std::string secret_of(std::size_t size)
 {
-    return "whsec_" + outbox::sink::base64(std::vector<unsigned char>(size, 'k'));
+    return "whsec_" + outbox::sink::to_base64(std::vector<unsigned char>(size, 'k'));
 }
 
-TEST(Signature, IsThatOfStandardWebhooks)
+TEST(WebhookSignature, IsThatOfStandardWebhooks)
 {
     const auto secret = WebhookSecret::parse(known);
     EXPECT_EQ(secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1'614'265'330, R"({"test": 2432232314})"),
               "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
 }
 
-TEST(Signature, DependsOnEveryPart)
+TEST(WebhookSignature, DependsOnEveryPart)
 {
     const auto secret = WebhookSecret::parse(known);
     const std::string signature = secret.sign("id", 1, "body");
@@ -36,7 +36,7 @@ TEST(Signature, DependsOnEveryPart)
     EXPECT_EQ(secret.sign("id", 1, std::string(10 << 20, 'x')).size(), 3u + 44u);
 }
 
-TEST(Signature, TakesKeysOf24To64Bytes)
+TEST(WebhookSignature, TakesKeysOf24To64Bytes)
 {
     EXPECT_NO_THROW(WebhookSecret::parse(secret_of(24)));
     EXPECT_NO_THROW(WebhookSecret::parse(secret_of(64)));
@@ -44,7 +44,7 @@ TEST(Signature, TakesKeysOf24To64Bytes)
     EXPECT_THROW(WebhookSecret::parse(secret_of(65)), outbox::Error);
 }
 
-TEST(Signature, RefusesOtherTextWithoutRepeatingIt)
+TEST(WebhookSignature, RefusesOtherTextWithoutRepeatingIt)
 {
     const std::string good(known);
     for (const std::string& text :

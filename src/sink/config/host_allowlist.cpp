@@ -63,7 +63,7 @@ std::string canonical(std::string_view host)
         return address;
     if (host.ends_with('.'))
         host.remove_suffix(1);
-    return lower(host);
+    return ascii_lower(host);
 }
 
 [[noreturn]] void refuse(std::string_view pattern)
@@ -75,7 +75,7 @@ std::string canonical(std::string_view host)
 
 } // namespace
 
-AllowedHosts::AllowedHosts(std::string_view list)
+HostAllowlist::HostAllowlist(std::string_view list)
 {
     while (true) {
         const auto begin = list.find_first_not_of(separators);
@@ -88,7 +88,7 @@ AllowedHosts::AllowedHosts(std::string_view list)
     }
 }
 
-AllowedHosts::Pattern AllowedHosts::parse_pattern(std::string_view text)
+HostAllowlist::Pattern HostAllowlist::parse_pattern(std::string_view text)
 {
     Pattern pattern;
     const bool bracketed = text.starts_with('[');
@@ -120,7 +120,7 @@ AllowedHosts::Pattern AllowedHosts::parse_pattern(std::string_view text)
     return pattern;
 }
 
-bool AllowedHosts::allows(std::string_view host, int port) const
+bool HostAllowlist::allows(std::string_view host, int port) const
 {
     if (patterns_.empty())
         return true;

@@ -8,12 +8,12 @@
 namespace outbox::sink {
 
 // The hosts that sinks may talk to. An empty list allows all.
-class AllowedHosts {
+class HostAllowlist {
 public:
     // Separated by commas or blanks: `example.org`, `*.example.org` (subdomains of any depth, not
     // example.org itself), `*`, `192.0.2.1`, `[2001:db8::1]`, each with or without `:port`.
     // Throws 22023 for anything else.
-    explicit AllowedHosts(std::string_view list);
+    explicit HostAllowlist(std::string_view list);
 
     // An IPv6 address may come with or without brackets.
     bool allows(std::string_view host, int port) const;

@@ -13,7 +13,7 @@ namespace outbox::sink {
 namespace {
 
 using Json = nlohmann::json;
-using Pairs = Config::Pairs;
+using Pairs = JsonConfig::Pairs;
 
 // No key takes more than an object of strings.
 constexpr int max_depth = 8;
@@ -46,7 +46,7 @@ bool check_part(int depth, Json::parse_event_t, Json& part)
     return true;
 }
 
-std::string shortest(double number)
+std::string format_number(double number)
 {
     char buffer[32];
     const auto [end, error] = std::to_chars(buffer, buffer + sizeof(buffer), number);
@@ -80,11 +80,11 @@ std::string scalar_text(std::string_view key, const Json& value)
 
 } // namespace
 
-struct Config::Object {
+struct JsonConfig::Object {
     Json json;
 };
 
-Config Config::parse(std::string_view json)
+JsonConfig JsonConfig::parse(std::string_view json)
 {
     check_text(json); // the parser would take it for the end
     auto object = std::make_shared<Object>();
@@ -98,15 +98,15 @@ Config Config::parse(std::string_view json)
     }
     if (!object->json.is_object())
         refuse("config must be a JSON object");
-    return Config(std::move(object));
+    return JsonConfig(std::move(object));
 }
 
-bool Config::has(std::string_view key) const
+bool JsonConfig::has(std::string_view key) const
 {
     return find(object_->json, key) != nullptr;
 }
 
-std::vector<std::string> Config::keys() const
+std::vector<std::string> JsonConfig::keys() const
 {
     std::vector<std::string> keys;
     for (const auto& item : object_->json.items())
@@ -114,7 +114,7 @@ std::vector<std::string> Config::keys() const
     return keys;
 }
 
-void Config::refuse_unknown(std::span<const std::string_view> known) const
+void JsonConfig::refuse_unknown(std::span<const std::string_view> known) const
 {
     for (const std::string& key : keys()) {
         if (std::find(known.begin(), known.end(), key) != known.end())
@@ -126,7 +126,7 @@ void Config::refuse_unknown(std::span<const std::string_view> known) const
     }
 }
 
-std::optional<std::string> Config::text(std::string_view key) const
+std::optional<std::string> JsonConfig::text(std::string_view key) const
 {
     const Json* value = find(object_->json, key);
     if (value == nullptr)
@@ -136,8 +136,8 @@ std::optional<std::string> Config::text(std::string_view key) const
     return value->get<std::string>();
 }
 
-std::optional<std::int64_t> Config::integer(std::string_view key, std::int64_t min,
-                                            std::int64_t max) const
+std::optional<std::int64_t> JsonConfig::integer(std::string_view key, std::int64_t min,
+                                                std::int64_t max) const
 {
     const Json* value = find(object_->json, key);
     if (value == nullptr)
@@ -148,18 +148,18 @@ std::optional<std::int64_t> Config::integer(std::string_view key, std::int64_t m
     return number;
 }
 
-std::optional<double> Config::number(std::string_view key, double min, double max) const
+std::optional<double> JsonConfig::number(std::string_view key, double min, double max) const
 {
     const Json* value = find(object_->json, key);
     if (value == nullptr)
         return std::nullopt;
     const double number = value->is_number() ? value->get<double>() : std::nan("");
     if (!(number >= min && number <= max))
-        must_be(key, "a number from " + shortest(min) + " to " + shortest(max));
+        must_be(key, "a number from " + format_number(min) + " to " + format_number(max));
     return number;
 }
 
-std::optional<bool> Config::boolean(std::string_view key) const
+std::optional<bool> JsonConfig::boolean(std::string_view key) const
 {
     const Json* value = find(object_->json, key);
     if (value == nullptr)
@@ -169,7 +169,7 @@ std::optional<bool> Config::boolean(std::string_view key) const
     return value->get<bool>();
 }
 
-Pairs Config::texts(std::string_view key) const
+Pairs JsonConfig::text_map(std::string_view key) const
 {
     constexpr const char* wanted = "an object whose values are strings";
     Pairs pairs;
@@ -186,7 +186,7 @@ Pairs Config::texts(std::string_view key) const
     return pairs;
 }
 
-std::vector<std::string> Config::list(std::string_view key) const
+std::vector<std::string> JsonConfig::text_list(std::string_view key) const
 {
     constexpr const char* wanted = "an array of strings";
     std::vector<std::string> texts;
@@ -203,7 +203,7 @@ std::vector<std::string> Config::list(std::string_view key) const
     return texts;
 }
 
-Pairs Config::flat(std::span<const std::string_view> except) const
+Pairs JsonConfig::all_as_text(std::span<const std::string_view> except) const
 {
     Pairs pairs;
     for (const auto& item : object_->json.items())

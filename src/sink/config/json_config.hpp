@@ -13,11 +13,11 @@ namespace outbox::sink {
 
 // A sink's config: one JSON object. Values are read by key and expected type; one that is absent is
 // nothing, or empty. Every error is 22023, and none repeats a value, for it could be a password.
-class Config {
+class JsonConfig {
 public:
     using Pairs = std::vector<std::pair<std::string, std::string>>;
 
-    static Config parse(std::string_view json);
+    static JsonConfig parse(std::string_view json);
 
     bool has(std::string_view key) const;
     std::vector<std::string> keys() const;
@@ -30,19 +30,19 @@ public:
     std::optional<bool> boolean(std::string_view key) const;
 
     // An object whose values are strings.
-    Pairs texts(std::string_view key) const;
+    Pairs text_map(std::string_view key) const;
 
     // An array of strings.
-    std::vector<std::string> list(std::string_view key) const;
+    std::vector<std::string> text_list(std::string_view key) const;
 
     // All keys but these, every value as text; nothing may be nested.
-    Pairs flat(std::span<const std::string_view> except = {}) const;
+    Pairs all_as_text(std::span<const std::string_view> except = {}) const;
 
 private:
     // Keeps the JSON library out of everything that includes this file.
     struct Object;
 
-    explicit Config(std::shared_ptr<const Object> object) : object_(std::move(object)) {}
+    explicit JsonConfig(std::shared_ptr<const Object> object) : object_(std::move(object)) {}
 
     std::shared_ptr<const Object> object_;
 };

@@ -11,7 +11,7 @@ namespace outbox::sink {
 namespace {
 
 // So much of a secret in base64 is not there by chance.
-constexpr std::size_t shortest_base64 = 8;
+constexpr std::size_t min_base64_length = 8;
 
 struct Entity {
     std::string_view text;
@@ -22,7 +22,7 @@ constexpr Entity entities[] = {
     {"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},    {"&quot;", '"'}, {"&#34;", '"'},
     {"&#39;", '\''}, {"&#x27;", '\''}, {"&apos;", '\''}, {"&#x2F;", '/'}, {"&#47;", '/'},
 };
-constexpr std::size_t longest_escape = 6;
+constexpr std::size_t max_escape_length = 6;
 
 bool is_hex_of(std::string_view digits, char wanted)
 {
@@ -33,13 +33,13 @@ bool is_hex_of(std::string_view digits, char wanted)
            value == static_cast<unsigned char>(wanted);
 }
 
-char lower_case(char c)
+char ascii_lower(char c)
 {
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
 // How many bytes at the beginning of a text stand for this character; 0 if it begins otherwise.
-std::size_t spelled_length(std::string_view text, char wanted)
+std::size_t encoded_char_length(std::string_view text, char wanted)
 {
     if (text.starts_with("\\u00") && is_hex_of(text.substr(4, 2), wanted))
         return 6;
@@ -50,22 +50,22 @@ std::size_t spelled_length(std::string_view text, char wanted)
             return entity.text.size();
     if (text.size() > 1 && text[0] == '\\' && text[1] == wanted)
         return 2;
-    return !text.empty() && lower_case(text[0]) == lower_case(wanted) ? 1 : 0;
+    return !text.empty() && ascii_lower(text[0]) == ascii_lower(wanted) ? 1 : 0;
 }
 
-bool is_cut_escape(std::string_view text)
+bool is_truncated_escape(std::string_view text)
 {
-    return text.size() < longest_escape && std::string_view("\\%&").find(text[0]) != text.npos;
+    return text.size() < max_escape_length && std::string_view("\\%&").find(text[0]) != text.npos;
 }
 
 // How many bytes at the beginning of a text are the secret, or its beginning up to the text's end.
-std::size_t disguised_length(std::string_view text, std::string_view secret)
+std::size_t encoded_length(std::string_view text, std::string_view secret)
 {
     std::size_t length = 0;
     for (std::size_t i = 0; i < secret.size(); ++i) {
         const std::string_view rest = text.substr(length);
-        const std::size_t next = spelled_length(rest, secret[i]);
-        if (next == 0 && i >= shortest_secret && (rest.empty() || is_cut_escape(rest)))
+        const std::size_t next = encoded_char_length(rest, secret[i]);
+        if (next == 0 && i >= min_secret_bytes && (rest.empty() || is_truncated_escape(rest)))
             return text.size();
         if (next == 0)
             return 0;
@@ -79,13 +79,13 @@ void mark(std::vector<bool>& marked, std::size_t at, std::size_t length)
     std::fill_n(marked.begin() + static_cast<std::ptrdiff_t>(at), length, true);
 }
 
-void mark_text(std::string_view text, std::string_view wanted, std::size_t shortest,
+void mark_text(std::string_view text, std::string_view wanted, std::size_t min_length,
                std::vector<bool>& marked)
 {
     for (auto at = text.find(wanted); at != text.npos; at = text.find(wanted, at + 1))
         mark(marked, at, wanted.size());
-    const std::size_t longest = std::min(wanted.size(), text.size());
-    for (std::size_t length = longest; length >= shortest; --length)
+    const std::size_t max_length = std::min(wanted.size(), text.size());
+    for (std::size_t length = max_length; length >= min_length; --length)
         if (text.ends_with(wanted.substr(0, length))) {
             mark(marked, text.size() - length, length);
             return;
@@ -94,34 +94,34 @@ void mark_text(std::string_view text, std::string_view wanted, std::size_t short
 
 // What base64 makes of a secret depends on how many bytes are in front of it. Characters that have
 // bits of what is around it are left out.
-std::string in_base64(std::string_view secret, std::size_t before)
+std::string base64_at_offset(std::string_view secret, std::size_t before)
 {
     constexpr std::size_t mixed[] = {0, 2, 3};
     std::vector<unsigned char> bytes(before + secret.size());
     std::ranges::copy(secret, bytes.begin() + static_cast<std::ptrdiff_t>(before));
     const std::size_t whole = bytes.size() * 8 / 6;
-    return base64(bytes).substr(mixed[before], whole - mixed[before]);
+    return to_base64(bytes).substr(mixed[before], whole - mixed[before]);
 }
 
 } // namespace
 
 void mark_encoded_secret(std::string_view text, std::string_view secret, std::vector<bool>& marked)
 {
-    if (secret.size() < shortest_secret)
+    if (secret.size() < min_secret_bytes)
         return;
-    mark_text(text, secret, shortest_secret, marked);
+    mark_text(text, secret, min_secret_bytes, marked);
     for (std::size_t at = 0; at < text.size(); ++at)
-        if (const std::size_t length = disguised_length(text.substr(at), secret))
+        if (const std::size_t length = encoded_length(text.substr(at), secret))
             mark(marked, at, length);
     for (std::size_t before = 0; before < 3; ++before) {
-        std::string encoded = in_base64(secret, before);
-        if (encoded.size() < shortest_base64)
+        std::string encoded = base64_at_offset(secret, before);
+        if (encoded.size() < min_base64_length)
             continue;
-        mark_text(text, encoded, shortest_base64, marked);
+        mark_text(text, encoded, min_base64_length, marked);
         // As URLs have it.
         std::ranges::replace(encoded, '+', '-');
         std::ranges::replace(encoded, '/', '_');
-        mark_text(text, encoded, shortest_base64, marked);
+        mark_text(text, encoded, min_base64_length, marked);
     }
 }
 

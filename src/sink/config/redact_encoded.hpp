@@ -6,7 +6,7 @@
 namespace outbox::sink {
 
 // Secrets shorter than this are not looked for: little else would be left to read.
-inline constexpr std::size_t shortest_secret = 4;
+inline constexpr std::size_t min_secret_bytes = 4;
 
 // Marks the bytes of a text that are a secret: as it is, or as receivers write down what was sent
 // to them, which is in other case, escaped for JSON, URLs or HTML, or as base64. The beginning of a

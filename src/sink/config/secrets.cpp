@@ -17,7 +17,7 @@ namespace outbox::sink {
 
 namespace {
 
-constexpr std::string_view opening = "${secret:";
+constexpr std::string_view reference_prefix = "${secret:";
 constexpr std::size_t max_name_bytes = 63;
 
 bool is_name(std::string_view name)
@@ -38,10 +38,10 @@ struct Reference {
 
 std::optional<Reference> next_reference(std::string_view text, std::size_t from)
 {
-    const auto begin = text.find(opening, from);
+    const auto begin = text.find(reference_prefix, from);
     if (begin == std::string_view::npos)
         return std::nullopt;
-    const auto name_begin = begin + opening.size();
+    const auto name_begin = begin + reference_prefix.size();
     const auto brace = text.find('}', name_begin);
     if (brace != std::string_view::npos) {
         const auto name = text.substr(name_begin, brace - name_begin);

@@ -32,7 +32,7 @@ private:
 };
 
 // For hints.
-inline constexpr const char* how_to_refer =
+inline constexpr const char* secret_reference_hint =
     "Put the value into the secrets file and write ${secret:name} in its place.";
 
 // Is the whole text exactly one ${secret:name}?

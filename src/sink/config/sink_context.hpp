@@ -9,7 +9,7 @@ namespace outbox::sink {
 // What all sinks of a database have in common.
 struct SinkContext {
     std::string source; // of the events
-    AllowedHosts allowed_hosts{""};
+    HostAllowlist allowed_hosts{""};
     bool deny_private = false;
 };
 

@@ -9,35 +9,35 @@ namespace outbox::sink {
 
 namespace {
 
-// While the sink is in trouble, so many parcels find out whether it still is: more than one, lest
+// While the sink is in trouble, so many requests find out whether it still is: more than one, lest
 // an event that is bad by itself is the only one to ask.
-constexpr std::size_t probes = 2;
+constexpr std::size_t max_probes = 2;
 
 // So often an event may meet trouble that others do not meet.
-constexpr int max_blame = 2;
+constexpr int max_isolated_failures = 2;
 
 // Even a retry at once leaves the sink a moment.
-constexpr std::chrono::milliseconds shortest_pause{20};
+constexpr std::chrono::milliseconds min_pause{20};
 
 } // namespace
 
 std::unique_ptr<Dispatcher> make_dispatcher(std::unique_ptr<Sink> sink, bool ordered,
                                             const RetryPolicy& policy,
-                                            Dispatcher::JitterSource chance)
+                                            Dispatcher::JitterSource jitter)
 {
     if (sink->preserves_order())
         return std::make_unique<PipelinedDispatcher>(std::move(sink), ordered, policy,
-                                                     std::move(chance));
-    return std::make_unique<SerialDispatcher>(std::move(sink), ordered, policy, std::move(chance));
+                                                     std::move(jitter));
+    return std::make_unique<SerialDispatcher>(std::move(sink), ordered, policy, std::move(jitter));
 }
 
 Dispatcher::Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
-                       JitterSource chance)
-    : sink_(std::move(sink)), ordered_(ordered), policy_(policy), chance_(std::move(chance))
+                       JitterSource jitter)
+    : sink_(std::move(sink)), ordered_(ordered), policy_(policy), jitter_(std::move(jitter))
 {}
 
 // Two aggregates that share a hash only wait for each other.
-std::uint64_t Dispatcher::lane_of(const Event& event) const
+std::uint64_t Dispatcher::ordering_key_of(const Event& event) const
 {
     if (!ordered_)
         return static_cast<std::uint64_t>(event.id);
@@ -45,97 +45,100 @@ std::uint64_t Dispatcher::lane_of(const Event& event) const
     return hash(event.aggregate_type) * 31 + hash(event.aggregate_id);
 }
 
-void Dispatcher::work(TimePoint now)
+void Dispatcher::poll(TimePoint now)
 {
-    outcomes_.clear();
-    sink_->work(outcomes_);
-    for (const Outcome& outcome : outcomes_)
-        arrive(outcome, now);
+    results_.clear();
+    sink_->poll(results_);
+    for (const DeliveryResult& result : results_)
+        on_result(result, now);
     send(now);
-    if (std::exchange(is_to_start_, false))
-        sink_->start();
+    if (std::exchange(needs_flush_, false))
+        sink_->flush();
 }
 
 void Dispatcher::send(TimePoint now)
 {
-    if (send_some(now))
-        is_to_start_ = true;
+    if (send_ready(now))
+        needs_flush_ = true;
 }
 
-void Dispatcher::send_early(TimePoint now)
+void Dispatcher::send_unless_batching(TimePoint now)
 {
     if (sink_->max_events_per_request() == 1)
         send(now);
 }
 
-std::size_t Dispatcher::may_be_on_the_way() const
+std::size_t Dispatcher::max_in_flight_now() const
 {
-    return troubles_ > 0 ? std::min(probes, sink_->capacity()) : sink_->capacity();
+    return consecutive_failures_ > 0 ? std::min(max_probes, sink_->max_in_flight())
+                                     : sink_->max_in_flight();
 }
 
 bool Dispatcher::may_send(TimePoint now) const
 {
-    return !gone_ && !finished_ && !is_backing_off(now) && sink_->is_ready() &&
-           on_the_way_ < may_be_on_the_way();
+    return !endpoint_gone_ && !sending_stopped_ && !is_backing_off(now) && sink_->can_send() &&
+           in_flight_ < max_in_flight_now();
 }
 
 Dispatcher::FailureHistory Dispatcher::failure_history_of(const Event& event) const
 {
-    return event.attempts > 1 ? FailureHistory{max_blame - 1, true, delivered_} : FailureHistory{};
+    return event.attempts > 1 ? FailureHistory{max_isolated_failures - 1, true, delivered_}
+                              : FailureHistory{};
 }
 
 bool Dispatcher::is_poison(FailureHistory& failure_history) const
 {
     // Did others succeed since it failed the last time?
-    if (failure_history.has_failed && delivered_ > failure_history.delivered_before)
-        ++failure_history.blame;
+    if (failure_history.has_failed && delivered_ > failure_history.delivered_at_failure)
+        ++failure_history.isolated_failures;
     failure_history.has_failed = true;
-    failure_history.delivered_before = delivered_;
-    return failure_history.blame >= max_blame;
+    failure_history.delivered_at_failure = delivered_;
+    return failure_history.isolated_failures >= max_isolated_failures;
 }
 
-void Dispatcher::take_in(std::size_t bytes)
+void Dispatcher::account(std::size_t bytes)
 {
-    ++in_hand_;
-    bytes_ += bytes;
+    ++claimed_;
+    claimed_bytes_ += bytes;
 }
 
 // Who has nothing in hand needs no memory for events.
-void Dispatcher::let_go(std::unique_ptr<Event> event, std::size_t bytes)
+void Dispatcher::release(std::unique_ptr<Event> event, std::size_t bytes)
 {
-    spare_events_.put(std::move(event), bytes);
-    bytes_ -= bytes;
-    if (--in_hand_ == 0)
-        spare_events_.clear();
+    event_pool_.release(std::move(event), bytes);
+    claimed_bytes_ -= bytes;
+    if (--claimed_ == 0)
+        event_pool_.clear();
 }
 
-void Dispatcher::settle(const Handle& handle, std::uint64_t lane, bool delivered,
-                        const std::string& reason, const EventStats& tally)
+void Dispatcher::record_settled(const EventRef& ref, std::uint64_t ordering_key, bool delivered,
+                                const std::string& reason, const EventStats& event_stats)
 {
-    settled_.push_back({handle, delivered, reason, lane, tally});
+    settled_.push_back({ref, delivered, reason, ordering_key, event_stats});
 }
 
-void Dispatcher::succeed()
+void Dispatcher::end_back_off()
 {
-    troubles_ = 0;
+    consecutive_failures_ = 0;
     resume_at_ = {};
 }
 
-void Dispatcher::back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now)
+void Dispatcher::back_off(const DeliveryResult& result, TimePoint sent_at, TimePoint now)
 {
-    last_trouble_ = outcome.reason;
+    last_error_ = result.reason;
     // What was sent before the sink was known to be in trouble says nothing new.
-    if (troubles_ == 0 || sent_at >= backed_off_at_) {
-        ++troubles_;
+    if (consecutive_failures_ == 0 || sent_at >= backed_off_at_) {
+        ++consecutive_failures_;
         backed_off_at_ = now;
-        const auto pause = std::chrono::microseconds(policy_.pause(troubles_, chance_()));
-        const auto longest = std::chrono::microseconds(policy_.backoff_max);
-        const Clock::duration least = std::min<Clock::duration>(
-            shortest_pause * troubles_, std::max<Clock::duration>(longest, shortest_pause));
-        resume_at_ = now + std::max<Clock::duration>(pause, least);
+        const auto pause =
+            std::chrono::microseconds(policy_.pause(consecutive_failures_, jitter_()));
+        const auto max_pause = std::chrono::microseconds(policy_.backoff_max);
+        const Clock::duration lower_bound = std::min<Clock::duration>(
+            min_pause * consecutive_failures_, std::max<Clock::duration>(max_pause, min_pause));
+        resume_at_ = now + std::max<Clock::duration>(pause, lower_bound);
     }
-    if (outcome.retry_after)
-        asked_to_wait_ = std::max(asked_to_wait_, now + *outcome.retry_after);
+    if (result.retry_after)
+        retry_after_until_ = std::max(retry_after_until_, now + *result.retry_after);
 }
 
 void Dispatcher::forget_settled(std::size_t count)
@@ -143,20 +146,20 @@ void Dispatcher::forget_settled(std::size_t count)
     settled_.erase(settled_.begin(), settled_.begin() + static_cast<std::ptrdiff_t>(count));
 }
 
-void Dispatcher::abandon()
+void Dispatcher::cancel_all()
 {
-    sink_->abandon();
-    forget_all();
+    sink_->cancel_all();
+    clear_all();
     settled_.clear();
-    spare_events_.clear();
-    in_hand_ = on_the_way_ = bytes_ = 0;
+    event_pool_.clear();
+    claimed_ = in_flight_ = claimed_bytes_ = 0;
 }
 
-std::optional<TimePoint> Dispatcher::next_work() const
+std::optional<TimePoint> Dispatcher::next_poll_at() const
 {
-    std::optional<TimePoint> next = sink_->next_work();
-    const bool waits_for_the_end_of_a_pause = has_something_to_send() && resume_at() != TimePoint{};
-    if (waits_for_the_end_of_a_pause && on_the_way_ < may_be_on_the_way())
+    std::optional<TimePoint> next = sink_->next_poll_at();
+    const bool waits_for_resume = has_sendable() && resume_at() != TimePoint{};
+    if (waits_for_resume && in_flight_ < max_in_flight_now())
         next = std::min(next.value_or(resume_at()), resume_at());
     return next;
 }

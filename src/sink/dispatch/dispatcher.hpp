@@ -1,6 +1,7 @@
 // Decides what a sink is given, and when: nothing while the sink is in trouble, the events of an
 // aggregate in their order where order matters, and what is said of each event in the end. How many
-// of an aggregate may be on the way depends on the sink: lane_courier.hpp, stream_courier.hpp.
+// of an aggregate may be on the way depends on the sink: serial_dispatcher.hpp,
+// pipelined_dispatcher.hpp.
 #pragma once
 
 #include "core/retry_policy.hpp"
@@ -14,17 +15,17 @@
 namespace outbox::sink {
 
 // An event in the hands of the relay: its batch and its place in the log.
-struct Handle {
+struct EventRef {
     std::int64_t token;
     std::int64_t id;
 };
 
 struct SettledEvent {
-    Handle handle;
+    EventRef ref;
     bool delivered; // otherwise rejected
     std::string reason;
-    std::uint64_t lane;
-    EventStats tally;
+    std::uint64_t ordering_key;
+    EventStats event_stats;
 };
 
 class Dispatcher {
@@ -39,14 +40,14 @@ public:
     // Takes an event; those of an aggregate in their order. The best ones to take are made from
     // those that are done with.
     virtual void add(std::unique_ptr<Event> event) = 0;
-    EventPool& event_pool() { return spare_events_; }
+    EventPool& event_pool() { return event_pool_; }
 
     // Collects what has come of what is on the way, and sends what may be sent.
-    void work(TimePoint now);
+    void poll(TimePoint now);
 
     // Sends what may be sent while others are still being added, unless events travel together:
-    // then they had better wait for these. It goes out with the next work() at the latest.
-    void send_early(TimePoint now);
+    // then they had better wait for these. It goes out with the next poll() at the latest.
+    void send_unless_batching(TimePoint now);
 
     // What is to be written down. The relay takes it, and says when that has happened.
     const std::vector<SettledEvent>& settled() const { return settled_; }
@@ -54,69 +55,69 @@ public:
 
     // What waits behind a rejected event; and what becomes of that: those that are parked wait
     // elsewhere from now on, the others go on.
-    virtual std::vector<Handle> behind(const SettledEvent& rejected) const = 0;
+    virtual std::vector<EventRef> events_behind(const SettledEvent& rejected) const = 0;
     virtual void resume_behind(const SettledEvent& rejected,
-                               std::span<const std::int64_t> parked_ids) = 0;
+                               std::span<const std::int64_t> blocked_ids) = 0;
 
     // The lease of this batch is lost: nothing of it is to be sent any more.
     virtual void drop_batch(std::int64_t token) = 0;
 
     // Sends nothing more.
-    void finish() { finished_ = true; }
+    void stop_sending() { sending_stopped_ = true; }
 
     // Gives up everything: whether it arrives is open.
-    void abandon();
+    void cancel_all();
 
-    std::vector<std::string> metadata() const { return sink_->metadata(); }
-    int descriptor() const { return sink_->descriptor(); }
-    std::optional<TimePoint> next_work() const;
+    std::vector<std::string> metadata_keys() const { return sink_->metadata_keys(); }
+    int wait_fd() const { return sink_->wait_fd(); }
+    std::optional<TimePoint> next_poll_at() const;
     std::string status_message() const { return sink_->status_message(); }
     std::vector<std::string> take_log_lines() { return sink_->take_log_lines(); }
-    bool is_broken() const { return sink_->is_broken(); }
+    bool has_aborted() const { return sink_->has_aborted(); }
 
-    std::size_t in_hand() const { return in_hand_; }
-    std::size_t on_the_way() const { return on_the_way_; }
-    std::size_t bytes() const { return bytes_; }
+    std::size_t claimed() const { return claimed_; }
+    std::size_t in_flight() const { return in_flight_; }
+    std::size_t claimed_bytes() const { return claimed_bytes_; }
 
     // Is more wanted than what is in hand, and how much at once?
     bool can_take_more(TimePoint now) const
     {
-        return !gone_ && !is_backing_off(now) && needs_more();
+        return !endpoint_gone_ && !is_backing_off(now) && needs_more();
     }
-    virtual std::size_t wanted() const = 0;
+    virtual std::size_t claim_size() const = 0;
 
     bool is_backing_off(TimePoint now) const { return now < resume_at(); }
-    TimePoint resume_at() const { return std::max(resume_at_, asked_to_wait_); }
-    int troubles() const { return troubles_; }
-    const std::string& last_trouble() const { return last_trouble_; }
+    TimePoint resume_at() const { return std::max(resume_at_, retry_after_until_); }
+    int consecutive_failures() const { return consecutive_failures_; }
+    const std::string& last_error() const { return last_error_; }
     std::uint64_t delivered() const { return delivered_; }
     std::uint64_t rejected() const { return rejected_; }
 
     // The sink says that there is nobody any more.
-    const std::optional<std::string>& gone() const { return gone_; }
+    const std::optional<std::string>& endpoint_gone() const { return endpoint_gone_; }
 
 protected:
     Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
-               JitterSource chance);
+               JitterSource jitter);
 
     void send(TimePoint now);
 
-    // What came of a parcel.
-    virtual void arrive(const Outcome& outcome, TimePoint now) = 0;
+    // What came of a request.
+    virtual void on_result(const DeliveryResult& result, TimePoint now) = 0;
 
     // Sends as long as it may; true if it sent anything.
-    virtual bool send_some(TimePoint now) = 0;
+    virtual bool send_ready(TimePoint now) = 0;
 
     // Is there anything that could be sent, if only it were allowed?
-    virtual bool has_something_to_send() const = 0;
+    virtual bool has_sendable() const = 0;
     virtual bool needs_more() const = 0;
-    virtual void forget_all() = 0;
+    virtual void clear_all() = 0;
 
     // How often something failed while others succeeded.
     struct FailureHistory {
-        int blame = 0;
+        int isolated_failures = 0;
         bool has_failed = false; // when so many had been delivered:
-        std::uint64_t delivered_before = 0;
+        std::uint64_t delivered_at_failure = 0;
     };
 
     // One that has failed before is under suspicion.
@@ -127,44 +128,44 @@ protected:
     bool is_poison(FailureHistory& failure_history) const;
 
     // Aggregates, or single events where order does not matter.
-    std::uint64_t lane_of(const Event& event) const;
+    std::uint64_t ordering_key_of(const Event& event) const;
 
-    std::size_t may_be_on_the_way() const;
+    std::size_t max_in_flight_now() const;
     bool may_send(TimePoint now) const;
-    void back_off(const Outcome& outcome, TimePoint sent_at, TimePoint now);
-    void succeed();
-    void take_in(std::size_t bytes);
-    void let_go(std::unique_ptr<Event> event, std::size_t bytes);
-    void settle(const Handle& handle, std::uint64_t lane, bool delivered, const std::string& reason,
-                const EventStats& tally);
+    void back_off(const DeliveryResult& result, TimePoint sent_at, TimePoint now);
+    void end_back_off();
+    void account(std::size_t bytes);
+    void release(std::unique_ptr<Event> event, std::size_t bytes);
+    void record_settled(const EventRef& ref, std::uint64_t ordering_key, bool delivered,
+                        const std::string& reason, const EventStats& event_stats);
 
-    EventPool spare_events_;
+    EventPool event_pool_;
     std::unique_ptr<Sink> sink_;
     bool ordered_;
     RetryPolicy policy_;
-    JitterSource chance_;
-    std::size_t in_hand_ = 0;
-    std::size_t on_the_way_ = 0; // parcels
-    std::size_t bytes_ = 0;
+    JitterSource jitter_;
+    std::size_t claimed_ = 0;
+    std::size_t in_flight_ = 0; // requests
+    std::size_t claimed_bytes_ = 0;
     std::vector<SettledEvent> settled_;
-    int troubles_ = 0; // in a row
-    std::string last_trouble_;
+    int consecutive_failures_ = 0; // in a row
+    std::string last_error_;
     std::uint64_t delivered_ = 0;
     std::uint64_t rejected_ = 0;
-    std::optional<std::string> gone_;
+    std::optional<std::string> endpoint_gone_;
 
 private:
-    std::vector<Outcome> outcomes_;
+    std::vector<DeliveryResult> results_;
     TimePoint resume_at_{};
-    TimePoint asked_to_wait_{}; // by the receiver, whatever else succeeds
+    TimePoint retry_after_until_{}; // by the receiver, whatever else succeeds
     TimePoint backed_off_at_{};
-    bool is_to_start_ = false; // the sink, with what it was sent
-    bool finished_ = false;
+    bool needs_flush_ = false; // the sink, with what it was sent
+    bool sending_stopped_ = false;
 };
 
 // The one that suits the sink.
 std::unique_ptr<Dispatcher> make_dispatcher(std::unique_ptr<Sink> sink, bool ordered,
                                             const RetryPolicy& policy,
-                                            Dispatcher::JitterSource chance);
+                                            Dispatcher::JitterSource jitter);
 
 } // namespace outbox::sink

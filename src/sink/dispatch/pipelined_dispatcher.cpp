@@ -8,277 +8,280 @@ namespace {
 
 // A claim for less is not worth its transaction. Large ones leave the sink without anything to do
 // for as long as they take.
-constexpr std::size_t small_claim = 1'000;
+constexpr std::size_t min_claim_size = 1'000;
 
 } // namespace
 
 void PipelinedDispatcher::add(std::unique_ptr<Event> event)
 {
-    Lane& lane = lane_with(lane_of(*event));
-    Item& item = *new_item(lane);
-    item.handle = {event->token, event->id};
-    item.tally = event->tally;
+    AggregateQueue& queue = queue_for(ordering_key_of(*event));
+    Item& item = *append_item(queue);
+    item.ref = {event->token, event->id};
+    item.event_stats = event->event_stats;
     item.bytes = event->size();
-    take_in(item.bytes);
+    account(item.bytes);
     item.failure_history = failure_history_of(*event);
     item.event = std::move(event);
-    go_on(lane);
+    advance(queue);
 }
 
-PipelinedDispatcher::Lane& PipelinedDispatcher::lane_with(std::uint64_t key)
+PipelinedDispatcher::AggregateQueue& PipelinedDispatcher::queue_for(std::uint64_t key)
 {
-    if (const auto found = lanes_.find(key); found != lanes_.end())
+    if (const auto found = queues_.find(key); found != queues_.end())
         return found->second;
-    Lane* lane;
-    if (spare_lanes_.empty()) {
-        lane = &lanes_[key];
+    AggregateQueue* queue;
+    if (spare_queues_.empty()) {
+        queue = &queues_[key];
     } else {
-        Lanes::node_type spare = std::move(spare_lanes_.back());
-        spare_lanes_.pop_back();
+        QueueMap::node_type spare = std::move(spare_queues_.back());
+        spare_queues_.pop_back();
         spare.key() = key;
-        lane = &lanes_.insert(std::move(spare)).position->second;
+        queue = &queues_.insert(std::move(spare)).position->second;
     }
-    lane->key = key;
-    return *lane;
+    queue->key = key;
+    return *queue;
 }
 
-// At the end of the lane.
-PipelinedDispatcher::Items::iterator PipelinedDispatcher::new_item(Lane& lane)
+// At the end of the queue.
+PipelinedDispatcher::Items::iterator PipelinedDispatcher::append_item(AggregateQueue& queue)
 {
     if (spare_items_.empty())
         spare_items_.emplace_back();
     const Items::iterator item = spare_items_.begin();
-    lane.items.splice(lane.items.end(), spare_items_, item);
-    if (lane.unsent == lane.items.end())
-        lane.unsent = item;
+    queue.items.splice(queue.items.end(), spare_items_, item);
+    if (queue.unsent == queue.items.end())
+        queue.unsent = item;
     return item;
 }
 
 // ---- sending
 
-bool PipelinedDispatcher::send_some(TimePoint now)
+bool PipelinedDispatcher::send_ready(TimePoint now)
 {
     bool has_sent = false;
     while (may_send(now) && !ready_.empty()) {
-        Lane& lane = *ready_.front();
+        AggregateQueue& queue = *ready_.front();
         ready_.pop_front();
         // It may have been emptied, or held, since it was queued.
         while (may_send(now)) {
-            const auto stream = stream_of_next(lane);
+            const auto stream = sendable_stream(queue);
             if (!stream)
                 break;
-            send_next(lane, *stream, now);
+            send_next(queue, *stream, now);
             has_sent = true;
         }
-        lane.queued = false;
-        go_on(lane);
+        queue.is_in_ready = false;
+        advance(queue);
     }
     return has_sent;
 }
 
 // If the next one may be sent: it is alone, or the sink is known to keep it in order.
-std::optional<StreamId> PipelinedDispatcher::stream_of_next(Lane& lane) const
+std::optional<StreamId> PipelinedDispatcher::sendable_stream(AggregateQueue& queue) const
 {
-    if (!lane.can_send())
+    if (!queue.can_send())
         return std::nullopt;
-    const StreamId stream = sink_->stream_of(*lane.unsent->event);
-    return lane.on_the_way == 0 || stream == lane.trusted ? std::optional(stream) : std::nullopt;
+    const StreamId stream = sink_->stream_of(*queue.unsent->event);
+    return queue.in_flight == 0 || stream == queue.confirmed_stream ? std::optional(stream)
+                                                                    : std::nullopt;
 }
 
-// The lane counts as queued: the sender has it in hand, and goes on with it by itself.
-void PipelinedDispatcher::send_next(Lane& lane, StreamId stream, TimePoint now)
+// The queue counts as queued: the sender has it in hand, and goes on with it by itself.
+void PipelinedDispatcher::send_next(AggregateQueue& queue, StreamId stream, TimePoint now)
 {
-    const Items::iterator item = lane.unsent++;
-    item->rejection.reset(); // the sink is asked anew
-    ++lane.on_the_way;
-    ++on_the_way_;
+    const Items::iterator item = queue.unsent++;
+    item->rejection_reason.reset(); // the sink is asked anew
+    ++queue.in_flight;
+    ++in_flight_;
     // What is to follow in another stream must not go beside it.
-    if (stream != lane.trusted)
-        lane.trusted = 0;
-    const RequestId id = parcels_.put({&lane, item, stream, now});
+    if (stream != queue.confirmed_stream)
+        queue.confirmed_stream = 0;
+    const RequestId id = requests_.insert({&queue, item, stream, now});
     const Event* events[] = {item->event.get()};
-    if (const auto outcome = sink_->send(id, events, stream))
-        arrive(*outcome, now);
+    if (const auto result = sink_->send(id, events, stream))
+        on_result(*result, now);
 }
 
 // ---- what comes back
 
-void PipelinedDispatcher::arrive(const Outcome& outcome, TimePoint now)
+void PipelinedDispatcher::on_result(const DeliveryResult& result, TimePoint now)
 {
-    if (parcels_.find(outcome.parcel) == nullptr)
+    if (requests_.find(result.request_id) == nullptr)
         return;
-    const DeliveryRequest parcel = parcels_.take(outcome.parcel);
-    Lane& lane = *parcel.lane;
-    --on_the_way_;
-    --lane.on_the_way;
-    switch (outcome.verdict) {
+    const DeliveryRequest request = requests_.extract(result.request_id);
+    AggregateQueue& queue = *request.queue;
+    --in_flight_;
+    --queue.in_flight;
+    switch (result.status) {
     case DeliveryStatus::delivered:
-        succeed();
-        parcel.item->arrived = true;
-        lane.trusted = parcel.stream;
+        end_back_off();
+        request.item->is_delivered = true;
+        queue.confirmed_stream = request.stream;
         break;
     case DeliveryStatus::rejected:
-        parcel.item->rejection = outcome.reason;
-        lane.broken = true;
+        request.item->rejection_reason = result.reason;
+        queue.needs_rewind = true;
         break;
-    case DeliveryStatus::gone:
-        gone_ = last_trouble_ = outcome.reason;
-        lane.broken = true;
+    case DeliveryStatus::endpoint_gone:
+        endpoint_gone_ = last_error_ = result.reason;
+        queue.needs_rewind = true;
         break;
-    case DeliveryStatus::trouble:
-        if (outcome.may_be_event_fault && is_poison(parcel.item->failure_history))
-            parcel.item->rejection = outcome.reason;
+    case DeliveryStatus::unavailable:
+        if (result.may_be_event_fault && is_poison(request.item->failure_history))
+            request.item->rejection_reason = result.reason;
         else
-            back_off(outcome, parcel.sent_at, now);
-        lane.broken = true;
+            back_off(result, request.sent_at, now);
+        queue.needs_rewind = true;
         break;
-    case DeliveryStatus::returned:
-        lane.broken = true;
+    case DeliveryStatus::not_sent:
+        queue.needs_rewind = true;
         break;
     }
-    go_on(lane);
+    advance(queue);
 }
 
-// Settles what is known of the first events of a lane, and has it queued if it can send. A lane
+// Settles what is known of the first events of a queue, and has it queued if it can send. A queue
 // that is not needed any more is gone then.
-void PipelinedDispatcher::go_on(Lane& lane)
+void PipelinedDispatcher::advance(AggregateQueue& queue)
 {
-    while (!lane.items.empty() && lane.items.front().arrived)
-        settle_front(lane);
-    if (lane.broken && lane.on_the_way == 0)
-        take_home(lane);
-    // A rejection counts when nothing of the lane is on the way: it may end in parking the others.
-    while (!lane.held && !lane.broken && lane.on_the_way == 0 && !lane.items.empty() &&
-           lane.items.front().rejection)
-        settle_front(lane);
+    while (!queue.items.empty() && queue.items.front().is_delivered)
+        record_front_settled(queue);
+    if (queue.needs_rewind && queue.in_flight == 0)
+        rewind(queue);
+    // A rejection counts when nothing of the queue is on the way: it may end in parking the others.
+    while (!queue.blocked && !queue.needs_rewind && queue.in_flight == 0 && !queue.items.empty() &&
+           queue.items.front().rejection_reason)
+        record_front_settled(queue);
     // In a while, the brokers may have forgotten the stream.
-    if (lane.items.empty())
-        lane.trusted = 0;
-    if (!lane.queued && stream_of_next(lane)) {
-        lane.queued = true;
-        ready_.push_back(&lane);
+    if (queue.items.empty())
+        queue.confirmed_stream = 0;
+    if (!queue.is_in_ready && sendable_stream(queue)) {
+        queue.is_in_ready = true;
+        ready_.push_back(&queue);
     }
-    if (lane.is_idle())
-        discard(lane);
+    if (queue.is_idle())
+        remove_queue(queue);
 }
 
-void PipelinedDispatcher::settle_front(Lane& lane)
+void PipelinedDispatcher::record_front_settled(AggregateQueue& queue)
 {
-    const Item& item = lane.items.front();
-    item.arrived ? ++delivered_ : ++rejected_;
-    if (!item.orphaned) {
-        settle(item.handle, lane.key, item.arrived, item.rejection.value_or(std::string{}),
-               item.tally);
-        lane.held = !item.arrived;
+    const Item& item = queue.items.front();
+    item.is_delivered ? ++delivered_ : ++rejected_;
+    if (!item.lease_lost) {
+        record_settled(item.ref, queue.key, item.is_delivered,
+                       item.rejection_reason.value_or(std::string{}), item.event_stats);
+        queue.blocked = !item.is_delivered;
     }
-    remove(lane, lane.items.begin());
+    remove(queue, queue.items.begin());
 }
 
 // All that was sent and is left is to be sent again, whatever came of it: what was delivered behind
 // an event that was not, was delivered too early.
-void PipelinedDispatcher::take_home(Lane& lane)
+void PipelinedDispatcher::rewind(AggregateQueue& queue)
 {
-    lane.broken = false;
-    for (auto item = lane.items.begin(); item != lane.items.end();) {
-        item->arrived = false;
-        item = item->orphaned ? remove(lane, item) : std::next(item);
+    queue.needs_rewind = false;
+    for (auto item = queue.items.begin(); item != queue.items.end();) {
+        item->is_delivered = false;
+        item = item->lease_lost ? remove(queue, item) : std::next(item);
     }
-    lane.unsent = lane.items.begin();
+    queue.unsent = queue.items.begin();
     // Except that behind one which was rejected, the sink need not be asked again to refuse.
-    if (!lane.items.empty() && lane.items.front().rejection)
+    if (!queue.items.empty() && queue.items.front().rejection_reason)
         return;
-    for (Item& item : lane.items)
-        item.rejection.reset();
+    for (Item& item : queue.items)
+        item.rejection_reason.reset();
 }
 
 // The one behind it.
-PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(Lane& lane, Items::iterator item)
+PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(AggregateQueue& queue,
+                                                                 Items::iterator item)
 {
     const Items::iterator next = std::next(item);
-    if (lane.unsent == item)
-        lane.unsent = next;
-    let_go(std::move(item->event), item->bytes);
-    if (spare_items_.size() < sink_->capacity()) {
+    if (queue.unsent == item)
+        queue.unsent = next;
+    release(std::move(item->event), item->bytes);
+    if (spare_items_.size() < sink_->max_in_flight()) {
         *item = {};
-        spare_items_.splice(spare_items_.begin(), lane.items, item);
+        spare_items_.splice(spare_items_.begin(), queue.items, item);
     } else {
-        lane.items.erase(item);
+        queue.items.erase(item);
     }
     return next;
 }
 
-void PipelinedDispatcher::discard(Lane& lane)
+void PipelinedDispatcher::remove_queue(AggregateQueue& queue)
 {
-    Lanes::node_type spare = lanes_.extract(lane.key);
-    if (spare_lanes_.size() < sink_->capacity())
-        spare_lanes_.push_back(std::move(spare));
+    QueueMap::node_type spare = queues_.extract(queue.key);
+    if (spare_queues_.size() < sink_->max_in_flight())
+        spare_queues_.push_back(std::move(spare));
 }
 
 // ---- what the relay decides
 
-std::vector<Handle> PipelinedDispatcher::behind(const SettledEvent& rejected) const
+std::vector<EventRef> PipelinedDispatcher::events_behind(const SettledEvent& rejected) const
 {
-    std::vector<Handle> handles;
-    const auto found = lanes_.find(rejected.lane);
-    if (found == lanes_.end())
-        return handles;
+    std::vector<EventRef> refs;
+    const auto found = queues_.find(rejected.ordering_key);
+    if (found == queues_.end())
+        return refs;
     for (const Item& item : found->second.items)
-        handles.push_back(item.handle);
-    return handles;
+        refs.push_back(item.ref);
+    return refs;
 }
 
 void PipelinedDispatcher::resume_behind(const SettledEvent& rejected,
-                                        std::span<const std::int64_t> parked_ids)
+                                        std::span<const std::int64_t> blocked_ids)
 {
-    const auto found = lanes_.find(rejected.lane);
-    if (found == lanes_.end())
+    const auto found = queues_.find(rejected.ordering_key);
+    if (found == queues_.end())
         return;
-    Lane& lane = found->second;
-    for (auto item = lane.items.begin(); item != lane.items.end();) {
-        const bool is_blocked = std::ranges::find(parked_ids, item->handle.id) != parked_ids.end();
-        item = is_blocked ? remove(lane, item) : std::next(item);
+    AggregateQueue& queue = found->second;
+    for (auto item = queue.items.begin(); item != queue.items.end();) {
+        const bool is_blocked = std::ranges::find(blocked_ids, item->ref.id) != blocked_ids.end();
+        item = is_blocked ? remove(queue, item) : std::next(item);
     }
-    lane.held = false;
-    go_on(lane);
+    queue.blocked = false;
+    advance(queue);
 }
 
 void PipelinedDispatcher::drop_batch(std::int64_t token)
 {
-    std::erase_if(settled_, [&](const SettledEvent& s) { return s.handle.token == token; });
-    std::vector<Lane*> touched;
-    for (auto& [key, lane] : lanes_) {
+    std::erase_if(settled_, [&](const SettledEvent& s) { return s.ref.token == token; });
+    std::vector<AggregateQueue*> touched;
+    for (auto& [key, queue] : queues_) {
         // One that has arrived, or is on the way, goes when its turn comes.
-        for (auto item = lane.items.begin(); item != lane.unsent; ++item)
-            item->orphaned = item->orphaned || item->handle.token == token;
-        for (auto item = lane.unsent; item != lane.items.end();)
-            item = item->handle.token == token ? remove(lane, item) : std::next(item);
-        touched.push_back(&lane);
+        for (auto item = queue.items.begin(); item != queue.unsent; ++item)
+            item->lease_lost = item->lease_lost || item->ref.token == token;
+        for (auto item = queue.unsent; item != queue.items.end();)
+            item = item->ref.token == token ? remove(queue, item) : std::next(item);
+        touched.push_back(&queue);
     }
-    for (Lane* lane : touched) {
-        // A rejection that held the lane may have been this batch's.
-        lane->held = std::ranges::any_of(
-            settled_, [&](const SettledEvent& s) { return !s.delivered && s.lane == lane->key; });
-        go_on(*lane);
+    for (AggregateQueue* queue : touched) {
+        // A rejection that held the queue may have been this batch's.
+        queue->blocked = std::ranges::any_of(settled_, [&](const SettledEvent& s) {
+            return !s.delivered && s.ordering_key == queue->key;
+        });
+        advance(*queue);
     }
 }
 
-void PipelinedDispatcher::forget_all()
+void PipelinedDispatcher::clear_all()
 {
-    lanes_.clear();
+    queues_.clear();
     ready_.clear();
-    parcels_.clear();
+    requests_.clear();
 }
 
 // ---- how it goes on
 
-std::size_t PipelinedDispatcher::wanted() const
+std::size_t PipelinedDispatcher::claim_size() const
 {
-    return std::max(sink_->capacity() / 4, std::min(sink_->capacity(), small_claim));
+    return std::max(sink_->max_in_flight() / 4, std::min(sink_->max_in_flight(), min_claim_size));
 }
 
-bool PipelinedDispatcher::has_fresh_lane() const
+bool PipelinedDispatcher::has_queue_without_failure() const
 {
-    return std::ranges::any_of(lanes_, [](const auto& entry) {
+    return std::ranges::any_of(queues_, [](const auto& entry) {
         const Items& items = entry.second.items;
         return !items.empty() && !items.front().failure_history.has_failed;
     });
@@ -289,8 +292,9 @@ bool PipelinedDispatcher::has_fresh_lane() const
 bool PipelinedDispatcher::needs_more() const
 {
     if (!sink_->status_message().empty())
-        return in_hand_ == 0;
-    return in_hand_ < sink_->capacity() && (troubles_ == 0 || !has_fresh_lane());
+        return claimed_ == 0;
+    return claimed_ < sink_->max_in_flight() &&
+           (consecutive_failures_ == 0 || !has_queue_without_failure());
 }
 
 } // namespace outbox::sink

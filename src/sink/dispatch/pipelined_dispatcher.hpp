@@ -15,17 +15,17 @@ namespace outbox::sink {
 class PipelinedDispatcher final : public Dispatcher {
 public:
     PipelinedDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
-                        JitterSource chance)
-        : Dispatcher(std::move(sink), ordered, policy, std::move(chance))
+                        JitterSource jitter)
+        : Dispatcher(std::move(sink), ordered, policy, std::move(jitter))
     {}
-    ~PipelinedDispatcher() override { sink_->abandon(); } // before the events go
+    ~PipelinedDispatcher() override { sink_->cancel_all(); } // before the events go
 
     void add(std::unique_ptr<Event> event) override;
-    std::vector<Handle> behind(const SettledEvent& rejected) const override;
+    std::vector<EventRef> events_behind(const SettledEvent& rejected) const override;
     void resume_behind(const SettledEvent& rejected,
-                       std::span<const std::int64_t> parked_ids) override;
+                       std::span<const std::int64_t> blocked_ids) override;
     void drop_batch(std::int64_t token) override;
-    std::size_t wanted() const override;
+    std::size_t claim_size() const override;
 
 private:
     struct Item {
@@ -33,65 +33,65 @@ private:
 
         // Of the event, which is not looked at any more when it has arrived: others have been in
         // memory's fast part meanwhile.
-        Handle handle{};
-        EventStats tally;
+        EventRef ref{};
+        EventStats event_stats;
         std::size_t bytes = 0;
 
         FailureHistory failure_history;
-        bool arrived = false;
-        bool orphaned = false; // its lease is lost: what comes of it is nobody's
-        std::optional<std::string> rejection;
+        bool is_delivered = false;
+        bool lease_lost = false; // its lease is lost: what comes of it is nobody's
+        std::optional<std::string> rejection_reason;
     };
 
     using Items = std::list<Item>; // they stay where they are
 
     // The events of an aggregate, or one event where order does not matter.
-    struct Lane {
+    struct AggregateQueue {
         std::uint64_t key = 0;
         Items items;
         Items::iterator unsent = items.end(); // those before it are sent
-        std::size_t on_the_way = 0; // of the sent ones: of the others it is known what came of them
-        bool broken = false;        // one came back: those behind it go again, when all are home
-        bool held = false;          // behind a rejected event
-        bool queued = false;        // in ready_
-        StreamId trusted = 0;       // in which one of its events was delivered
+        std::size_t in_flight = 0; // of the sent ones: of the others it is known what came of them
+        bool needs_rewind = false; // one came back: those behind it go again, when all are home
+        bool blocked = false;      // behind a rejected event
+        bool is_in_ready = false;  // in ready_
+        StreamId confirmed_stream = 0; // in which one of its events was delivered
 
-        bool can_send() { return unsent != items.end() && !broken && !held; }
-        bool is_idle() const { return items.empty() && !held && !queued; }
+        bool can_send() { return unsent != items.end() && !needs_rewind && !blocked; }
+        bool is_idle() const { return items.empty() && !blocked && !is_in_ready; }
     };
 
-    using Lanes = std::unordered_map<std::uint64_t, Lane>; // so do these
+    using QueueMap = std::unordered_map<std::uint64_t, AggregateQueue>; // so do these
 
     struct DeliveryRequest {
-        Lane* lane;
+        AggregateQueue* queue;
         Items::iterator item;
         StreamId stream;
         TimePoint sent_at;
     };
 
-    void arrive(const Outcome& outcome, TimePoint now) override;
-    bool send_some(TimePoint now) override;
-    bool has_something_to_send() const override { return !ready_.empty(); }
+    void on_result(const DeliveryResult& result, TimePoint now) override;
+    bool send_ready(TimePoint now) override;
+    bool has_sendable() const override { return !ready_.empty(); }
     bool needs_more() const override;
-    bool has_fresh_lane() const;
-    void forget_all() override;
+    bool has_queue_without_failure() const;
+    void clear_all() override;
 
-    Lane& lane_with(std::uint64_t key);
-    Items::iterator new_item(Lane& lane);
-    std::optional<StreamId> stream_of_next(Lane& lane) const;
-    void send_next(Lane& lane, StreamId stream, TimePoint now);
-    void go_on(Lane& lane);
-    void settle_front(Lane& lane);
-    void take_home(Lane& lane);
-    Items::iterator remove(Lane& lane, Items::iterator item);
-    void discard(Lane& lane);
+    AggregateQueue& queue_for(std::uint64_t key);
+    Items::iterator append_item(AggregateQueue& queue);
+    std::optional<StreamId> sendable_stream(AggregateQueue& queue) const;
+    void send_next(AggregateQueue& queue, StreamId stream, TimePoint now);
+    void advance(AggregateQueue& queue);
+    void record_front_settled(AggregateQueue& queue);
+    void rewind(AggregateQueue& queue);
+    Items::iterator remove(AggregateQueue& queue, Items::iterator item);
+    void remove_queue(AggregateQueue& queue);
 
-    Lanes lanes_;
-    std::deque<Lane*> ready_; // those that can send, the longest waiting first
-    Slots<DeliveryRequest> parcels_;
+    QueueMap queues_;
+    std::deque<AggregateQueue*> ready_; // those that can send, the longest waiting first
+    SlotMap<DeliveryRequest> requests_;
 
-    // Lanes and items come and go with every event: some are kept for those that follow.
-    std::vector<Lanes::node_type> spare_lanes_;
+    // Queues and items come and go with every event: some are kept for those that follow.
+    std::vector<QueueMap::node_type> spare_queues_;
     Items spare_items_;
 };
 

@@ -13,314 +13,320 @@ constexpr std::size_t max_window = 10000;
 
 void SerialDispatcher::add(std::unique_ptr<Event> event)
 {
-    take_in(event->size());
-    const std::uint64_t key = lane_of(*event);
+    account(event->size());
+    const std::uint64_t key = ordering_key_of(*event);
     auto item = std::make_unique<Item>();
     item->failure_history = failure_history_of(*event);
     item->event = std::move(event);
-    lanes_[key].items.push(std::move(item));
-    queue_if_ready(key);
+    queues_[key].items.push(std::move(item));
+    add_to_ready_if_sendable(key);
 }
 
-void SerialDispatcher::queue_if_ready(std::uint64_t key)
+void SerialDispatcher::add_to_ready_if_sendable(std::uint64_t key)
 {
-    const auto found = lanes_.find(key);
-    if (found == lanes_.end())
+    const auto found = queues_.find(key);
+    if (found == queues_.end())
         return;
-    Lane& lane = found->second;
-    if (lane.items.empty() && !lane.held) {
-        lanes_.erase(found);
-    } else if (lane.can_send() && !lane.queued) {
-        lane.queued = true;
+    AggregateQueue& queue = found->second;
+    if (queue.items.empty() && !queue.blocked) {
+        queues_.erase(found);
+    } else if (queue.can_send() && !queue.is_in_ready) {
+        queue.is_in_ready = true;
         ready_.push_back(key);
     }
 }
 
 // ---- sending
 
-bool SerialDispatcher::send_some(TimePoint now)
+bool SerialDispatcher::send_ready(TimePoint now)
 {
-    const RequestId first = next_parcel_;
-    while (may_send(now) && has_something_to_send()) {
+    const RequestId first = next_request_id_;
+    while (may_send(now) && has_sendable()) {
         // Whoever came back lets others have their turn in between: it may be to blame.
-        const bool goes_again =
-            !returned_.empty() && (ready_.empty() || troubles_ == 0 || next_parcel_ % 2 == 0);
-        DeliveryRequest parcel;
-        if (goes_again) {
-            parcel = std::move(returned_.front());
-            returned_.pop_front();
+        const bool takes_requeued =
+            !requeued_.empty() &&
+            (ready_.empty() || consecutive_failures_ == 0 || next_request_id_ % 2 == 0);
+        DeliveryRequest request;
+        if (takes_requeued) {
+            request = std::move(requeued_.front());
+            requeued_.pop_front();
         } else {
-            parcel = fill();
+            request = build_request();
         }
-        parcel.sent_at = now;
-        if (!parcel.shares.empty())
-            send(std::move(parcel));
+        request.sent_at = now;
+        if (!request.slices.empty())
+            send(std::move(request));
     }
-    return next_parcel_ != first;
+    return next_request_id_ != first;
 }
 
-void SerialDispatcher::send(DeliveryRequest parcel)
+void SerialDispatcher::send(DeliveryRequest request)
 {
     std::vector<const Event*> events;
-    for (const Share& share : parcel.shares) {
-        Lane& lane = lanes_.at(share.lane);
-        lane.returned = false;
-        lane.on_the_way = share.count;
-        for (std::size_t i = 0; i < share.count; ++i)
-            events.push_back(lane.items[i].event.get());
+    for (const Slice& slice : request.slices) {
+        AggregateQueue& queue = queues_.at(slice.key);
+        queue.in_requeued_request = false;
+        queue.in_flight = slice.count;
+        for (std::size_t i = 0; i < slice.count; ++i)
+            events.push_back(queue.items[i].event.get());
     }
-    const RequestId id = next_parcel_++;
-    const TimePoint sent_at = parcel.sent_at;
-    parcels_.emplace(id, std::move(parcel));
-    ++on_the_way_;
-    if (const auto outcome = sink_->send(id, events, 0))
-        arrive(*outcome, sent_at);
+    const RequestId id = next_request_id_++;
+    const TimePoint sent_at = request.sent_at;
+    requests_.emplace(id, std::move(request));
+    ++in_flight_;
+    if (const auto result = sink_->send(id, events, 0))
+        on_result(*result, sent_at);
 }
 
-// How many of a lane's events go into a parcel with this much room. One that was rejected in
+// How many of a queue's events go into a request with this much room. One that was rejected in
 // company goes alone.
-std::size_t SerialDispatcher::share_of(const Lane& lane, std::size_t room)
+std::size_t SerialDispatcher::slice_size(const AggregateQueue& queue, std::size_t room)
 {
-    if (lane.items.front().alone)
+    if (queue.items.front().send_alone)
         return 1;
     std::size_t count = 0;
-    while (count < lane.items.size() && count < room && !lane.items[count].alone)
+    while (count < queue.items.size() && count < room && !queue.items[count].send_alone)
         ++count;
     return count;
 }
 
-// From as many lanes as there is room for. While in trouble a parcel holds one event, so that it is
-// clear whose trouble it is.
-SerialDispatcher::DeliveryRequest SerialDispatcher::fill()
+// From as many queues as there is room for. While in trouble a request holds one event, so that it
+// is clear whose trouble it is.
+SerialDispatcher::DeliveryRequest SerialDispatcher::build_request()
 {
-    const std::size_t room = troubles_ > 0 ? 1 : sink_->max_events_per_request();
-    DeliveryRequest parcel;
-    bool alone = false;
-    for (std::size_t count = 0; !alone && count < room && !ready_.empty();) {
+    const std::size_t room = consecutive_failures_ > 0 ? 1 : sink_->max_events_per_request();
+    DeliveryRequest request;
+    bool send_alone = false;
+    for (std::size_t count = 0; !send_alone && count < room && !ready_.empty();) {
         const std::uint64_t key = ready_.front();
-        const auto found = lanes_.find(key);
-        // A lane may have been emptied, or held, since it was queued.
-        if (found == lanes_.end() || !found->second.can_send()) {
+        const auto found = queues_.find(key);
+        // A queue may have been emptied, or held, since it was queued.
+        if (found == queues_.end() || !found->second.can_send()) {
             ready_.pop_front();
             continue;
         }
-        Lane& lane = found->second;
-        alone = lane.items.front().alone;
-        if (alone && count > 0)
+        AggregateQueue& queue = found->second;
+        send_alone = queue.items.front().send_alone;
+        if (send_alone && count > 0)
             break;
         ready_.pop_front();
-        lane.queued = false;
-        parcel.shares.push_back({key, share_of(lane, room - count)});
-        count += parcel.shares.back().count;
+        queue.is_in_ready = false;
+        request.slices.push_back({key, slice_size(queue, room - count)});
+        count += request.slices.back().count;
     }
-    return parcel;
+    return request;
 }
 
 // ---- what comes back
 
-void SerialDispatcher::arrive(const Outcome& outcome, TimePoint now)
+void SerialDispatcher::on_result(const DeliveryResult& result, TimePoint now)
 {
-    const auto found = parcels_.find(outcome.parcel);
-    if (found == parcels_.end())
+    const auto found = requests_.find(result.request_id);
+    if (found == requests_.end())
         return;
-    DeliveryRequest parcel = std::move(found->second);
-    parcels_.erase(found);
-    --on_the_way_;
-    for (const Share& share : parcel.shares)
-        lanes_.at(share.lane).on_the_way = 0;
-    switch (judge(parcel, outcome)) {
+    DeliveryRequest request = std::move(found->second);
+    requests_.erase(found);
+    --in_flight_;
+    for (const Slice& slice : request.slices)
+        queues_.at(slice.key).in_flight = 0;
+    switch (classify(request, result)) {
     case DeliveryStatus::delivered:
-        succeed();
-        settle_all(parcel, true, {});
+        end_back_off();
+        record_request_settled(request, true, {});
         break;
     case DeliveryStatus::rejected:
-        parcel.is_shared() ? unpack(parcel) : settle_all(parcel, false, outcome.reason);
+        request.has_several_events() ? split(request)
+                                     : record_request_settled(request, false, result.reason);
         break;
-    case DeliveryStatus::gone:
-        gone_ = last_trouble_ = outcome.reason;
-        come_back(std::move(parcel));
+    case DeliveryStatus::endpoint_gone:
+        endpoint_gone_ = last_error_ = result.reason;
+        requeue(std::move(request));
         break;
-    case DeliveryStatus::trouble:
-        back_off(outcome, parcel.sent_at, now);
-        come_back(std::move(parcel));
+    case DeliveryStatus::unavailable:
+        back_off(result, request.sent_at, now);
+        requeue(std::move(request));
         break;
-    case DeliveryStatus::returned:
-        come_back(std::move(parcel));
+    case DeliveryStatus::not_sent:
+        requeue(std::move(request));
         break;
     }
 }
 
-DeliveryStatus SerialDispatcher::judge(DeliveryRequest& parcel, const Outcome& outcome)
+DeliveryStatus SerialDispatcher::classify(DeliveryRequest& request, const DeliveryResult& result)
 {
-    if (outcome.verdict != DeliveryStatus::trouble || !outcome.may_be_event_fault)
-        return outcome.verdict;
+    if (result.status != DeliveryStatus::unavailable || !result.may_be_event_fault)
+        return result.status;
     FailureHistory& failure_history =
-        parcel.is_shared() ? parcel.failure_history
-                           : lanes_.at(parcel.shares.front().lane).items.front().failure_history;
-    return is_poison(failure_history) ? DeliveryStatus::rejected : DeliveryStatus::trouble;
+        request.has_several_events()
+            ? request.failure_history
+            : queues_.at(request.slices.front().key).items.front().failure_history;
+    return is_poison(failure_history) ? DeliveryStatus::rejected : DeliveryStatus::unavailable;
 }
 
-void SerialDispatcher::settle_all(const DeliveryRequest& parcel, bool delivered,
-                                  const std::string& reason)
+void SerialDispatcher::record_request_settled(const DeliveryRequest& request, bool delivered,
+                                              const std::string& reason)
 {
-    for (const Share& share : parcel.shares) {
-        Lane& lane = lanes_.at(share.lane);
-        for (std::size_t i = 0; i < share.count; ++i)
-            settle_front(share.lane, lane, delivered, reason);
-        settle_orphans(share.lane);
+    for (const Slice& slice : request.slices) {
+        AggregateQueue& queue = queues_.at(slice.key);
+        for (std::size_t i = 0; i < slice.count; ++i)
+            record_front_settled(slice.key, queue, delivered, reason);
+        remove_lease_lost(slice.key);
     }
 }
 
 // What is orphaned is gone as soon as it is no longer on the way.
-void SerialDispatcher::settle_orphans(std::uint64_t key)
+void SerialDispatcher::remove_lease_lost(std::uint64_t key)
 {
-    Lane& lane = lanes_.at(key);
-    for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (lane.items[i].orphaned)
-            remove(lane, i);
-    queue_if_ready(key);
+    AggregateQueue& queue = queues_.at(key);
+    for (std::size_t i = queue.items.size(); i-- > 0;)
+        if (queue.items[i].lease_lost)
+            remove(queue, i);
+    add_to_ready_if_sendable(key);
 }
 
 // To be sent once more. What travelled together does so again, unless some of it is gone.
-void SerialDispatcher::come_back(DeliveryRequest parcel)
+void SerialDispatcher::requeue(DeliveryRequest request)
 {
-    const auto is_orphaned = [&](const Share& share) {
-        const Queue<Item>& items = lanes_.at(share.lane).items;
-        for (std::size_t i = 0; i < share.count; ++i)
-            if (items[i].orphaned)
+    const auto has_lease_lost = [&](const Slice& slice) {
+        const StableQueue<Item>& items = queues_.at(slice.key).items;
+        for (std::size_t i = 0; i < slice.count; ++i)
+            if (items[i].lease_lost)
                 return true;
         return false;
     };
-    if (!parcel.is_shared() || std::ranges::any_of(parcel.shares, is_orphaned)) {
-        for (const Share& share : parcel.shares)
-            settle_orphans(share.lane);
+    if (!request.has_several_events() || std::ranges::any_of(request.slices, has_lease_lost)) {
+        for (const Slice& slice : request.slices)
+            remove_lease_lost(slice.key);
         return;
     }
-    for (const Share& share : parcel.shares)
-        lanes_.at(share.lane).returned = true;
-    returned_.push_back(std::move(parcel));
+    for (const Slice& slice : request.slices)
+        queues_.at(slice.key).in_requeued_request = true;
+    requeued_.push_back(std::move(request));
 }
 
 // Whose fault it is comes out when each goes alone.
-void SerialDispatcher::unpack(const DeliveryRequest& parcel)
+void SerialDispatcher::split(const DeliveryRequest& request)
 {
-    for (const Share& share : parcel.shares) {
-        Lane& lane = lanes_.at(share.lane);
-        lane.returned = false;
-        for (std::size_t i = 0; i < share.count; ++i)
-            lane.items[i].alone = true;
-        settle_orphans(share.lane);
+    for (const Slice& slice : request.slices) {
+        AggregateQueue& queue = queues_.at(slice.key);
+        queue.in_requeued_request = false;
+        for (std::size_t i = 0; i < slice.count; ++i)
+            queue.items[i].send_alone = true;
+        remove_lease_lost(slice.key);
     }
 }
 
-void SerialDispatcher::settle_front(std::uint64_t key, Lane& lane, bool delivered,
-                                    const std::string& reason)
+void SerialDispatcher::record_front_settled(std::uint64_t key, AggregateQueue& queue,
+                                            bool delivered, const std::string& reason)
 {
-    const Item& item = lane.items.front();
+    const Item& item = queue.items.front();
     delivered ? ++delivered_ : ++rejected_;
-    if (!item.orphaned) {
-        settle({item.event->token, item.event->id}, key, delivered, reason, item.event->tally);
-        lane.held = !delivered;
+    if (!item.lease_lost) {
+        record_settled({item.event->token, item.event->id}, key, delivered, reason,
+                       item.event->event_stats);
+        queue.blocked = !delivered;
     }
-    remove(lane, 0);
+    remove(queue, 0);
 }
 
-void SerialDispatcher::remove(Lane& lane, std::size_t index)
+void SerialDispatcher::remove(AggregateQueue& queue, std::size_t index)
 {
-    std::unique_ptr<Item> item = lane.items.take(index);
+    std::unique_ptr<Item> item = queue.items.extract(index);
     const std::size_t bytes = item->event->size();
-    let_go(std::move(item->event), bytes);
+    release(std::move(item->event), bytes);
 }
 
 // ---- what the relay decides
 
-std::vector<Handle> SerialDispatcher::behind(const SettledEvent& rejected) const
+std::vector<EventRef> SerialDispatcher::events_behind(const SettledEvent& rejected) const
 {
-    std::vector<Handle> handles;
-    const auto found = lanes_.find(rejected.lane);
-    if (found != lanes_.end())
+    std::vector<EventRef> refs;
+    const auto found = queues_.find(rejected.ordering_key);
+    if (found != queues_.end())
         for (std::size_t i = 0; i < found->second.items.size(); ++i) {
             const Event& event = *found->second.items[i].event;
-            handles.push_back({event.token, event.id});
+            refs.push_back({event.token, event.id});
         }
-    return handles;
+    return refs;
 }
 
 void SerialDispatcher::resume_behind(const SettledEvent& rejected,
-                                     std::span<const std::int64_t> parked_ids)
+                                     std::span<const std::int64_t> blocked_ids)
 {
-    const auto found = lanes_.find(rejected.lane);
-    if (found == lanes_.end())
+    const auto found = queues_.find(rejected.ordering_key);
+    if (found == queues_.end())
         return;
-    Lane& lane = found->second;
-    for (std::size_t i = lane.items.size(); i-- > 0;)
-        if (std::ranges::find(parked_ids, lane.items[i].event->id) != parked_ids.end())
-            remove(lane, i);
-    lane.held = false;
-    queue_if_ready(rejected.lane);
+    AggregateQueue& queue = found->second;
+    for (std::size_t i = queue.items.size(); i-- > 0;)
+        if (std::ranges::find(blocked_ids, queue.items[i].event->id) != blocked_ids.end())
+            remove(queue, i);
+    queue.blocked = false;
+    add_to_ready_if_sendable(rejected.ordering_key);
 }
 
 void SerialDispatcher::drop_batch(std::int64_t token)
 {
-    std::erase_if(settled_, [&](const SettledEvent& s) { return s.handle.token == token; });
+    std::erase_if(settled_, [&](const SettledEvent& s) { return s.ref.token == token; });
     // Parcels that came back may have lost some of their events.
-    for (const DeliveryRequest& parcel : std::exchange(returned_, {}))
-        unpack(parcel);
+    for (const DeliveryRequest& request : std::exchange(requeued_, {}))
+        split(request);
     std::vector<std::uint64_t> touched;
-    for (auto& [key, lane] : lanes_) {
-        for (std::size_t i = lane.items.size(); i-- > 0;) {
-            if (lane.items[i].event->token != token)
+    for (auto& [key, queue] : queues_) {
+        for (std::size_t i = queue.items.size(); i-- > 0;) {
+            if (queue.items[i].event->token != token)
                 continue;
-            if (i < lane.on_the_way)
-                lane.items[i].orphaned = true;
+            if (i < queue.in_flight)
+                queue.items[i].lease_lost = true;
             else
-                remove(lane, i);
+                remove(queue, i);
         }
         touched.push_back(key);
     }
     for (const std::uint64_t key : touched) {
-        // A rejection that held the lane may have been this batch's.
-        lanes_.at(key).held =
-            std::any_of(settled_.begin(), settled_.end(),
-                        [&](const SettledEvent& s) { return !s.delivered && s.lane == key; });
-        queue_if_ready(key);
+        // A rejection that held the queue may have been this batch's.
+        queues_.at(key).blocked =
+            std::any_of(settled_.begin(), settled_.end(), [&](const SettledEvent& s) {
+                return !s.delivered && s.ordering_key == key;
+            });
+        add_to_ready_if_sendable(key);
     }
 }
 
-void SerialDispatcher::forget_all()
+void SerialDispatcher::clear_all()
 {
-    lanes_.clear();
+    queues_.clear();
     ready_.clear();
-    returned_.clear();
-    parcels_.clear();
+    requeued_.clear();
+    requests_.clear();
 }
 
 // ---- how it goes on
 
-std::size_t SerialDispatcher::wanted() const
+std::size_t SerialDispatcher::claim_size() const
 {
-    return std::clamp(sink_->capacity() * sink_->max_events_per_request() * 4, min_window,
+    return std::clamp(sink_->max_in_flight() * sink_->max_events_per_request() * 4, min_window,
                       max_window);
 }
 
-// Is there a lane whose next event has not met trouble? What has might be bad by itself, and could
+// Is there a queue whose next event has not met trouble? What has might be bad by itself, and could
 // not tell whether the sink is back.
-bool SerialDispatcher::has_fresh_lane() const
+bool SerialDispatcher::has_queue_without_failure() const
 {
-    return std::ranges::any_of(lanes_, [](const auto& entry) {
-        const Lane& lane = entry.second;
-        return !lane.items.empty() && !lane.returned &&
-               !lane.items.front().failure_history.has_failed;
+    return std::ranges::any_of(queues_, [](const auto& entry) {
+        const AggregateQueue& queue = entry.second;
+        return !queue.items.empty() && !queue.in_requeued_request &&
+               !queue.items.front().failure_history.has_failed;
     });
 }
 
 bool SerialDispatcher::needs_more() const
 {
-    if (troubles_ > 0)
-        return in_hand_ < wanted() && !has_fresh_lane();
+    if (consecutive_failures_ > 0)
+        return claimed_ < claim_size() && !has_queue_without_failure();
     // One aggregate that has many events must not keep the others away.
-    const bool has_few_lanes = lanes_.size() < sink_->capacity() * sink_->max_events_per_request();
-    return in_hand_ < (has_few_lanes ? max_window : wanted() / 2);
+    const bool has_few_queues =
+        queues_.size() < sink_->max_in_flight() * sink_->max_events_per_request();
+    return claimed_ < (has_few_queues ? max_window : claim_size() / 2);
 }
 
 } // namespace outbox::sink

@@ -2,7 +2,7 @@
 // aggregate is on the way.
 //
 //   waiting ──send──► on the way ──delivered──► settled
-//      ▲                  │ rejected ─────────► settled; its lane is held until the relay has
+//      ▲                  │ rejected ─────────► settled; its queue is held until the relay has
 //      decided └─────trouble──────┘ the sink backs off; an event that fails again and again while
 //      others
 //                           succeed is rejected
@@ -19,74 +19,79 @@ namespace outbox::sink {
 class SerialDispatcher final : public Dispatcher {
 public:
     SerialDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
-                     JitterSource chance)
-        : Dispatcher(std::move(sink), ordered, policy, std::move(chance))
+                     JitterSource jitter)
+        : Dispatcher(std::move(sink), ordered, policy, std::move(jitter))
     {}
 
     void add(std::unique_ptr<Event> event) override;
-    std::vector<Handle> behind(const SettledEvent& rejected) const override;
+    std::vector<EventRef> events_behind(const SettledEvent& rejected) const override;
     void resume_behind(const SettledEvent& rejected,
-                       std::span<const std::int64_t> parked_ids) override;
+                       std::span<const std::int64_t> blocked_ids) override;
     void drop_batch(std::int64_t token) override;
-    std::size_t wanted() const override;
+    std::size_t claim_size() const override;
 
 private:
     struct Item {
         std::unique_ptr<Event> event;
         FailureHistory failure_history;
-        bool alone = false;    // not with others: one of them was rejected
-        bool orphaned = false; // its lease is lost: what comes of it is nobody's
+        bool send_alone = false; // not with others: one of them was rejected
+        bool lease_lost = false; // its lease is lost: what comes of it is nobody's
     };
 
-    // The events of an aggregate, or one event where order does not matter. At most one parcel with
-    // events of a lane is on the way.
-    struct Lane {
-        Queue<Item> items;
-        std::size_t on_the_way = 0; // of these, the first ones
-        bool held = false;          // behind a rejected event
-        bool queued = false;        // in ready_
-        bool returned = false;      // its first events are in a parcel that came back
+    // The events of an aggregate, or one event where order does not matter. At most one request
+    // with events of a queue is on the way.
+    struct AggregateQueue {
+        StableQueue<Item> items;
+        std::size_t in_flight = 0;        // of these, the first ones
+        bool blocked = false;             // behind a rejected event
+        bool is_in_ready = false;         // in ready_
+        bool in_requeued_request = false; // its first events are in a request that came back
 
-        bool can_send() const { return !items.empty() && !held && !returned && on_the_way == 0; }
+        bool can_send() const
+        {
+            return !items.empty() && !blocked && !in_requeued_request && in_flight == 0;
+        }
     };
 
-    struct Share {
-        std::uint64_t lane;
+    struct Slice {
+        std::uint64_t key;
         std::size_t count;
     };
 
     struct DeliveryRequest {
-        std::vector<Share> shares;
+        std::vector<Slice> slices;
         TimePoint sent_at;
         FailureHistory failure_history;
 
-        bool is_shared() const { return shares.size() > 1 || shares.front().count > 1; }
+        bool has_several_events() const { return slices.size() > 1 || slices.front().count > 1; }
     };
 
-    void queue_if_ready(std::uint64_t key);
-    void send(DeliveryRequest parcel);
-    static std::size_t share_of(const Lane& lane, std::size_t room);
-    DeliveryRequest fill();
-    DeliveryStatus judge(DeliveryRequest& parcel, const Outcome& outcome);
-    void settle_all(const DeliveryRequest& parcel, bool delivered, const std::string& reason);
-    void come_back(DeliveryRequest parcel);
-    void unpack(const DeliveryRequest& parcel);
-    void settle_orphans(std::uint64_t key);
-    void settle_front(std::uint64_t key, Lane& lane, bool delivered, const std::string& reason);
-    void remove(Lane& lane, std::size_t index);
-    bool has_fresh_lane() const;
+    void add_to_ready_if_sendable(std::uint64_t key);
+    void send(DeliveryRequest request);
+    static std::size_t slice_size(const AggregateQueue& queue, std::size_t room);
+    DeliveryRequest build_request();
+    DeliveryStatus classify(DeliveryRequest& request, const DeliveryResult& result);
+    void record_request_settled(const DeliveryRequest& request, bool delivered,
+                                const std::string& reason);
+    void requeue(DeliveryRequest request);
+    void split(const DeliveryRequest& request);
+    void remove_lease_lost(std::uint64_t key);
+    void record_front_settled(std::uint64_t key, AggregateQueue& queue, bool delivered,
+                              const std::string& reason);
+    void remove(AggregateQueue& queue, std::size_t index);
+    bool has_queue_without_failure() const;
 
-    void arrive(const Outcome& outcome, TimePoint now) override;
-    bool send_some(TimePoint now) override;
-    bool has_something_to_send() const override { return !(ready_.empty() && returned_.empty()); }
+    void on_result(const DeliveryResult& result, TimePoint now) override;
+    bool send_ready(TimePoint now) override;
+    bool has_sendable() const override { return !(ready_.empty() && requeued_.empty()); }
     bool needs_more() const override;
-    void forget_all() override;
+    void clear_all() override;
 
-    std::unordered_map<std::uint64_t, Lane> lanes_;
-    std::deque<std::uint64_t> ready_;      // lanes that can send, the longest waiting first
-    std::deque<DeliveryRequest> returned_; // to be sent again as they are: a batch keeps its id
-    std::unordered_map<RequestId, DeliveryRequest> parcels_;
-    RequestId next_parcel_ = 1;
+    std::unordered_map<std::uint64_t, AggregateQueue> queues_;
+    std::deque<std::uint64_t> ready_;      // queues that can send, the longest waiting first
+    std::deque<DeliveryRequest> requeued_; // to be sent again as they are: a batch keeps its id
+    std::unordered_map<RequestId, DeliveryRequest> requests_;
+    RequestId next_request_id_ = 1;
 };
 
 } // namespace outbox::sink

@@ -16,7 +16,7 @@ namespace outbox::sink {
 namespace {
 
 // What CloudEvents has of its own, or what every event carries anyway.
-constexpr std::string_view own_attributes[] = {
+constexpr std::string_view reserved_attributes[] = {
     "specversion",  "id",       "type",     "source",       "subject",         "time",
     "partitionkey", "sequence", "tenantid", "eventversion", "datacontenttype", "data",
     "traceparent",
@@ -88,12 +88,12 @@ std::string batch_id(std::span<const Event* const> events)
     return {uuid.begin(), uuid.end()};
 }
 
-void add_header(Rendered& request, std::string_view name, std::string_view value)
+void add_header(RenderedRequest& request, std::string_view name, std::string_view value)
 {
     request.headers.push_back(std::string(name).append(": ").append(value));
 }
 
-void add_binary_headers(Rendered& request, const Event& event, std::string_view source)
+void add_binary_headers(RenderedRequest& request, const Event& event, std::string_view source)
 {
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
         std::string& header = request.headers.emplace_back();
@@ -103,15 +103,15 @@ void add_binary_headers(Rendered& request, const Event& event, std::string_view 
     });
 }
 
-std::string_view content_type(Format format)
+std::string_view content_type(HttpFormat format)
 {
     switch (format) {
-    case Format::structured:
+    case HttpFormat::structured:
         return "application/cloudevents+json";
-    case Format::batch:
+    case HttpFormat::batch:
         return "application/cloudevents-batch+json";
-    case Format::binary:
-    case Format::raw:
+    case HttpFormat::binary:
+    case HttpFormat::raw:
         break;
     }
     return "application/json";
@@ -126,7 +126,7 @@ void check_metadata_keys(const std::vector<std::string>& names)
         if (name->empty() || name->size() > 20 || !std::all_of(name->begin(), name->end(), fits))
             refuse("\"" + *name + "\" is not a name for a CloudEvents attribute",
                    "Such a name has 1 to 20 lower-case letters and digits.");
-        if (std::ranges::find(own_attributes, *name) != std::end(own_attributes))
+        if (std::ranges::find(reserved_attributes, *name) != std::end(reserved_attributes))
             refuse("attribute \"" + *name + "\" is set by the sink itself");
         if (std::find(names.begin(), name, *name) != name)
             refuse("config key \"metadata\" has \"" + *name + "\" twice");
@@ -138,29 +138,30 @@ std::optional<std::string> traceparent_of(const Event& event)
     return traceparent_from({event.traceparent, event.trace_id, event.span_id, event.tracking_id});
 }
 
-Rendered render(std::span<const Event* const> events, Format format, std::string_view source)
+RenderedRequest render_request(std::span<const Event* const> events, HttpFormat format,
+                               std::string_view source)
 {
-    if (events.empty() || (events.size() > 1 && format != Format::batch))
+    if (events.empty() || (events.size() > 1 && format != HttpFormat::batch))
         throw Error("XX000", "cannot put " + std::to_string(events.size()) +
                                  " events into a request of this format");
     const Event& first = *events.front();
-    Rendered request;
+    RenderedRequest request;
     request.headers.reserve(20);
     add_header(request, "Content-Type", content_type(format));
-    if (format == Format::batch) {
+    if (format == HttpFormat::batch) {
         request.id = batch_id(events);
         request.body = batch_body(events, source);
     } else {
         request.id = first.tracking_id;
-        if (format == Format::structured)
+        if (format == HttpFormat::structured)
             append_structured(request.body, first, source);
         else
             request.body = first.payload;
     }
-    if (format == Format::binary)
+    if (format == HttpFormat::binary)
         add_binary_headers(request, first, source);
     // A batch has as many traces as events: they are in its body.
-    if (format != Format::batch)
+    if (format != HttpFormat::batch)
         if (const auto traceparent = traceparent_of(first))
             add_header(request, "traceparent", *traceparent);
     add_header(request, "webhook-id", request.id);

@@ -9,7 +9,7 @@
 
 namespace outbox::sink {
 
-enum class Format {
+enum class HttpFormat {
     binary,     // CloudEvents attributes in headers, the payload is the body
     structured, // attributes and payload in one JSON object
     batch,      // an array of such objects
@@ -20,13 +20,13 @@ enum class Format {
 inline constexpr std::string_view version_attribute = "eventversion";
 
 // A request but for what is fresh on each attempt: webhook-timestamp and webhook-signature.
-struct Rendered {
+struct RenderedRequest {
     std::string body;
     std::vector<std::string> headers; // "Name: value"
     std::string id;                   // webhook-id, the same on every retry
 };
 
-// WakeupRequests visit(name, value) for each attribute of an event, in the order in which they go
+// Calls visit(name, value) for each attribute of an event, in the order in which they go
 // out. The views are good until it returns. CloudEvents has no empty values: such an attribute is
 // absent.
 template <typename Visit>
@@ -57,6 +57,7 @@ void check_metadata_keys(const std::vector<std::string>& names);
 std::optional<std::string> traceparent_of(const Event& event);
 
 // One event, or in batch format at least one.
-Rendered render(std::span<const Event* const> events, Format format, std::string_view source);
+RenderedRequest render_request(std::span<const Event* const> events, HttpFormat format,
+                               std::string_view source);
 
 } // namespace outbox::sink

@@ -62,7 +62,7 @@ void append_year(std::string& out, std::int64_t year)
 
 } // namespace
 
-std::string lower(std::string_view text)
+std::string ascii_lower(std::string_view text)
 {
     std::string out(text);
     for (char& c : out)
@@ -95,7 +95,7 @@ std::string percent_encode(std::string_view utf8)
     return out;
 }
 
-std::string base64(std::span<const unsigned char> bytes)
+std::string to_base64(std::span<const unsigned char> bytes)
 {
     if (bytes.size() > max_base64_bytes)
         throw Error("54000", "too much for base64");
@@ -118,7 +118,7 @@ std::optional<std::vector<unsigned char>> from_base64(std::string_view text)
     const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
     bytes.resize(bytes.size() - padding);
     // OpenSSL forgives blanks around, padding anywhere and stray bits at the end.
-    if (base64(bytes) != text)
+    if (to_base64(bytes) != text)
         return std::nullopt;
     return bytes;
 }

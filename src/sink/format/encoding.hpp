@@ -10,13 +10,13 @@
 namespace outbox::sink {
 
 // ASCII alone, whatever the locale.
-std::string lower(std::string_view text);
+std::string ascii_lower(std::string_view text);
 
 // For values of ce- headers: what is not visible ASCII, and `"` and `%`, as %XX.
 std::string percent_encode(std::string_view utf8);
 void append_percent_encoded(std::string& out, std::string_view utf8);
 
-std::string base64(std::span<const unsigned char> bytes);
+std::string to_base64(std::span<const unsigned char> bytes);
 
 // Strict: padded, no white space, nothing that `base64` would have written otherwise.
 std::optional<std::vector<unsigned char>> from_base64(std::string_view text);

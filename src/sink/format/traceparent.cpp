@@ -60,7 +60,7 @@ std::string span_from(std::string_view tracking_id)
             digits += c;
     if (digits.size() < span_digits)
         return {};
-    std::string span = lower(digits.substr(digits.size() - span_digits));
+    std::string span = ascii_lower(digits.substr(digits.size() - span_digits));
     if (all_zero(span))
         span.back() = '1';
     return span;
@@ -88,18 +88,18 @@ bool is_traceparent(std::string_view text)
     return version != "00" && rest[0] == '-' && std::all_of(rest.begin(), rest.end(), is_visible);
 }
 
-std::optional<std::string> traceparent_from(const Trace& trace)
+std::optional<std::string> traceparent_from(const TraceFields& trace)
 {
     for (const std::string_view given : {trace.traceparent, trace.trace_id})
         if (is_traceparent(given))
             return std::string(given);
     if (!is_id(trace.trace_id, trace_digits))
         return std::nullopt;
-    const std::string span =
-        is_id(trace.span_id, span_digits) ? lower(trace.span_id) : span_from(trace.tracking_id);
+    const std::string span = is_id(trace.span_id, span_digits) ? ascii_lower(trace.span_id)
+                                                               : span_from(trace.tracking_id);
     if (span.empty())
         return std::nullopt;
-    return "00-" + lower(trace.trace_id) + "-" + span + "-01";
+    return "00-" + ascii_lower(trace.trace_id) + "-" + span + "-01";
 }
 
 } // namespace outbox::sink

@@ -81,7 +81,7 @@ std::string WebhookSecret::sign(std::string_view id, std::int64_t timestamp,
     hmac.add(id);
     hmac.add("." + std::to_string(timestamp) + ".");
     hmac.add(body);
-    return "v1," + base64(hmac.finish());
+    return "v1," + to_base64(hmac.finish());
 }
 
 } // namespace outbox::sink

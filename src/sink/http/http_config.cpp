@@ -24,7 +24,7 @@ constexpr std::string_view known_keys[] = {
 };
 
 // The sink sets these, and all that begin with ce- or webhook-.
-constexpr std::string_view own_headers[] = {
+constexpr std::string_view reserved_headers[] = {
     "connection", "content-length",  "content-type", "expect",
     "host",       "idempotency-key", "traceparent",  "transfer-encoding",
 };
@@ -90,7 +90,7 @@ void check_characters(const std::string& key, std::string_view url)
 ParsedUrl check_url(const std::string& url)
 {
     check_characters("url", url);
-    const std::string start = lower(url.substr(0, 8));
+    const std::string start = ascii_lower(url.substr(0, 8));
     if (!start.starts_with("http://") && !start.starts_with("https://"))
         refuse("config key \"url\" must begin with http:// or https://");
     if (url.find('#') != std::string::npos)
@@ -111,7 +111,7 @@ ParsedUrl check_proxy(const std::string& proxy)
 {
     check_characters("proxy", proxy);
     ParsedUrl parsed("proxy", proxy, CURLU_NON_SUPPORT_SCHEME | CURLU_GUESS_SCHEME);
-    if (!is_one_of(lower(parsed.part(CURLUPART_SCHEME)), proxy_schemes))
+    if (!is_one_of(ascii_lower(parsed.part(CURLUPART_SCHEME)), proxy_schemes))
         refuse("config key \"proxy\" must be the URL of an HTTP or SOCKS proxy");
     return parsed;
 }
@@ -127,7 +127,7 @@ void check_proxy_reference(const std::string& proxy)
 {
     check_references(proxy);
     if (has_literal_password(proxy))
-        refuse("config key \"proxy\" must not contain a password", how_to_refer);
+        refuse("config key \"proxy\" must not contain a password", secret_reference_hint);
     if (!has_secret_reference(proxy))
         check_proxy(proxy);
 }
@@ -163,39 +163,40 @@ void check_header(const std::string& name, const std::string& value)
 {
     if (!is_token(name))
         refuse("\"" + name + "\" is not a name for a header");
-    const std::string lower_name = lower(name);
-    if (is_one_of(lower_name, own_headers) || lower_name.starts_with("ce-") ||
+    const std::string lower_name = ascii_lower(name);
+    if (is_one_of(lower_name, reserved_headers) || lower_name.starts_with("ce-") ||
         lower_name.starts_with("webhook-"))
         refuse("header \"" + name + "\" is set by the sink itself");
     check_references(value);
     check_header_value(name, value);
     if (is_credential(lower_name) && !has_secret_reference(value))
-        refuse("header \"" + name + "\" must take its value from a secret", how_to_refer);
+        refuse("header \"" + name + "\" must take its value from a secret", secret_reference_hint);
 }
 
-Format parse_format(const std::string& text)
+HttpFormat parse_format(const std::string& text)
 {
     if (text == "cloudevents")
-        return Format::binary;
+        return HttpFormat::binary;
     if (text == "cloudevents-structured")
-        return Format::structured;
+        return HttpFormat::structured;
     if (text == "cloudevents-batch")
-        return Format::batch;
+        return HttpFormat::batch;
     if (text == "raw")
-        return Format::raw;
+        return HttpFormat::raw;
     refuse("config key \"format\" must be cloudevents, cloudevents-structured, cloudevents-batch "
            "or raw");
 }
 
-std::string secret_key(const Config& config, const std::string& key)
+std::string secret_key(const JsonConfig& config, const std::string& key)
 {
     const auto text = config.text(key);
     if (text && !is_secret_reference(*text))
-        refuse("config key \"" + key + "\" must be exactly one ${secret:name}", how_to_refer);
+        refuse("config key \"" + key + "\" must be exactly one ${secret:name}",
+               secret_reference_hint);
     return text.value_or("");
 }
 
-std::string path_key(const Config& config, const std::string& key)
+std::string path_key(const JsonConfig& config, const std::string& key)
 {
     const auto text = config.text(key);
     if (text && !text->starts_with('/'))
@@ -204,18 +205,18 @@ std::string path_key(const Config& config, const std::string& key)
     return text.value_or("");
 }
 
-int milliseconds_key(const Config& config, std::string_view key, int fallback, double max)
+int milliseconds_key(const JsonConfig& config, std::string_view key, int fallback, double max)
 {
     const auto seconds = config.number(key, 0.1, max);
     return seconds ? static_cast<int>(std::lround(*seconds * 1000)) : fallback;
 }
 
-int count_key(const Config& config, std::string_view key, int fallback, int max)
+int count_key(const JsonConfig& config, std::string_view key, int fallback, int max)
 {
     return static_cast<int>(config.integer(key, 1, max).value_or(fallback));
 }
 
-void parse_target(const Config& config, HttpConfig& parsed)
+void parse_target(const JsonConfig& config, HttpConfig& parsed)
 {
     const auto url = config.text("url");
     if (!url)
@@ -234,20 +235,20 @@ void parse_target(const Config& config, HttpConfig& parsed)
     }
 }
 
-void parse_content(const Config& config, HttpConfig& parsed)
+void parse_content(const JsonConfig& config, HttpConfig& parsed)
 {
     parsed.format = parse_format(config.text("format").value_or("cloudevents"));
-    parsed.headers = config.texts("headers");
+    parsed.headers = config.text_map("headers");
     for (const auto& [name, value] : parsed.headers)
         check_header(name, value);
-    parsed.metadata = config.list("metadata");
-    check_metadata_keys(parsed.metadata);
+    parsed.metadata_keys = config.text_list("metadata");
+    check_metadata_keys(parsed.metadata_keys);
     parsed.batch = count_key(config, "batch", parsed.batch, 10'000);
-    if (config.has("batch") && parsed.format != Format::batch)
+    if (config.has("batch") && parsed.format != HttpFormat::batch)
         refuse("config key \"batch\" needs the format cloudevents-batch");
 }
 
-void parse_credentials(const Config& config, HttpConfig& parsed)
+void parse_credentials(const JsonConfig& config, HttpConfig& parsed)
 {
     parsed.secret = secret_key(config, "secret");
     parsed.previous_secret = secret_key(config, "previous_secret");
@@ -262,7 +263,7 @@ void parse_credentials(const Config& config, HttpConfig& parsed)
 
 } // namespace
 
-HttpConfig parse_http_config(const Config& config)
+HttpConfig parse_http_config(const JsonConfig& config)
 {
     config.refuse_unknown(known_keys);
     HttpConfig parsed;

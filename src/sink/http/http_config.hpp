@@ -11,11 +11,11 @@ namespace outbox::sink {
 struct HttpConfig {
     std::string url;
     std::string method = "POST";
-    Format format = Format::binary;
-    Config::Pairs headers;
-    std::vector<std::string> metadata; // keys of the metadata that travel as ce-<key>
-    std::string secret;                // signs, `whsec_…` once resolved
-    std::string previous_secret;       // signs too, while the receiver changes over
+    HttpFormat format = HttpFormat::binary;
+    JsonConfig::Pairs headers;
+    std::vector<std::string> metadata_keys; // keys of the metadata that travel as ce-<key>
+    std::string secret;                     // signs, `whsec_…` once resolved
+    std::string previous_secret;            // signs too, while the receiver changes over
     int timeout_ms = 30'000;
     int connect_timeout_ms = 5'000;
     int concurrency = 16;
@@ -28,7 +28,7 @@ struct HttpConfig {
 };
 
 // Throws 22023 for everything that could not work or would keep a password in the catalog.
-HttpConfig parse_http_config(const Config& config);
+HttpConfig parse_http_config(const JsonConfig& config);
 
 // The config with all references replaced, and checked again. Throws 42704 for an unknown secret.
 HttpConfig resolve(HttpConfig config, const Secrets& secrets);

@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::int64_t longest_wait = 3600;
+constexpr std::int64_t max_retry_after = 3600;
 
 constexpr std::array<std::string_view, 12> months = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
@@ -82,14 +82,14 @@ public:
         return (hour * 60 + minute) * 60 + second;
     }
 
-    bool done() const { return ok_ && text_.empty(); }
+    bool is_complete() const { return ok_ && text_.empty(); }
 
 private:
     std::string_view text_;
     bool ok_ = true;
 };
 
-struct Moment {
+struct DateTime {
     int year = 0;
     int month = 0; // from 0
     int day = 0;
@@ -107,27 +107,28 @@ struct Moment {
     }
 };
 
-std::optional<std::int64_t> finish(const DateReader& reader, const Moment& moment)
+std::optional<std::int64_t> checked_unix_seconds(const DateReader& reader,
+                                                 const DateTime& date_time)
 {
-    return reader.done() ? moment.unix_seconds() : std::nullopt;
+    return reader.is_complete() ? date_time.unix_seconds() : std::nullopt;
 }
 
 // Sun, 06 Nov 1994 08:49:37 GMT
 std::optional<std::int64_t> parse_imf_date(std::string_view text)
 {
     DateReader reader(text);
-    Moment moment;
+    DateTime date_time;
     reader.one_of(days);
     reader.expect(", ");
-    moment.day = reader.number(2);
+    date_time.day = reader.number(2);
     reader.expect(" ");
-    moment.month = reader.one_of(months);
+    date_time.month = reader.one_of(months);
     reader.expect(" ");
-    moment.year = reader.number(4);
+    date_time.year = reader.number(4);
     reader.expect(" ");
-    moment.second_of_day = reader.time_of_day();
+    date_time.second_of_day = reader.time_of_day();
     reader.expect(" GMT");
-    return finish(reader, moment);
+    return checked_unix_seconds(reader, date_time);
 }
 
 // Sunday, 06-Nov-94 08:49:37 GMT
@@ -135,44 +136,44 @@ std::optional<std::int64_t> parse_rfc850_date(std::string_view text, std::int64_
 {
     using namespace std::chrono;
     DateReader reader(text);
-    Moment moment;
+    DateTime date_time;
     reader.one_of(long_days);
     reader.expect(", ");
-    moment.day = reader.number(2);
+    date_time.day = reader.number(2);
     reader.expect("-");
-    moment.month = reader.one_of(months);
+    date_time.month = reader.one_of(months);
     reader.expect("-");
     const int year_of_century = reader.number(2);
     reader.expect(" ");
-    moment.second_of_day = reader.time_of_day();
+    date_time.second_of_day = reader.time_of_day();
     reader.expect(" GMT");
 
     // RFC 9110: what seems more than 50 years ahead is the past year with these digits.
     const auto today = floor<std::chrono::days>(sys_seconds{seconds{now}});
     const int this_year = static_cast<int>(year_month_day{today}.year());
-    moment.year = this_year - this_year % 100 + year_of_century;
-    if (moment.year > this_year + 50)
-        moment.year -= 100;
-    else if (moment.year <= this_year - 50)
-        moment.year += 100;
-    return finish(reader, moment);
+    date_time.year = this_year - this_year % 100 + year_of_century;
+    if (date_time.year > this_year + 50)
+        date_time.year -= 100;
+    else if (date_time.year <= this_year - 50)
+        date_time.year += 100;
+    return checked_unix_seconds(reader, date_time);
 }
 
 // Sun Nov  6 08:49:37 1994
 std::optional<std::int64_t> parse_asctime_date(std::string_view text)
 {
     DateReader reader(text);
-    Moment moment;
+    DateTime date_time;
     reader.one_of(days);
     reader.expect(" ");
-    moment.month = reader.one_of(months);
+    date_time.month = reader.one_of(months);
     reader.expect(" ");
-    moment.day = reader.day_of_asctime();
+    date_time.day = reader.day_of_asctime();
     reader.expect(" ");
-    moment.second_of_day = reader.time_of_day();
+    date_time.second_of_day = reader.time_of_day();
     reader.expect(" ");
-    moment.year = reader.number(4);
-    return finish(reader, moment);
+    date_time.year = reader.number(4);
+    return checked_unix_seconds(reader, date_time);
 }
 
 // Not a legal value when negative, but its sense is clear.
@@ -187,7 +188,7 @@ std::optional<std::int64_t> parse_delta(std::string_view text)
         return 0;
     std::int64_t delta = 0;
     for (const char c : text)
-        delta = std::min(delta * 10 + (c - '0'), longest_wait);
+        delta = std::min(delta * 10 + (c - '0'), max_retry_after);
     return delta;
 }
 
@@ -201,15 +202,15 @@ std::string_view trim(std::string_view text)
 
 } // namespace
 
-DeliveryStatus judge_status(long http_status)
+DeliveryStatus classify_http_status(long http_status)
 {
     if (http_status >= 200 && http_status < 300)
         return DeliveryStatus::delivered;
     if (http_status < 400 || http_status >= 500)
-        return DeliveryStatus::trouble;
+        return DeliveryStatus::unavailable;
     switch (http_status) {
     case 410:
-        return DeliveryStatus::gone;
+        return DeliveryStatus::endpoint_gone;
     case 401: // a wrong credential or url: nothing that the message could help
     case 403:
     case 404:
@@ -218,7 +219,7 @@ DeliveryStatus judge_status(long http_status)
     case 408:
     case 425:
     case 429:
-        return DeliveryStatus::trouble;
+        return DeliveryStatus::unavailable;
     default:
         return DeliveryStatus::rejected;
     }
@@ -258,7 +259,7 @@ std::optional<seconds> parse_retry_after(std::string_view value, std::int64_t no
         date = parse_asctime_date(text);
     if (!date)
         return std::nullopt;
-    return seconds{std::clamp<std::int64_t>(*date - now_unix_seconds, 0, longest_wait)};
+    return seconds{std::clamp<std::int64_t>(*date - now_unix_seconds, 0, max_retry_after)};
 }
 
 } // namespace outbox::sink

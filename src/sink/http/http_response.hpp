@@ -9,7 +9,7 @@
 
 namespace outbox::sink {
 
-DeliveryStatus judge_status(long http_status);
+DeliveryStatus classify_http_status(long http_status);
 
 // The status in the first line of an answer; nothing if the line is none of HTTP's.
 std::optional<long> parse_status_line(std::string_view line);

@@ -19,19 +19,19 @@ namespace outbox::sink {
 namespace {
 
 // What is read of an answer, and as much of its headers; and what is kept of it for people to read.
-constexpr std::size_t max_answer = 64 * 1024;
-constexpr std::size_t kept_answer = 512;
+constexpr std::size_t max_response_bytes = 64 * 1024;
+constexpr std::size_t max_reason_bytes = 512;
 
 // What is read of a proxy before it connects, and of all of them in one call as soon as they have
 // said more than some politeness takes.
-constexpr std::size_t max_words_of_proxy = 32 * 1024;
-constexpr std::size_t polite_words_of_proxy = 4 * 1024;
+constexpr std::size_t max_proxy_bytes = 32 * 1024;
+constexpr std::size_t proxy_bytes_threshold = 4 * 1024;
 
 // What is searched for secrets before it is cut: a cut secret would not be recognized.
-constexpr std::size_t searched_answer = 8 * 1024;
+constexpr std::size_t max_kept_response_bytes = 8 * 1024;
 
 template <typename Value>
-void set(CURL* easy, CURLoption option, Value value)
+void set_option(CURL* easy, CURLoption option, Value value)
 {
     const CURLcode result = curl_easy_setopt(easy, option, value);
     if (result != CURLE_OK)
@@ -39,23 +39,23 @@ void set(CURL* easy, CURLoption option, Value value)
                     std::string("libcurl refuses an option: ") + curl_easy_strerror(result));
 }
 
-void set_unless_empty(CURL* easy, CURLoption option, const std::string& value)
+void set_optional_blob(CURL* easy, CURLoption option, const std::string& value)
 {
     if (value.empty())
         return;
     curl_blob blob = {const_cast<char*>(value.data()), value.size(), CURL_BLOB_NOCOPY};
-    set(easy, option, &blob);
+    set_option(easy, option, &blob);
 }
 
 // libcurl would read a file by itself, and wait for a pipe for ever.
-std::string content_of(const char* what, const std::string& path)
+std::string read_optional_file(const char* what, const std::string& path)
 {
     return path.empty() ? std::string() : read_small_file(what, path);
 }
 
 // Before version 8 libcurl could lose sight of a request over HTTP/2 that was answered before its
 // body was read, until its time was over.
-bool does_http2_well()
+bool has_reliable_http2()
 {
     constexpr unsigned version_8 = 0x080000;
     return curl_version_info(CURLVERSION_NOW)->version_num >= version_8;
@@ -70,14 +70,14 @@ HttpSink::Transfer::~Transfer()
 
 HttpSink::HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context)
     : config_(std::move(config)), secrets_(std::move(secrets)),
-      surroundings_(std::move(sink_context))
+      sink_context_(std::move(sink_context))
 {
     for (const std::string& secret : {config_.secret, config_.previous_secret})
         if (!secret.empty())
-            signing_.push_back(WebhookSecret::parse(secret));
-    ca_ = content_of("ca_file", config_.ca_file);
-    client_cert_ = content_of("client_cert", config_.client_cert);
-    client_key_ = content_of("client_key", config_.client_key);
+            signing_secrets_.push_back(WebhookSecret::parse(secret));
+    ca_certificate_ = read_optional_file("ca_file", config_.ca_file);
+    client_cert_ = read_optional_file("client_cert", config_.client_cert);
+    client_key_ = read_optional_file("client_key", config_.client_key);
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
     if (epoll_ < 0)
         throw std::system_error(errno, std::generic_category(), "epoll_create1()");
@@ -95,67 +95,67 @@ HttpSink::HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context)
 
 HttpSink::~HttpSink()
 {
-    abandon();
-    const SignalsBlocked blocked;
-    idle_.clear();
+    cancel_all();
+    const SignalsBlocked signals_blocked;
+    idle_transfers_.clear();
     curl_multi_cleanup(multi_);
     close(epoll_);
 }
 
 std::size_t HttpSink::max_events_per_request() const
 {
-    return config_.format == Format::batch ? static_cast<std::size_t>(config_.batch) : 1;
+    return config_.format == HttpFormat::batch ? static_cast<std::size_t>(config_.batch) : 1;
 }
 
 // ---- requests
 
 // Connections and TLS sessions belong to the multi handle, the rest of the set-up to the transfer:
 // both are used again and again.
-void HttpSink::set_up(Transfer& transfer)
+void HttpSink::configure(Transfer& transfer)
 {
     CURL* easy = transfer.easy;
-    set(easy, CURLOPT_URL, config_.url.c_str());
-    set(easy, CURLOPT_CUSTOMREQUEST, config_.method.c_str());
-    set(easy, CURLOPT_POST, 1L);
-    set(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-    set(easy, CURLOPT_FOLLOWLOCATION, 0L);
-    set(easy, CURLOPT_NOSIGNAL, 1L);
-    set(easy, CURLOPT_QUICK_EXIT, 1L);
+    set_option(easy, CURLOPT_URL, config_.url.c_str());
+    set_option(easy, CURLOPT_CUSTOMREQUEST, config_.method.c_str());
+    set_option(easy, CURLOPT_POST, 1L);
+    set_option(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+    set_option(easy, CURLOPT_FOLLOWLOCATION, 0L);
+    set_option(easy, CURLOPT_NOSIGNAL, 1L);
+    set_option(easy, CURLOPT_QUICK_EXIT, 1L);
     // Asked at every step, which costs something: only proxies make it necessary.
-    set(easy, CURLOPT_NOPROGRESS, config_.proxy.empty() ? 1L : 0L);
-    set(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
-    set(easy, CURLOPT_XFERINFODATA, &transfer);
-    const bool http2 = config_.http2.value_or(does_http2_well());
-    set(easy, CURLOPT_HTTP_VERSION, http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
+    set_option(easy, CURLOPT_NOPROGRESS, config_.proxy.empty() ? 1L : 0L);
+    set_option(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
+    set_option(easy, CURLOPT_XFERINFODATA, &transfer);
+    const bool http2 = config_.http2.value_or(has_reliable_http2());
+    set_option(easy, CURLOPT_HTTP_VERSION, http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
     // With TLS it is soon known whether one connection can carry many requests. Without, a request
     // that hangs would keep the next one waiting for that.
-    set(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
-    set(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
-    set(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
-    set(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-    set(easy, CURLOPT_HEADERFUNCTION, on_header);
-    set(easy, CURLOPT_HEADERDATA, &transfer);
-    set(easy, CURLOPT_WRITEFUNCTION, on_answer);
-    set(easy, CURLOPT_WRITEDATA, &transfer);
-    set(easy, CURLOPT_ERRORBUFFER, transfer.error);
-    set(easy, CURLOPT_PRIVATE, &transfer);
+    set_option(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
+    set_option(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
+    set_option(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
+    set_option(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    set_option(easy, CURLOPT_HEADERFUNCTION, on_header);
+    set_option(easy, CURLOPT_HEADERDATA, &transfer);
+    set_option(easy, CURLOPT_WRITEFUNCTION, on_response_body);
+    set_option(easy, CURLOPT_WRITEDATA, &transfer);
+    set_option(easy, CURLOPT_ERRORBUFFER, transfer.error);
+    set_option(easy, CURLOPT_PRIVATE, &transfer);
     // An empty proxy: the server's environment has no say.
-    set(easy, CURLOPT_PROXY, config_.proxy.c_str());
-    set(easy, CURLOPT_NOPROXY, "");
-    set_unless_empty(easy, CURLOPT_CAINFO_BLOB, ca_);
-    set_unless_empty(easy, CURLOPT_SSLCERT_BLOB, client_cert_);
-    set_unless_empty(easy, CURLOPT_SSLKEY_BLOB, client_key_);
-    set(easy, CURLOPT_OPENSOCKETFUNCTION, on_open);
-    set(easy, CURLOPT_OPENSOCKETDATA, &transfer);
-    set(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
-    set(easy, CURLOPT_CLOSESOCKETDATA, this);
+    set_option(easy, CURLOPT_PROXY, config_.proxy.c_str());
+    set_option(easy, CURLOPT_NOPROXY, "");
+    set_optional_blob(easy, CURLOPT_CAINFO_BLOB, ca_certificate_);
+    set_optional_blob(easy, CURLOPT_SSLCERT_BLOB, client_cert_);
+    set_optional_blob(easy, CURLOPT_SSLKEY_BLOB, client_key_);
+    set_option(easy, CURLOPT_OPENSOCKETFUNCTION, on_open_socket);
+    set_option(easy, CURLOPT_OPENSOCKETDATA, &transfer);
+    set_option(easy, CURLOPT_CLOSESOCKETFUNCTION, on_close_socket);
+    set_option(easy, CURLOPT_CLOSESOCKETDATA, this);
 }
 
-std::unique_ptr<HttpSink::Transfer> HttpSink::take_transfer()
+std::unique_ptr<HttpSink::Transfer> HttpSink::acquire_transfer()
 {
-    if (!idle_.empty()) {
-        auto transfer = std::move(idle_.back());
-        idle_.pop_back();
+    if (!idle_transfers_.empty()) {
+        auto transfer = std::move(idle_transfers_.back());
+        idle_transfers_.pop_back();
         return transfer;
     }
     auto transfer = std::make_unique<Transfer>();
@@ -163,18 +163,18 @@ std::unique_ptr<HttpSink::Transfer> HttpSink::take_transfer()
     transfer->easy = curl_easy_init();
     if (transfer->easy == nullptr)
         throw std::bad_alloc();
-    set_up(*transfer);
+    configure(*transfer);
     return transfer;
 }
 
 // The time is that of the attempt, the id that of the event: Standard Webhooks.
 void HttpSink::sign(Transfer& transfer, const std::string& id) const
 {
-    if (signing_.empty())
+    if (signing_secrets_.empty())
         return;
     const std::int64_t now = std::time(nullptr);
     std::string signatures;
-    for (const WebhookSecret& secret : signing_)
+    for (const WebhookSecret& secret : signing_secrets_)
         signatures += (signatures.empty() ? "" : " ") + secret.sign(id, now, transfer.body);
     transfer.headers.push_back("webhook-timestamp: " + std::to_string(now));
     transfer.headers.push_back("webhook-signature: " + signatures);
@@ -194,40 +194,41 @@ void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
     transfer.header_list.back().next = nullptr;
 }
 
-std::optional<Outcome> HttpSink::send(RequestId parcel, std::span<const Event* const> events,
-                                      StreamId)
+std::optional<DeliveryResult> HttpSink::send(RequestId request_id,
+                                             std::span<const Event* const> events, StreamId)
 {
-    std::unique_ptr<Transfer> transfer = take_transfer();
-    Rendered rendered = render(events, config_.format, surroundings_.source);
-    transfer->parcel = parcel;
+    std::unique_ptr<Transfer> transfer = acquire_transfer();
+    RenderedRequest rendered = render_request(events, config_.format, sink_context_.source);
+    transfer->request_id = request_id;
     transfer->body = std::move(rendered.body);
-    transfer->answer.clear();
-    transfer->answered = transfer->announced = transfer->steps_to_connect = 0;
-    transfer->is_first_line = true;
-    transfer->status.reset();
-    transfer->answer_cut = transfer->denied = transfer->flooded = false;
+    transfer->response_start.clear();
+    transfer->response_bytes = transfer->response_header_bytes = transfer->proxy_bytes = 0;
+    transfer->expects_status_line = true;
+    transfer->http_status.reset();
+    transfer->response_truncated = transfer->address_denied = transfer->proxy_limit_exceeded =
+        false;
     transfer->error[0] = '\0';
     transfer->headers = std::move(rendered.headers);
     add_headers(*transfer, rendered.id);
 
     CURL* easy = transfer->easy;
-    set(easy, CURLOPT_HTTPHEADER, transfer->header_list.data());
-    set(easy, CURLOPT_POSTFIELDS, transfer->body.data());
-    set(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
+    set_option(easy, CURLOPT_HTTPHEADER, transfer->header_list.data());
+    set_option(easy, CURLOPT_POSTFIELDS, transfer->body.data());
+    set_option(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(transfer->body.size()));
     if (curl_multi_add_handle(multi_, easy) != CURLM_OK)
         throw Error("58000", "curl_multi_add_handle() failed");
-    on_the_way_.emplace(easy, std::move(transfer));
+    in_flight_.emplace(easy, std::move(transfer));
     return std::nullopt;
 }
 
-void HttpSink::start()
+void HttpSink::flush()
 {
-    const SignalsBlocked blocked;
+    const SignalsBlocked signals_blocked;
     int running = 0;
-    steps_in_call_ = 0;
+    proxy_bytes_in_call_ = 0;
     curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
     // What has been answered already makes no socket readable.
-    if (static_cast<std::size_t>(running) < on_the_way_.size())
+    if (static_cast<std::size_t>(running) < in_flight_.size())
         timer_ = Clock::now();
 }
 
@@ -239,33 +240,33 @@ void HttpSink::start()
 int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void*)
 {
     auto& sink = *static_cast<HttpSink*>(self);
-    const auto known = sink.watched_.find(socket);
+    const auto known = sink.watched_sockets_.find(socket);
     if (what == CURL_POLL_REMOVE) {
-        if (known != sink.watched_.end() && known->second.is_connection)
-            known->second.wanted = false;
+        if (known != sink.watched_sockets_.end() && known->second.is_connection)
+            known->second.is_in_use = false;
         else
-            sink.forget(socket);
+            sink.unwatch(socket);
         return 0;
     }
     epoll_event event = {};
     event.data.fd = socket;
     event.events = (what & CURL_POLL_IN ? EPOLLIN : 0u) | (what & CURL_POLL_OUT ? EPOLLOUT : 0u);
-    Watched& watched = sink.watched_[socket];
+    WatchedSocket& watched = sink.watched_sockets_[socket];
     if (watched.events != event.events) {
         const int change = watched.events == 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
         if (epoll_ctl(sink.epoll_, change, socket, &event) != 0)
             return -1;
     }
     watched.events = event.events;
-    watched.wanted = true;
+    watched.is_in_use = true;
     return 0;
 }
 
-void HttpSink::forget(int socket)
+void HttpSink::unwatch(int socket)
 {
     // It may have been closed already.
     (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
-    watched_.erase(socket);
+    watched_sockets_.erase(socket);
 }
 
 int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
@@ -284,24 +285,26 @@ std::size_t HttpSink::on_header(char* data, std::size_t size, std::size_t count,
 {
     auto& transfer = *static_cast<Transfer*>(user);
     const std::string_view line(data, size * count);
-    transfer.announced += line.size();
+    transfer.response_header_bytes += line.size();
     constexpr long first_final = 200;
-    if (transfer.is_first_line)
-        transfer.status = parse_status_line(line);
+    if (transfer.expects_status_line)
+        transfer.http_status = parse_status_line(line);
     const bool is_blank = line == "\r\n" || line == "\n";
-    transfer.is_first_line = is_blank && transfer.status.value_or(first_final) < first_final;
-    return transfer.announced > max_answer ? 0 : line.size();
+    transfer.expects_status_line =
+        is_blank && transfer.http_status.value_or(first_final) < first_final;
+    return transfer.response_header_bytes > max_response_bytes ? 0 : line.size();
 }
 
-std::size_t HttpSink::on_answer(char* data, std::size_t size, std::size_t count, void* user)
+std::size_t HttpSink::on_response_body(char* data, std::size_t size, std::size_t count, void* user)
 {
     auto& transfer = *static_cast<Transfer*>(user);
     const std::size_t bytes = size * count;
-    transfer.answer.append(
-        data, std::min(bytes, searched_answer - std::min(transfer.answer.size(), searched_answer)));
-    transfer.answered += bytes;
-    if (transfer.answered > max_answer) {
-        transfer.answer_cut = true;
+    transfer.response_start.append(
+        data, std::min(bytes, max_kept_response_bytes - std::min(transfer.response_start.size(),
+                                                                 max_kept_response_bytes)));
+    transfer.response_bytes += bytes;
+    if (transfer.response_bytes > max_response_bytes) {
+        transfer.response_truncated = true;
         return 0; // enough: the status has said what there is to know
     }
     return bytes;
@@ -314,51 +317,53 @@ int HttpSink::on_progress(void* user, curl_off_t, curl_off_t received, curl_off_
     auto& transfer = *static_cast<Transfer*>(user);
     if (received > 0 || sent > 0)
         return 0;
-    const std::size_t said = ++transfer.steps_to_connect;
-    const std::size_t said_by_all = ++transfer.sink->steps_in_call_;
-    transfer.flooded = said > max_words_of_proxy ||
-                       (said > polite_words_of_proxy && said_by_all > max_words_of_proxy);
-    return transfer.flooded ? 1 : 0;
+    const std::size_t bytes_read = ++transfer.proxy_bytes;
+    const std::size_t bytes_read_in_call = ++transfer.sink->proxy_bytes_in_call_;
+    transfer.proxy_limit_exceeded =
+        bytes_read > max_proxy_bytes ||
+        (bytes_read > proxy_bytes_threshold && bytes_read_in_call > max_proxy_bytes);
+    return transfer.proxy_limit_exceeded ? 1 : 0;
 }
 
 // The last word on where a connection goes, when all names are resolved.
-curl_socket_t HttpSink::on_open(void* user, curlsocktype, curl_sockaddr* address)
+curl_socket_t HttpSink::on_open_socket(void* user, curlsocktype, curl_sockaddr* address)
 {
     auto& transfer = *static_cast<Transfer*>(user);
     HttpSink& sink = *transfer.sink;
-    if (sink.surroundings_.deny_private && is_private_address(&address->addr, address->addrlen)) {
-        transfer.denied = true;
+    if (sink.sink_context_.deny_private && is_private_address(&address->addr, address->addrlen)) {
+        transfer.address_denied = true;
         return CURL_SOCKET_BAD;
     }
     const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
     if (fd >= 0)
-        sink.watched_[fd] = {0, false, true};
+        sink.watched_sockets_[fd] = {0, false, true};
     return fd;
 }
 
-int HttpSink::on_close(void* self, curl_socket_t socket)
+int HttpSink::on_close_socket(void* self, curl_socket_t socket)
 {
-    static_cast<HttpSink*>(self)->forget(socket);
+    static_cast<HttpSink*>(self)->unwatch(socket);
     return close(socket);
 }
 
 // ---- outcomes
 
-void HttpSink::work(std::vector<Outcome>& outcomes)
+void HttpSink::poll(std::vector<DeliveryResult>& results)
 {
-    constexpr int most = 64;
-    epoll_event events[most];
-    int found = epoll_wait(epoll_, events, most, 0);
-    if (found <= 0 && !timer_is_over())
+    constexpr int max_epoll_events = 64;
+    epoll_event events[max_epoll_events];
+    int found = epoll_wait(epoll_, events, max_epoll_events, 0);
+    if (found <= 0 && !timer_expired())
         return;
-    const SignalsBlocked blocked;
+    const SignalsBlocked signals_blocked;
     int running = 0;
-    steps_in_call_ = 0;
-    for (; found > 0; found = found == most ? epoll_wait(epoll_, events, most, 0) : 0) {
+    proxy_bytes_in_call_ = 0;
+    for (; found > 0;
+         found = found == max_epoll_events ? epoll_wait(epoll_, events, max_epoll_events, 0) : 0) {
         for (int i = 0; i < found; ++i) {
             const std::uint32_t seen = events[i].events;
-            const auto watched = watched_.find(events[i].data.fd);
-            if (watched != watched_.end() && !watched->second.wanted) {
+            const auto watched = watched_sockets_.find(events[i].data.fd);
+            if (watched != watched_sockets_.end() && !watched->second.is_in_use) {
                 // The receiver has closed a connection that is not in use. libcurl will see.
                 (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, watched->first, nullptr);
                 watched->second.events = 0;
@@ -370,7 +375,7 @@ void HttpSink::work(std::vector<Outcome>& outcomes)
             curl_multi_socket_action(multi_, events[i].data.fd, what, &running);
         }
     }
-    if (timer_is_over()) {
+    if (timer_expired()) {
         timer_.reset();
         curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
     }
@@ -378,89 +383,94 @@ void HttpSink::work(std::vector<Outcome>& outcomes)
     while (const CURLMsg* message = curl_multi_info_read(multi_, &left)) {
         if (message->msg != CURLMSG_DONE)
             continue;
-        const auto found = on_the_way_.find(message->easy_handle);
+        const auto found = in_flight_.find(message->easy_handle);
         std::unique_ptr<Transfer> transfer = std::move(found->second);
-        on_the_way_.erase(found);
-        outcomes.push_back(judge(*transfer, message->data.result));
+        in_flight_.erase(found);
+        results.push_back(result_of_transfer(*transfer, message->data.result));
         curl_multi_remove_handle(multi_, transfer->easy);
         transfer->body = {}; // may have been large
-        idle_.push_back(std::move(transfer));
+        idle_transfers_.push_back(std::move(transfer));
     }
 }
 
-Outcome HttpSink::judge(Transfer& transfer, CURLcode result) const
+DeliveryResult HttpSink::result_of_transfer(Transfer& transfer, CURLcode result) const
 {
-    long status = 0;
-    curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &status);
+    long http_status = 0;
+    curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &http_status);
     // Over HTTP/2 a receiver that does not want to read the body answers and then resets the
     // stream.
-    const bool was_answered = status != 0 && (transfer.answer_cut || result == CURLE_HTTP2_STREAM);
+    const bool was_answered =
+        http_status != 0 && (transfer.response_truncated || result == CURLE_HTTP2_STREAM);
     if (result == CURLE_OK || was_answered)
-        return judge_answer(transfer, status);
-    if (transfer.denied)
-        return {transfer.parcel,
-                DeliveryStatus::trouble,
+        return result_of_response(transfer, http_status);
+    if (transfer.address_denied)
+        return {transfer.request_id,
+                DeliveryStatus::unavailable,
                 "the host has a private address, and outbox.http_deny_private is on",
                 {}};
     // libcurl has its own limits, too, and hears of this one only that it cannot go on.
-    if (transfer.announced > max_answer)
-        return {transfer.parcel,
-                DeliveryStatus::trouble,
-                "the answer has headers larger than " + std::to_string(max_answer / 1024) + " KiB",
+    if (transfer.response_header_bytes > max_response_bytes)
+        return {transfer.request_id,
+                DeliveryStatus::unavailable,
+                "the answer has headers larger than " + std::to_string(max_response_bytes / 1024) +
+                    " KiB",
                 {}};
-    if (transfer.flooded)
-        return {transfer.parcel,
-                DeliveryStatus::trouble,
+    if (transfer.proxy_limit_exceeded)
+        return {transfer.request_id,
+                DeliveryStatus::unavailable,
                 "the proxy talks on and on and does not connect",
                 {}};
     // Older ones call a line that is longer than they take so.
     if (result == CURLE_OUT_OF_MEMORY)
-        return {transfer.parcel,
-                DeliveryStatus::trouble,
+        return {transfer.request_id,
+                DeliveryStatus::unavailable,
                 "the answer has a header that is too long, or there is no memory",
                 {}};
     const char* why = transfer.error[0] != '\0' ? transfer.error : curl_easy_strerror(result);
     curl_off_t connected = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_PRETRANSFER_TIME_T, &connected);
-    return {transfer.parcel,
-            DeliveryStatus::trouble,
-            presentable(why),
+    return {transfer.request_id,
+            DeliveryStatus::unavailable,
+            redacted_text(why),
             {},
             result == CURLE_OPERATION_TIMEDOUT && connected > 0};
 }
 
-Outcome HttpSink::judge_answer(const Transfer& transfer, long status) const
+DeliveryResult HttpSink::result_of_response(const Transfer& transfer, long http_status) const
 {
     // libcurl takes a first line that it cannot read for 200 OK.
-    if (transfer.status != status)
-        return {transfer.parcel, DeliveryStatus::trouble, "the answer is not HTTP", {}};
-    Outcome outcome{transfer.parcel, judge_status(status), "HTTP " + std::to_string(status), {}};
-    if (outcome.verdict == DeliveryStatus::delivered)
-        return outcome;
+    if (transfer.http_status != http_status)
+        return {transfer.request_id, DeliveryStatus::unavailable, "the answer is not HTTP", {}};
+    DeliveryResult result{transfer.request_id,
+                          classify_http_status(http_status),
+                          "HTTP " + std::to_string(http_status),
+                          {}};
+    if (result.status == DeliveryStatus::delivered)
+        return result;
     constexpr long first_server_error = 500;
-    outcome.may_be_event_fault = status >= first_server_error;
-    if (!transfer.answer.empty())
-        outcome.reason = presentable(outcome.reason + ": " + transfer.answer);
+    result.may_be_event_fault = http_status >= first_server_error;
+    if (!transfer.response_start.empty())
+        result.reason = redacted_text(result.reason + ": " + transfer.response_start);
     curl_header* header = nullptr;
     if (curl_easy_header(transfer.easy, "Retry-After", 0, CURLH_HEADER, -1, &header) == CURLHE_OK)
-        outcome.retry_after = parse_retry_after(header->value, std::time(nullptr));
-    return outcome;
+        result.retry_after = parse_retry_after(header->value, std::time(nullptr));
+    return result;
 }
 
-std::string HttpSink::presentable(std::string text) const
+std::string HttpSink::redacted_text(std::string text) const
 {
     secrets_.redact(text);
-    return to_printable(std::string_view(text).substr(0, kept_answer));
+    return sanitize_text(std::string_view(text).substr(0, max_reason_bytes));
 }
 
-void HttpSink::abandon()
+void HttpSink::cancel_all()
 {
-    const SignalsBlocked blocked;
-    for (auto& [easy, transfer] : on_the_way_) {
+    const SignalsBlocked signals_blocked;
+    for (auto& [easy, transfer] : in_flight_) {
         curl_multi_remove_handle(multi_, easy);
-        idle_.push_back(std::move(transfer));
+        idle_transfers_.push_back(std::move(transfer));
     }
-    on_the_way_.clear();
+    in_flight_.clear();
 }
 
 } // namespace outbox::sink

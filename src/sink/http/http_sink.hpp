@@ -21,34 +21,37 @@ public:
     HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context);
     ~HttpSink() override;
 
-    int descriptor() const override { return epoll_; }
-    std::optional<TimePoint> next_work() const override { return timer_; }
-    std::size_t capacity() const override { return static_cast<std::size_t>(config_.concurrency); }
+    int wait_fd() const override { return epoll_; }
+    std::optional<TimePoint> next_poll_at() const override { return timer_; }
+    std::size_t max_in_flight() const override
+    {
+        return static_cast<std::size_t>(config_.concurrency);
+    }
     std::size_t max_events_per_request() const override;
-    std::vector<std::string> metadata() const override { return config_.metadata; }
-    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
-                                StreamId stream) override;
-    void start() override;
-    void work(std::vector<Outcome>& outcomes) override;
-    void abandon() override;
+    std::vector<std::string> metadata_keys() const override { return config_.metadata_keys; }
+    std::optional<DeliveryResult> send(RequestId request_id, std::span<const Event* const> events,
+                                       StreamId stream) override;
+    void flush() override;
+    void poll(std::vector<DeliveryResult>& results) override;
+    void cancel_all() override;
 
 private:
     // A transfer on the way, or one that waits to be used again.
     struct Transfer {
         CURL* easy = nullptr;
-        RequestId parcel = 0;
+        RequestId request_id = 0;
         std::string body;
         std::vector<std::string> headers;
-        std::vector<curl_slist> header_list; // as libcurl wants to see them
-        std::string answer;                  // the beginning of it
-        std::size_t answered = 0;            // bytes
-        std::size_t announced = 0;           // bytes of its headers and trailers
-        std::size_t steps_to_connect = 0;    // a byte each of what a proxy says
-        bool flooded = false;                // by a proxy
-        bool is_first_line = true;           // that comes next, of an answer
-        std::optional<long> status;          // as that line has it
-        bool answer_cut = false;
-        bool denied = false; // the address is one that must not be connected to
+        std::vector<curl_slist> header_list;   // as libcurl wants to see them
+        std::string response_start;            // the beginning of it
+        std::size_t response_bytes = 0;        // bytes
+        std::size_t response_header_bytes = 0; // bytes of its headers and trailers
+        std::size_t proxy_bytes = 0;           // a byte each of what a proxy says
+        bool proxy_limit_exceeded = false;     // by a proxy
+        bool expects_status_line = true;       // that comes next, of an answer
+        std::optional<long> http_status;       // as that line has it
+        bool response_truncated = false;
+        bool address_denied = false; // the address is one that must not be connected to
         char error[CURL_ERROR_SIZE] = {};
         HttpSink* sink = nullptr;
 
@@ -59,45 +62,47 @@ private:
     };
 
     // A descriptor in the epoll set, or one that may be.
-    struct Watched {
+    struct WatchedSocket {
         std::uint32_t events = 0; // 0: it is not in the set
-        bool wanted = false;
+        bool is_in_use = false;
         bool is_connection = false;
     };
 
-    std::unique_ptr<Transfer> take_transfer();
-    void set_up(Transfer& transfer);
-    void forget(int socket);
+    std::unique_ptr<Transfer> acquire_transfer();
+    void configure(Transfer& transfer);
+    void unwatch(int socket);
     void add_headers(Transfer& transfer, const std::string& id) const;
     void sign(Transfer& transfer, const std::string& id) const;
-    Outcome judge(Transfer& transfer, CURLcode result) const;
-    Outcome judge_answer(const Transfer& transfer, long status) const;
-    std::string presentable(std::string text) const;
-    bool timer_is_over() const { return timer_ && *timer_ <= Clock::now(); }
+    DeliveryResult result_of_transfer(Transfer& transfer, CURLcode result) const;
+    DeliveryResult result_of_response(const Transfer& transfer, long http_status) const;
+    std::string redacted_text(std::string text) const;
+    bool timer_expired() const { return timer_ && *timer_ <= Clock::now(); }
 
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
-    static std::size_t on_answer(char* data, std::size_t size, std::size_t count, void* transfer);
+    static std::size_t on_response_body(char* data, std::size_t size, std::size_t count,
+                                        void* transfer);
     static int on_progress(void* transfer, curl_off_t to_receive, curl_off_t received,
                            curl_off_t to_send, curl_off_t sent);
-    static int on_close(void* self, curl_socket_t socket);
-    static curl_socket_t on_open(void* transfer, curlsocktype purpose, curl_sockaddr* address);
+    static int on_close_socket(void* self, curl_socket_t socket);
+    static curl_socket_t on_open_socket(void* transfer, curlsocktype purpose,
+                                        curl_sockaddr* address);
 
     HttpConfig config_;
     Secrets secrets_;
-    SinkContext surroundings_;
-    std::vector<WebhookSecret> signing_;
-    std::string ca_; // certificates and key, as they were in their files
+    SinkContext sink_context_;
+    std::vector<WebhookSecret> signing_secrets_;
+    std::string ca_certificate_; // certificates and key, as they were in their files
     std::string client_cert_;
     std::string client_key_;
     int epoll_ = -1;
     CURLM* multi_ = nullptr;
-    std::unordered_map<int, Watched> watched_;
+    std::unordered_map<int, WatchedSocket> watched_sockets_;
     std::optional<TimePoint> timer_;
-    std::size_t steps_in_call_ = 0; // of libcurl, on the way to receivers
-    std::unordered_map<CURL*, std::unique_ptr<Transfer>> on_the_way_;
-    std::vector<std::unique_ptr<Transfer>> idle_;
+    std::size_t proxy_bytes_in_call_ = 0; // of libcurl, on the way to receivers
+    std::unordered_map<CURL*, std::unique_ptr<Transfer>> in_flight_;
+    std::vector<std::unique_ptr<Transfer>> idle_transfers_;
 };
 
 } // namespace outbox::sink

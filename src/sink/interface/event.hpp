@@ -39,7 +39,7 @@ struct Event {
 
     std::int64_t occurred_at = 0; // microseconds since 1970
     int attempts = 0;
-    EventStats tally;
+    EventStats event_stats;
 
     bool operator==(const Event&) const = default;
 

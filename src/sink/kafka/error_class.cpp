@@ -2,7 +2,7 @@
 
 namespace outbox::sink {
 
-KafkaFailure failure_of(rd_kafka_resp_err_t error) noexcept
+KafkaErrorClass classify_error(rd_kafka_resp_err_t error) noexcept
 {
     switch (error) {
     case RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE:
@@ -11,7 +11,7 @@ KafkaFailure failure_of(rd_kafka_resp_err_t error) noexcept
     case RD_KAFKA_RESP_ERR_INVALID_MSG_SIZE:
     case RD_KAFKA_RESP_ERR_INVALID_TIMESTAMP:
     case RD_KAFKA_RESP_ERR_INVALID_RECORD:
-        return KafkaFailure::message;
+        return KafkaErrorClass::message;
     case RD_KAFKA_RESP_ERR__PURGE_QUEUE:
     case RD_KAFKA_RESP_ERR__PURGE_INFLIGHT:
     case RD_KAFKA_RESP_ERR__FATAL:
@@ -22,19 +22,19 @@ KafkaFailure failure_of(rd_kafka_resp_err_t error) noexcept
     case RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER:
     case RD_KAFKA_RESP_ERR_UNKNOWN_PRODUCER_ID:
     case RD_KAFKA_RESP_ERR_INVALID_PRODUCER_EPOCH:
-        return KafkaFailure::session;
+        return KafkaErrorClass::session;
     case RD_KAFKA_RESP_ERR__UNKNOWN_TOPIC:
     case RD_KAFKA_RESP_ERR__UNKNOWN_PARTITION:
     case RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART:
     case RD_KAFKA_RESP_ERR_TOPIC_EXCEPTION:
     case RD_KAFKA_RESP_ERR_TOPIC_AUTHORIZATION_FAILED:
-        return KafkaFailure::topic;
+        return KafkaErrorClass::topic;
     default:
-        return KafkaFailure::sink;
+        return KafkaErrorClass::sink;
     }
 }
 
-bool is_about_size(rd_kafka_resp_err_t error) noexcept
+bool is_size_error(rd_kafka_resp_err_t error) noexcept
 {
     return error == RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE ||
            error == RD_KAFKA_RESP_ERR_RECORD_LIST_TOO_LARGE ||

@@ -14,12 +14,12 @@ namespace outbox::sink {
 namespace {
 
 // Keys of the sink's own. All others are librdkafka's.
-constexpr std::string_view own_keys[] = {"topic", "format", "metadata", "timeout"};
+constexpr std::string_view sink_keys[] = {"topic", "format", "metadata", "timeout"};
 
 constexpr const char* default_debezium_topic = "outbox.event.{aggregate_type}";
 
 // What order and exactly-once within a session rest on, and what the relay itself works with.
-constexpr std::string_view settled_properties[] = {
+constexpr std::string_view fixed_properties[] = {
     "enable.idempotence",
     "enable.gapless.guarantee",
     "message.timeout.ms",
@@ -65,7 +65,7 @@ bool is_one_of(std::string_view text, const Range& range)
 }
 
 // Throws what librdkafka says, which may repeat the value.
-void set(rd_kafka_conf_t* conf, const std::string& name, const std::string& value)
+void set_property(rd_kafka_conf_t* conf, const std::string& name, const std::string& value)
 {
     // With room for the value, for half a secret could not be told from other text.
     std::vector<char> problem(512 + value.size());
@@ -102,7 +102,7 @@ void check_property(const std::string& name, const std::string& value)
         refuse("config key \"partitioner\" must be one that goes by the key",
                "For example murmur2_random, as Java clients do.");
     check_references(value);
-    if (is_one_of(name, settled_properties))
+    if (is_one_of(name, fixed_properties))
         refuse("config key \"" + name + "\" is set by the sink itself");
     if (is_one_of(name, forbidden_properties))
         refuse("config key \"" + name + "\" is not allowed", "It would run code in the server.");
@@ -112,9 +112,10 @@ void check_property(const std::string& name, const std::string& value)
                "It would send a file of the server's. Where there is one, use the property that "
                "takes the content, with a ${secret:name}.");
     if (is_credential(name) && !has_secret_reference(value))
-        refuse("config key \"" + name + "\" must take its value from a secret", how_to_refer);
+        refuse("config key \"" + name + "\" must take its value from a secret",
+               secret_reference_hint);
     if (name.ends_with(".url") && has_literal_password(value))
-        refuse("config key \"" + name + "\" must not contain a password", how_to_refer);
+        refuse("config key \"" + name + "\" must not contain a password", secret_reference_hint);
 }
 
 KafkaFormat parse_format(const std::string& text)
@@ -137,7 +138,7 @@ std::optional<std::size_t> count_property(const KafkaConfig& config, std::string
     return count;
 }
 
-void parse_topic(const Config& config, KafkaConfig& parsed)
+void parse_topic(const JsonConfig& config, KafkaConfig& parsed)
 {
     auto topic = config.text("topic");
     if (!topic && parsed.format == KafkaFormat::debezium)
@@ -154,16 +155,16 @@ void FreeKafkaConf::operator()(rd_kafka_conf_s* conf) const
     rd_kafka_conf_destroy(conf);
 }
 
-KafkaConfig parse_kafka_config(const Config& config)
+KafkaConfig parse_kafka_config(const JsonConfig& config)
 {
     KafkaConfig parsed;
     parsed.format = parse_format(config.text("format").value_or("cloudevents"));
     parse_topic(config, parsed);
-    parsed.metadata = config.list("metadata");
-    check_metadata_keys(parsed.metadata);
+    parsed.metadata_keys = config.text_list("metadata");
+    check_metadata_keys(parsed.metadata_keys);
     if (const auto seconds = config.number("timeout", 1, 600))
         parsed.timeout_ms = static_cast<int>(std::lround(*seconds * 1000));
-    parsed.properties = config.flat(own_keys);
+    parsed.properties = config.all_as_text(sink_keys);
     for (const auto& [name, value] : parsed.properties)
         check_property(name, value);
     const auto is_given = [&](std::string_view name) {
@@ -177,7 +178,7 @@ KafkaConfig parse_kafka_config(const Config& config)
     // 0 would be no limit.
     if (const auto count = count_property(parsed, "queue.buffering.max.messages");
         count.value_or(0) > 0)
-        parsed.window = std::min(*count, parsed.window);
+        parsed.max_in_flight = std::min(*count, parsed.max_in_flight);
     if (const auto size = count_property(parsed, "batch.size"))
         parsed.batch_size = *size;
     (void)make_conf(parsed);
@@ -194,29 +195,30 @@ KafkaConfig resolve(KafkaConfig config, const Secrets& secrets)
 KafkaConf make_conf(const KafkaConfig& config)
 {
     KafkaConf conf(rd_kafka_conf_new());
-    set(conf.get(), "client.id", "outbox");
+    set_property(conf.get(), "client.id", "outbox");
     // Java clients put a key on the partition that murmur2 says; librdkafka itself would not.
-    set(conf.get(), "partitioner", "murmur2_random");
-    set(conf.get(), "compression.type", "lz4");
-    set(conf.get(), "linger.ms", "0");
-    set(conf.get(), "topic.metadata.propagation.max.ms", "10000");
-    set(conf.get(), "reconnect.backoff.max.ms", "1000");
-    set(conf.get(), "retry.backoff.ms", "50");
+    set_property(conf.get(), "partitioner", "murmur2_random");
+    set_property(conf.get(), "compression.type", "lz4");
+    set_property(conf.get(), "linger.ms", "0");
+    set_property(conf.get(), "topic.metadata.propagation.max.ms", "10000");
+    set_property(conf.get(), "reconnect.backoff.max.ms", "1000");
+    set_property(conf.get(), "retry.backoff.ms", "50");
     for (const auto& [name, value] : config.properties) {
         // The value is not known yet, or no longer wanted; the name can be checked.
         if (!has_secret_reference(value) || !is_known(conf.get(), name))
-            set(conf.get(), name, value);
+            set_property(conf.get(), name, value);
     }
-    set(conf.get(), "batch.size", std::to_string(config.batch_size));
-    set(conf.get(), "queue.buffering.max.messages", std::to_string(config.window));
-    set(conf.get(), "queue.buffering.max.kbytes", "2147483647"); // the relay has its own limit
-    set(conf.get(), "enable.idempotence", "true");
+    set_property(conf.get(), "batch.size", std::to_string(config.batch_size));
+    set_property(conf.get(), "queue.buffering.max.messages", std::to_string(config.max_in_flight));
+    set_property(conf.get(), "queue.buffering.max.kbytes",
+                 "2147483647"); // the relay has its own limit
+    set_property(conf.get(), "enable.idempotence", "true");
     // Whatever fails for good ends the session, before anything behind it is sent.
-    set(conf.get(), "enable.gapless.guarantee", "true");
+    set_property(conf.get(), "enable.gapless.guarantee", "true");
     // A message that times out would leave a gap. The sink itself decides when to give up, and then
     // gives up everything.
-    set(conf.get(), "message.timeout.ms", "0");
-    set(conf.get(), "log.queue", "true");
+    set_property(conf.get(), "message.timeout.ms", "0");
+    set_property(conf.get(), "log.queue", "true");
     // Never: kinit is run by a shell, with the principal as it was given. An empty command would be
     // the default one. A librdkafka without Kerberos does not know of it.
     (void)rd_kafka_conf_set(conf.get(), "sasl.kerberos.min.time.before.relogin", "0", nullptr, 0);

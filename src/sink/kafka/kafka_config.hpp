@@ -20,16 +20,16 @@ enum class KafkaFormat {
 struct KafkaConfig {
     TopicTemplate topic;
     KafkaFormat format = KafkaFormat::cloudevents;
-    std::vector<std::string> metadata; // keys of the metadata that travel as ce_<key>
-    int timeout_ms = 30'000;           // without a sign from the brokers
-    std::size_t window = 10'000;       // messages that may be on the way
+    std::vector<std::string> metadata_keys; // keys of the metadata that travel as ce_<key>
+    int timeout_ms = 30'000;                // without a sign from the brokers
+    std::size_t max_in_flight = 10'000;     // messages that may be on the way
     std::size_t batch_size = 1'000'000;
-    Config::Pairs properties; // of librdkafka, as the user gave them
+    JsonConfig::Pairs properties; // of librdkafka, as the user gave them
 };
 
 // Throws 22023 for everything that could not work or would keep a password in the catalog; what
 // librdkafka does not know, in its own words.
-KafkaConfig parse_kafka_config(const Config& config);
+KafkaConfig parse_kafka_config(const JsonConfig& config);
 
 // The config with all references replaced. Throws 42704 for an unknown secret.
 KafkaConfig resolve(KafkaConfig config, const Secrets& secrets);

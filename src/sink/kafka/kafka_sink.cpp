@@ -19,24 +19,24 @@ namespace {
 using std::chrono::milliseconds;
 
 // A session that cannot go on still hears what came of what is with the brokers.
-constexpr milliseconds longest_ending{5'000};
+constexpr milliseconds max_drain_interval{5'000};
 
 // What the brokers give back meanwhile, librdkafka keeps to send it again: to be taken from it as
 // well.
-constexpr milliseconds between_purges{50};
+constexpr milliseconds purge_interval{50};
 
 // A session that has not delivered anything, and has been told why, need not be waited for.
-constexpr milliseconds patience_with_strangers{5'000};
+constexpr milliseconds first_delivery_timeout{5'000};
 
 // It may just have needed longer to get acquainted: each one that was given up so makes for more
 // patience with the next, or none would ever come to deliver anything.
-constexpr milliseconds most_patience_with_strangers{30'000};
-constexpr int most_doublings = 8;
+constexpr milliseconds max_first_delivery_timeout{30'000};
+constexpr int max_timeout_doublings = 8;
 
-constexpr std::size_t max_remarks = 20;
+constexpr std::size_t max_log_lines = 20;
 
 // How much less a session sends at once when the brokers have refused a batch as too large.
-constexpr std::size_t shrinking = 4;
+constexpr std::size_t batch_size_divisor = 4;
 
 static_assert(sizeof(void*) >= sizeof(std::uint64_t), "numbers of messages travel as pointers");
 
@@ -64,7 +64,7 @@ std::string_view without_thread(std::string_view line)
 
 KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sink_context)
     : config_(std::move(config)), secrets_(std::move(secrets)), source_(sink_context.source),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)), usual_batch_size_(config_.batch_size),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)), normal_batch_size_(config_.batch_size),
       next_batch_size_(config_.batch_size)
 {
     if (epoll_ < 0)
@@ -73,10 +73,10 @@ KafkaSink::KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sin
         open_session();
     } catch (const Error& error) {
         close(epoll_);
-        throw Error(error.sqlstate(), presentable(error.what()));
+        throw Error(error.sqlstate(), redacted_text(error.what()));
     } catch (const std::runtime_error& error) {
         close(epoll_);
-        throw std::runtime_error(presentable(error.what()));
+        throw std::runtime_error(redacted_text(error.what()));
     } catch (...) {
         close(epoll_);
         throw;
@@ -95,16 +95,16 @@ void KafkaSink::open_session()
 {
     KafkaConfig config = config_;
     config.batch_size = next_batch_size_;
-    producer_ = std::make_unique<KafkaProducer>(config, mishap_);
+    producer_ = std::make_unique<KafkaProducer>(config, abort_flag_);
     config_.batch_size = next_batch_size_;
     epoll_event event = {};
     event.events = EPOLLIN;
-    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, producer_->descriptor(), &event) != 0)
+    if (epoll_ctl(epoll_, EPOLL_CTL_ADD, producer_->wait_fd(), &event) != 0)
         throw std::system_error(errno, std::generic_category(), "epoll_ctl()");
 }
 
 // Sees to it that there is one. Why there can be none, if so.
-std::optional<std::string> KafkaSink::problem_with_session()
+std::optional<std::string> KafkaSink::ensure_session()
 {
     try {
         if (!producer_)
@@ -112,92 +112,95 @@ std::optional<std::string> KafkaSink::problem_with_session()
         return std::nullopt;
     } catch (const std::exception& error) {
         close_session();
-        return presentable(error.what());
+        return redacted_text(error.what());
     }
 }
 
 void KafkaSink::close_session()
 {
     if (producer_)
-        (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, producer_->descriptor(), nullptr);
-    ++era_;
+        (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, producer_->wait_fd(), nullptr);
+    ++stream_epoch_;
     producer_.reset();
-    has_delivered_ = has_learned_ = is_ending_ = false;
-    complaint_.clear();
-    failure_.clear();
+    has_delivered_ = has_message_error_ = is_draining_ = false;
+    status_message_.clear();
+    connection_error_.clear();
 }
 
 // What librdkafka has not sent stays unsent; of what it has sent, reports come in.
-void KafkaSink::begin_ending(TimePoint now)
+void KafkaSink::begin_draining(TimePoint now)
 {
-    is_ending_ = true;
-    end_by_ = now + longest_ending;
+    is_draining_ = true;
+    drain_deadline_ = now + max_drain_interval;
     purge(now);
 }
 
 void KafkaSink::purge(TimePoint now)
 {
     producer_->purge_unsent();
-    next_purge_ = now + between_purges;
+    next_purge_ = now + purge_interval;
 }
 
-void KafkaSink::end_session(std::vector<Outcome>& outcomes)
+void KafkaSink::end_session(std::vector<DeliveryResult>& results)
 {
-    on_the_way_.take_all([&](const Sent& sent) { left_.push_back(sent.parcel); });
-    for (const RequestId parcel : std::exchange(left_, {}))
-        outcomes.push_back(outcome_of_end(parcel));
+    in_flight_.extract_all(
+        [&](const InFlightRecord& record) { lost_with_session_.push_back(record.request_id); });
+    for (const RequestId request_id : std::exchange(lost_with_session_, {}))
+        results.push_back(result_of_ended_session(request_id));
     close_session();
 }
 
 // The next session does better, unless this one has come to nothing.
-Outcome KafkaSink::outcome_of_end(RequestId parcel) const
+DeliveryResult KafkaSink::result_of_ended_session(RequestId request_id) const
 {
-    if (!is_fruitless())
-        return {parcel, DeliveryStatus::returned, {}, std::nullopt};
+    if (!made_no_progress())
+        return {request_id, DeliveryStatus::not_sent, {}, std::nullopt};
     const std::string reason = producer_->fatal_error();
-    return {parcel, DeliveryStatus::trouble,
-            reason.empty() ? "the brokers ended the session" : presentable(reason), std::nullopt};
+    return {request_id, DeliveryStatus::unavailable,
+            reason.empty() ? "the brokers ended the session" : redacted_text(reason), std::nullopt};
 }
 
 // Whether it arrives is open: in the next session all of it is sent again.
-void KafkaSink::give_up(std::vector<Outcome>& outcomes)
+void KafkaSink::time_out_session(std::vector<DeliveryResult>& results)
 {
-    const std::string reason =
-        complaint_.empty()
-            ? "no sign from the brokers within " + std::to_string(patience().count() / 1000) + " s"
-            : complaint_;
+    const std::string reason = status_message_.empty()
+                                   ? "no sign from the brokers within " +
+                                         std::to_string(session_timeout().count() / 1000) + " s"
+                                   : status_message_;
     if (!has_delivered_)
-        doublings_ = std::min(doublings_ + 1, most_doublings);
-    on_the_way_.take_all([&](const Sent& sent) {
-        outcomes.push_back({sent.parcel, DeliveryStatus::trouble, reason, std::nullopt});
+        timeout_doublings_ = std::min(timeout_doublings_ + 1, max_timeout_doublings);
+    in_flight_.extract_all([&](const InFlightRecord& record) {
+        results.push_back({record.request_id, DeliveryStatus::unavailable, reason, std::nullopt});
     });
     close_session();
 }
 
-void KafkaSink::abandon()
+void KafkaSink::cancel_all()
 {
-    on_the_way_.clear();
-    left_.clear();
+    in_flight_.clear();
+    lost_with_session_.clear();
     close_session();
 }
 
-milliseconds KafkaSink::patience() const
+milliseconds KafkaSink::session_timeout() const
 {
     const milliseconds timeout{config_.timeout_ms};
     if (has_delivered_)
         return timeout;
-    const bool is_told_why = !complaint_.empty();
-    const milliseconds first = is_told_why ? std::min(timeout, patience_with_strangers) : timeout;
-    const milliseconds most = is_told_why ? most_patience_with_strangers
-                                          : std::max(timeout, most_patience_with_strangers);
-    return std::min(first * (1 << doublings_), most);
+    const bool has_broker_error = !status_message_.empty();
+    const milliseconds initial =
+        has_broker_error ? std::min(timeout, first_delivery_timeout) : timeout;
+    const milliseconds max = has_broker_error ? max_first_delivery_timeout
+                                              : std::max(timeout, max_first_delivery_timeout);
+    return std::min(initial * (1 << timeout_doublings_), max);
 }
 
-std::optional<TimePoint> KafkaSink::next_work() const
+std::optional<TimePoint> KafkaSink::next_poll_at() const
 {
-    if (is_ending_)
-        return std::min(end_by_, next_purge_);
-    return on_the_way_.empty() ? std::nullopt : std::optional(last_sign_ + patience());
+    if (is_draining_)
+        return std::min(drain_deadline_, next_purge_);
+    return in_flight_.empty() ? std::nullopt
+                              : std::optional(last_broker_activity_ + session_timeout());
 }
 
 // ---- sending
@@ -206,52 +209,55 @@ std::optional<TimePoint> KafkaSink::next_work() const
 // it was refused. So order begins with a delivery, in each session and topic.
 StreamId KafkaSink::stream_of(const Event& event) const
 {
-    return (config_.topic.hash(event) ^ era_ << 32) | 1;
+    return (config_.topic.hash(event) ^ stream_epoch_ << 32) | 1;
 }
 
 // Who sends may have decided on the next ones before he hears what came of this one. Those behind
 // one that is refused come back.
-std::optional<Outcome> KafkaSink::send(RequestId parcel, std::span<const Event* const> events,
-                                       StreamId stream)
+std::optional<DeliveryResult> KafkaSink::send(RequestId request_id,
+                                              std::span<const Event* const> events, StreamId stream)
 {
     const Event& event = *events.front();
     if (stream != stream_of(event))
-        return Outcome{parcel, DeliveryStatus::returned, {}, std::nullopt};
-    auto refusal = hand_over(parcel, event);
+        return DeliveryResult{request_id, DeliveryStatus::not_sent, {}, std::nullopt};
+    auto refusal = produce(request_id, event);
     if (refusal)
-        ++era_;
+        ++stream_epoch_;
     return refusal;
 }
 
-std::optional<Outcome> KafkaSink::hand_over(RequestId parcel, const Event& event)
+std::optional<DeliveryResult> KafkaSink::produce(RequestId request_id, const Event& event)
 {
-    if (auto problem = problem_with_session())
-        return Outcome{parcel, DeliveryStatus::trouble, std::move(*problem), std::nullopt};
+    if (auto problem = ensure_session())
+        return DeliveryResult{request_id, DeliveryStatus::unavailable, std::move(*problem),
+                              std::nullopt};
     config_.topic.apply(event, topic_);
     if (auto problem = problem_with_topic(topic_))
-        return Outcome{parcel, DeliveryStatus::rejected, std::move(*problem), std::nullopt};
+        return DeliveryResult{request_id, DeliveryStatus::rejected, std::move(*problem),
+                              std::nullopt};
     write_record(record_, event, config_.format, source_);
-    if (on_the_way_.empty())
-        last_sign_ = Clock::now();
-    const auto number = on_the_way_.put({parcel, record_.size()});
+    if (in_flight_.empty())
+        last_broker_activity_ = Clock::now();
+    const auto number = in_flight_.insert({request_id, record_.size()});
     const rd_kafka_resp_err_t error = producer_->send(topic_, record_, to_opaque(number));
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return std::nullopt;
-    (void)on_the_way_.take(number);
+    (void)in_flight_.extract(number);
     // Nothing else was sent together with it.
-    if (failure_of(error) == KafkaFailure::message)
-        return Outcome{parcel, DeliveryStatus::rejected, rd_kafka_err2str(error), std::nullopt};
+    if (classify_error(error) == KafkaErrorClass::message)
+        return DeliveryResult{request_id, DeliveryStatus::rejected, rd_kafka_err2str(error),
+                              std::nullopt};
     if (!producer_->fatal_error().empty()) {
-        begin_ending(Clock::now());
-        return outcome_of_end(parcel);
+        begin_draining(Clock::now());
+        return result_of_ended_session(request_id);
     }
-    return Outcome{parcel, DeliveryStatus::trouble, rd_kafka_err2str(error), std::nullopt,
-                   failure_of(error) == KafkaFailure::topic};
+    return DeliveryResult{request_id, DeliveryStatus::unavailable, rd_kafka_err2str(error),
+                          std::nullopt, classify_error(error) == KafkaErrorClass::topic};
 }
 
 // ---- what comes back
 
-void KafkaSink::work(std::vector<Outcome>& outcomes)
+void KafkaSink::poll(std::vector<DeliveryResult>& results)
 {
     if (!producer_)
         return;
@@ -260,128 +266,132 @@ void KafkaSink::work(std::vector<Outcome>& outcomes)
     while (rd_kafka_event_t* event = producer_->poll()) {
         switch (rd_kafka_event_type(event)) {
         case RD_KAFKA_EVENT_DR:
-            hear_reports(event, now, outcomes);
+            on_delivery_reports(event, now, results);
             break;
         case RD_KAFKA_EVENT_ERROR:
-            hear_error(event);
+            on_error(event);
             break;
         case RD_KAFKA_EVENT_LOG:
-            hear_log(event);
+            on_log(event);
             break;
         default:
             break;
         }
         rd_kafka_event_destroy(event);
     }
-    if (!is_ending_ && !(left_.empty() && producer_->fatal_error().empty()))
-        begin_ending(now);
-    if (is_ending_ && now >= next_purge_)
+    if (!is_draining_ && !(lost_with_session_.empty() && producer_->fatal_error().empty()))
+        begin_draining(now);
+    if (is_draining_ && now >= next_purge_)
         purge(now);
-    if (is_ending_ && (on_the_way_.empty() || now >= end_by_))
-        end_session(outcomes);
-    else if (!is_ending_ && !on_the_way_.empty() && now - last_sign_ >= patience())
-        give_up(outcomes);
-    else if (nobody_is_to_blame()) {
-        next_batch_size_ = usual_batch_size_;
+    if (is_draining_ && (in_flight_.empty() || now >= drain_deadline_))
+        end_session(results);
+    else if (!is_draining_ && !in_flight_.empty() &&
+             now - last_broker_activity_ >= session_timeout())
+        time_out_session(results);
+    else if (can_restore_batch_size()) {
+        next_batch_size_ = normal_batch_size_;
         close_session();
     }
 }
 
 // All that was refused together has been delivered.
-bool KafkaSink::nobody_is_to_blame() const
+bool KafkaSink::can_restore_batch_size() const
 {
-    return on_the_way_.empty() && suspects_ == 0 && has_delivered_ &&
-           config_.batch_size < usual_batch_size_;
+    return in_flight_.empty() && suspected_records_ == 0 && has_delivered_ &&
+           config_.batch_size < normal_batch_size_;
 }
 
-void KafkaSink::hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes)
+void KafkaSink::on_delivery_reports(rd_kafka_event_t* event, TimePoint now,
+                                    std::vector<DeliveryResult>& results)
 {
     while (const rd_kafka_message_t* message = rd_kafka_event_message_next(event)) {
         const auto number = to_number(message->_private);
-        if (on_the_way_.find(number) == nullptr)
+        if (in_flight_.find(number) == nullptr)
             continue;
-        const Sent sent = on_the_way_.take(number);
+        const InFlightRecord record = in_flight_.extract(number);
         // What went down with the session is told when it is over: by then it is known why.
-        if (failure_of(message->err) == KafkaFailure::session) {
-            left_.push_back(sent.parcel);
+        if (classify_error(message->err) == KafkaErrorClass::session) {
+            lost_with_session_.push_back(record.request_id);
             continue;
         }
-        outcomes.push_back(judge(sent, message->err));
+        results.push_back(result_of_report(record, message->err));
         if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
             // For whoever tests the sink; among many it would not be read.
-            if (on_the_way_.empty() && outcomes.size() == 1)
-                outcomes.front().reason = "topic " + topic_ + ", partition " +
-                                          std::to_string(message->partition) + ", offset " +
-                                          std::to_string(message->offset);
-            last_sign_ = now;
+            if (in_flight_.empty() && results.size() == 1)
+                results.front().reason = "topic " + topic_ + ", partition " +
+                                         std::to_string(message->partition) + ", offset " +
+                                         std::to_string(message->offset);
+            last_broker_activity_ = now;
             has_delivered_ = true;
-            doublings_ = 0;
-            suspects_ -= suspects_ > 0;
-            complaint_.clear();
+            timeout_doublings_ = 0;
+            suspected_records_ -= suspected_records_ > 0;
+            status_message_.clear();
         }
     }
 }
 
-Outcome KafkaSink::judge(const Sent& sent, rd_kafka_resp_err_t error)
+DeliveryResult KafkaSink::result_of_report(const InFlightRecord& record, rd_kafka_resp_err_t error)
 {
-    Outcome outcome = {sent.parcel, DeliveryStatus::delivered, {}, std::nullopt};
+    DeliveryResult result = {record.request_id, DeliveryStatus::delivered, {}, std::nullopt};
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
-        return outcome;
-    ++era_;
-    outcome.reason = presentable(rd_kafka_err2str(error));
-    switch (failure_of(error)) {
-    case KafkaFailure::message:
-        has_learned_ = true;
+        return result;
+    ++stream_epoch_;
+    result.reason = redacted_text(rd_kafka_err2str(error));
+    switch (classify_error(error)) {
+    case KafkaErrorClass::message:
+        has_message_error_ = true;
         // One that is as large as a whole batch was sent alone: then it is to blame.
-        if (sent.size >= config_.batch_size) {
-            outcome.verdict = DeliveryStatus::rejected;
-            next_batch_size_ = usual_batch_size_;
-            suspects_ = 0;
+        if (record.size >= config_.batch_size) {
+            result.status = DeliveryStatus::rejected;
+            next_batch_size_ = normal_batch_size_;
+            suspected_records_ = 0;
             break;
         }
-        blame_batch(sent.size, error);
-        outcome.verdict = DeliveryStatus::returned;
+        shrink_next_batch(record.size, error);
+        result.status = DeliveryStatus::not_sent;
         break;
-    case KafkaFailure::topic:
+    case KafkaErrorClass::topic:
         // With several topics, the others' events are not to wait for it for ever.
-        outcome.verdict = DeliveryStatus::trouble;
-        outcome.may_be_event_fault = true;
+        result.status = DeliveryStatus::unavailable;
+        result.may_be_event_fault = true;
         break;
-    case KafkaFailure::session:
-    case KafkaFailure::sink:
-        outcome.verdict = DeliveryStatus::trouble;
+    case KafkaErrorClass::session:
+    case KafkaErrorClass::sink:
+        result.status = DeliveryStatus::unavailable;
         break;
     }
-    return outcome;
+    return result;
 }
 
 // The brokers answer for a whole batch. In the next session batches are smaller: small enough to be
 // taken, or else so small that the one to blame is alone in its batch.
-void KafkaSink::blame_batch(std::size_t size, rd_kafka_resp_err_t error)
+void KafkaSink::shrink_next_batch(std::size_t size, rd_kafka_resp_err_t error)
 {
-    ++suspects_;
-    const std::size_t smaller = is_about_size(error) ? config_.batch_size / shrinking : 0;
-    const std::size_t least = std::max({size, smaller, std::size_t{1}});
+    ++suspected_records_;
+    const std::size_t smaller = is_size_error(error) ? config_.batch_size / batch_size_divisor : 0;
+    const std::size_t min_size = std::max({size, smaller, std::size_t{1}});
     // Of those that were refused together, the largest is alone.
     next_batch_size_ =
-        next_batch_size_ == config_.batch_size ? least : std::max(next_batch_size_, least);
-    if (is_about_size(error) && config_.batch_size >= usual_batch_size_)
-        usual_batch_size_ = std::min(usual_batch_size_, next_batch_size_);
+        next_batch_size_ == config_.batch_size ? min_size : std::max(next_batch_size_, min_size);
+    if (is_size_error(error) && config_.batch_size >= normal_batch_size_)
+        normal_batch_size_ = std::min(normal_batch_size_, next_batch_size_);
 }
 
-void KafkaSink::hear_error(rd_kafka_event_t* event)
+void KafkaSink::on_error(rd_kafka_event_t* event)
 {
     // What is fatal to the session the next one makes good.
     if (rd_kafka_event_error_is_fatal(event))
         return;
     // That all brokers are down says little: one of them has said why, if only to the log.
     if (rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
-        complaint_ = presentable(rd_kafka_event_error_string(event));
-    else if (complaint_.empty())
-        complaint_ = failure_.empty() ? presentable(rd_kafka_event_error_string(event)) : failure_;
+        status_message_ = redacted_text(rd_kafka_event_error_string(event));
+    else if (status_message_.empty())
+        status_message_ = connection_error_.empty()
+                              ? redacted_text(rd_kafka_event_error_string(event))
+                              : connection_error_;
 }
 
-void KafkaSink::hear_log(rd_kafka_event_t* event)
+void KafkaSink::on_log(rd_kafka_event_t* event)
 {
     const char* facility;
     const char* text;
@@ -389,24 +399,24 @@ void KafkaSink::hear_log(rd_kafka_event_t* event)
     if (rd_kafka_event_log(event, &facility, &text, &level) != 0)
         return;
     if (std::string_view(facility) == "FAIL")
-        failure_ = presentable(without_thread(text));
-    if (remarks_.size() >= max_remarks)
+        connection_error_ = redacted_text(without_thread(text));
+    if (log_lines_.size() >= max_log_lines)
         return;
     // Said of every session, and known.
     if (std::string_view(text).find("enable.gapless.guarantee") == std::string_view::npos)
-        remarks_.push_back(presentable(text));
+        log_lines_.push_back(redacted_text(text));
 }
 
 std::string KafkaSink::status_message() const
 {
-    return on_the_way_.empty() ? std::string{} : complaint_;
+    return in_flight_.empty() ? std::string{} : status_message_;
 }
 
-std::string KafkaSink::presentable(std::string_view text) const
+std::string KafkaSink::redacted_text(std::string_view text) const
 {
     std::string shown(text);
     secrets_.redact(shown);
-    return to_printable(shown);
+    return sanitize_text(shown);
 }
 
 } // namespace outbox::sink

@@ -19,75 +19,76 @@ public:
     KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sink_context);
     ~KafkaSink() override;
 
-    int descriptor() const override { return epoll_; }
-    std::optional<TimePoint> next_work() const override;
-    std::vector<std::string> metadata() const override { return config_.metadata; }
-    std::size_t capacity() const override { return config_.window; }
+    int wait_fd() const override { return epoll_; }
+    std::optional<TimePoint> next_poll_at() const override;
+    std::vector<std::string> metadata_keys() const override { return config_.metadata_keys; }
+    std::size_t max_in_flight() const override { return config_.max_in_flight; }
     std::size_t max_events_per_request() const override { return 1; }
     bool preserves_order() const override { return true; }
     StreamId stream_of(const Event& event) const override;
-    bool is_ready() const override { return !is_ending_; }
-    std::optional<Outcome> send(RequestId parcel, std::span<const Event* const> events,
-                                StreamId stream) override;
-    void start() override {}
-    void work(std::vector<Outcome>& outcomes) override;
-    void abandon() override;
+    bool can_send() const override { return !is_draining_; }
+    std::optional<DeliveryResult> send(RequestId request_id, std::span<const Event* const> events,
+                                       StreamId stream) override;
+    void flush() override {}
+    void poll(std::vector<DeliveryResult>& results) override;
+    void cancel_all() override;
     std::string status_message() const override;
-    std::vector<std::string> take_log_lines() override { return std::exchange(remarks_, {}); }
-    bool is_broken() const override { return mishap_->load(); }
+    std::vector<std::string> take_log_lines() override { return std::exchange(log_lines_, {}); }
+    bool has_aborted() const override { return abort_flag_->load(); }
 
 private:
     // What librdkafka has.
-    struct Sent {
-        RequestId parcel;
+    struct InFlightRecord {
+        RequestId request_id;
         std::size_t size;
     };
 
     void open_session();
-    std::optional<std::string> problem_with_session();
-    std::optional<Outcome> hand_over(RequestId parcel, const Event& event);
+    std::optional<std::string> ensure_session();
+    std::optional<DeliveryResult> produce(RequestId request_id, const Event& event);
     void close_session();
-    void begin_ending(TimePoint now);
+    void begin_draining(TimePoint now);
     void purge(TimePoint now);
-    void end_session(std::vector<Outcome>& outcomes);
-    bool nobody_is_to_blame() const;
-    bool is_fruitless() const { return !has_delivered_ && !has_learned_; }
-    Outcome outcome_of_end(RequestId parcel) const;
-    void give_up(std::vector<Outcome>& outcomes);
-    std::chrono::milliseconds patience() const;
+    void end_session(std::vector<DeliveryResult>& results);
+    bool can_restore_batch_size() const;
+    bool made_no_progress() const { return !has_delivered_ && !has_message_error_; }
+    DeliveryResult result_of_ended_session(RequestId request_id) const;
+    void time_out_session(std::vector<DeliveryResult>& results);
+    std::chrono::milliseconds session_timeout() const;
 
-    void hear_reports(rd_kafka_event_t* event, TimePoint now, std::vector<Outcome>& outcomes);
-    void hear_error(rd_kafka_event_t* event);
-    void hear_log(rd_kafka_event_t* event);
-    Outcome judge(const Sent& sent, rd_kafka_resp_err_t error);
-    void blame_batch(std::size_t size, rd_kafka_resp_err_t error);
-    std::string presentable(std::string_view text) const;
+    void on_delivery_reports(rd_kafka_event_t* event, TimePoint now,
+                             std::vector<DeliveryResult>& results);
+    void on_error(rd_kafka_event_t* event);
+    void on_log(rd_kafka_event_t* event);
+    DeliveryResult result_of_report(const InFlightRecord& record, rd_kafka_resp_err_t error);
+    void shrink_next_batch(std::size_t size, rd_kafka_resp_err_t error);
+    std::string redacted_text(std::string_view text) const;
 
     KafkaConfig config_;
     Secrets secrets_;
     std::string source_;
     int epoll_ = -1;
-    const std::shared_ptr<AbortFlag> mishap_ = std::make_shared<AbortFlag>(false);
+    const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>(false);
     std::unique_ptr<KafkaProducer> producer_;
-    Slots<Sent> on_the_way_;      // librdkafka knows them by their numbers
-    std::vector<RequestId> left_; // they went down with the session
-    std::string topic_;           // of the last record
-    KafkaRecord record_;          // the last one
-    TimePoint last_sign_{};       // of life, from the brokers
-    bool has_delivered_ = false;  // in this session
-    bool has_learned_ = false;    // in this session: what is wrong with an event, or a batch
-    int doublings_ = 0;           // of the patience with a session that has not delivered
-    bool is_ending_ = false;      // the session: reports still come in
-    TimePoint end_by_{};
+    SlotMap<InFlightRecord> in_flight_;        // librdkafka knows them by their numbers
+    std::vector<RequestId> lost_with_session_; // they went down with the session
+    std::string topic_;                        // of the last record
+    KafkaRecord record_;                       // the last one
+    TimePoint last_broker_activity_{};         // of life, from the brokers
+    bool has_delivered_ = false;               // in this session
+    bool has_message_error_ = false; // in this session: what is wrong with an event, or a batch
+    int timeout_doublings_ = 0;      // of the patience with a session that has not delivered
+    bool is_draining_ = false;       // the session: reports still come in
+    TimePoint drain_deadline_{};
     // A new one with each session, and behind whatever was refused: streams end with it.
-    std::atomic<std::uint64_t> era_ = 0;
+    std::atomic<std::uint64_t> stream_epoch_ = 0;
     TimePoint next_purge_{};
-    std::size_t usual_batch_size_; // unless somebody is looked for
-    std::size_t next_batch_size_;  // of the next session
-    std::size_t suspects_ = 0;     // that were refused in a batch, and not delivered since
-    std::string complaint_;
-    std::string failure_; // of a connection, the last one
-    std::vector<std::string> remarks_;
+    std::size_t normal_batch_size_;     // unless somebody is looked for
+    std::size_t next_batch_size_;       // of the next session
+    std::size_t suspected_records_ = 0; // that were refused in a batch, and not delivered since
+    std::string status_message_;
+    std::string connection_error_; // of a connection, the last one
+    std::vector<std::string> log_lines_;
 };
 
 } // namespace outbox::sink

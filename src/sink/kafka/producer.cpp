@@ -20,16 +20,16 @@ namespace outbox::sink {
 
 namespace {
 
-std::atomic<int> sessions{0};
+std::atomic<int> live_producers{0};
 
 // More topics than these are looked up by name each time.
-constexpr std::size_t max_known_topics = 1000;
+constexpr std::size_t max_topic_handles = 1000;
 
-constexpr int everything =
+constexpr int purge_flags =
     RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
 
 // librdkafka does not say so if it had none for one of its files.
-bool has_descriptor()
+bool has_wait_fd()
 {
     const int descriptor = dup(STDERR_FILENO);
     const bool has_one = descriptor >= 0 || (errno != EMFILE && errno != ENFILE);
@@ -51,9 +51,9 @@ void check_files(const KafkaConfig& config)
 
 // Runs in the thread that talks to a broker, before it does. (Interceptors could tell of all
 // threads, but rd_kafka_new() frees them twice when it fails.)
-int open_socket(int domain, int type, int protocol, void* mishap)
+int open_socket(int domain, int type, int protocol, void* abort_flag)
 {
-    work_for(*static_cast<AbortFlag*>(mishap));
+    attribute_aborts_to(*static_cast<AbortFlag*>(abort_flag));
     return socket(domain, type | SOCK_CLOEXEC, protocol);
 }
 
@@ -61,30 +61,30 @@ int open_socket(int domain, int type, int protocol, void* mishap)
 
 bool has_kafka_threads() noexcept
 {
-    return sessions.load() > 0;
+    return live_producers.load() > 0;
 }
 
-KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> mishap)
-    : mishap_(std::move(mishap))
+KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> abort_flag)
+    : abort_flag_(std::move(abort_flag))
 {
     check_files(config);
-    const SignalsBlocked quiet;
+    const SignalsBlocked signals_blocked;
     KafkaConf conf = make_conf(config);
     rd_kafka_conf_set_events(conf.get(),
                              RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
     rd_kafka_conf_set_socket_cb(conf.get(), open_socket);
-    rd_kafka_conf_set_opaque(conf.get(), mishap_.get());
+    rd_kafka_conf_set_opaque(conf.get(), abort_flag_.get());
     // Readable at first: only a queue that was empty says so when it is no longer, and there may be
     // events already.
-    descriptor_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (descriptor_ < 0)
+    event_fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (event_fd_ < 0)
         throw std::system_error(errno, std::generic_category(), "eventfd()");
     char problem[512];
     handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
     if (handle_ == nullptr) {
         const rd_kafka_resp_err_t reason = rd_kafka_last_error();
-        const bool lacks_descriptors = !has_descriptor();
-        close(descriptor_);
+        const bool lacks_descriptors = !has_wait_fd();
+        close(event_fd_);
         const std::string text = std::string("librdkafka: ") + problem;
         // That there is no thread to be had, or no descriptor for one of its files, is nothing that
         // the config could change.
@@ -93,42 +93,42 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFla
         throw Error("22023", text);
     }
     conf.release(); // librdkafka's now
-    ++sessions;
+    ++live_producers;
     queue_ = rd_kafka_queue_get_main(handle_);
     (void)rd_kafka_set_log_queue(handle_, queue_);
     const std::uint64_t one = 1;
-    rd_kafka_queue_io_event_enable(queue_, descriptor_, &one, sizeof(one));
+    rd_kafka_queue_io_event_enable(queue_, event_fd_, &one, sizeof(one));
 }
 
 KafkaProducer::~KafkaProducer()
 {
-    const auto end = [handle = handle_, queue = queue_, descriptor = descriptor_,
-                      topics = std::move(topics_), mishap = mishap_] {
+    const auto end = [handle = handle_, queue = queue_, descriptor = event_fd_,
+                      topics = std::move(topics_), abort_flag = abort_flag_] {
         for (const auto& [name, topic] : topics)
             rd_kafka_topic_destroy(topic);
         rd_kafka_queue_io_event_enable(queue, -1, nullptr, 0);
         rd_kafka_queue_destroy(queue);
-        (void)rd_kafka_purge(handle, everything);
+        (void)rd_kafka_purge(handle, purge_flags);
         rd_kafka_destroy(handle);
         close(descriptor);
-        --sessions;
+        --live_producers;
     };
-    const SignalsBlocked quiet;
-    (void)rd_kafka_purge(handle_, everything);
+    const SignalsBlocked signals_blocked;
+    (void)rd_kafka_purge(handle_, purge_flags);
     try {
         std::thread(end).detach();
     } catch (const std::exception&) {
         // No thread is to be had: the session stays, idle, and with it what its threads work for.
-        (void)new (std::nothrow) std::shared_ptr<AbortFlag>(mishap_);
+        (void)new (std::nothrow) std::shared_ptr<AbortFlag>(abort_flag_);
     }
 }
 
-rd_kafka_topic_t* KafkaProducer::topic(const std::string& name)
+rd_kafka_topic_t* KafkaProducer::topic_handle(const std::string& name)
 {
     const auto found = topics_.find(name);
     if (found != topics_.end())
         return found->second;
-    if (topics_.size() >= max_known_topics) {
+    if (topics_.size() >= max_topic_handles) {
         for (const auto& [known, handle] : topics_)
             rd_kafka_topic_destroy(handle);
         topics_.clear();
@@ -142,7 +142,7 @@ rd_kafka_topic_t* KafkaProducer::topic(const std::string& name)
 rd_kafka_resp_err_t KafkaProducer::send(const std::string& topic, const KafkaRecord& record,
                                         void* opaque)
 {
-    rd_kafka_topic_t* target = this->topic(topic);
+    rd_kafka_topic_t* target = this->topic_handle(topic);
     if (target == nullptr)
         return rd_kafka_last_error();
     rd_kafka_headers_t* headers = rd_kafka_headers_new(record.headers.size());
@@ -164,7 +164,7 @@ rd_kafka_resp_err_t KafkaProducer::send(const std::string& topic, const KafkaRec
 void KafkaProducer::drain() const
 {
     std::uint64_t count;
-    (void)!read(descriptor_, &count, sizeof(count));
+    (void)!read(event_fd_, &count, sizeof(count));
 }
 
 void KafkaProducer::purge_unsent() const

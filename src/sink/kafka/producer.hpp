@@ -18,7 +18,7 @@ class KafkaProducer {
 public:
     // Throws 22023 with librdkafka's own words if the settings do not fit together. When one of its
     // threads has failed, nothing of the session may be called any more, nor may it end.
-    KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> mishap);
+    KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> abort_flag);
 
     // Whatever is on the way is forgotten. Ending a session can take its time, for a name to be
     // resolved, say: that is left to a thread that nobody waits for.
@@ -27,7 +27,7 @@ public:
     KafkaProducer& operator=(const KafkaProducer&) = delete;
 
     // Readable when there are events.
-    int descriptor() const { return descriptor_; }
+    int wait_fd() const { return event_fd_; }
 
     // Copies the record. RD_KAFKA_RESP_ERR_NO_ERROR, or why it was not taken.
     rd_kafka_resp_err_t send(const std::string& topic, const KafkaRecord& record, void* opaque);
@@ -35,7 +35,7 @@ public:
     // The next event, if there is one.
     rd_kafka_event_t* poll() { return rd_kafka_queue_poll(queue_, 0); }
 
-    // Makes descriptor() silent until there is something new; then poll until there is nothing.
+    // Makes wait_fd() silent until there is something new; then poll until there is nothing.
     void drain() const;
 
     // Takes back what is not with the brokers yet: reports say so.
@@ -45,12 +45,12 @@ public:
     std::string fatal_error() const;
 
 private:
-    rd_kafka_topic_t* topic(const std::string& name);
+    rd_kafka_topic_t* topic_handle(const std::string& name);
 
-    std::shared_ptr<AbortFlag> mishap_; // the threads that talk to brokers work for it
+    std::shared_ptr<AbortFlag> abort_flag_; // the threads that talk to brokers work for it
     rd_kafka_t* handle_ = nullptr;
     rd_kafka_queue_t* queue_ = nullptr;
-    int descriptor_ = -1;
+    int event_fd_ = -1;
     std::unordered_map<std::string, rd_kafka_topic_t*> topics_;
 };
 

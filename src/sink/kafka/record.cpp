@@ -9,10 +9,10 @@ namespace {
 constexpr std::int64_t microseconds_per_millisecond = 1000;
 
 // More than the names of all headers take, and the values that are not the event's own.
-constexpr std::size_t room_for_names = 512;
+constexpr std::size_t reserved_header_bytes = 512;
 
 // There is room for all of it, or what was put in before would move.
-std::string_view put(std::string& text, std::string_view part)
+std::string_view append_text(std::string& text, std::string_view part)
 {
     const std::size_t start = text.size();
     text += part;
@@ -22,16 +22,16 @@ std::string_view put(std::string& text, std::string_view part)
 void add_header(KafkaRecord& record, std::string_view prefix, std::string_view name,
                 std::string_view value)
 {
-    const std::size_t start = record.text.size();
-    put(record.text, prefix);
-    put(record.text, name);
-    const std::string_view whole_name = std::string_view(record.text).substr(start);
-    record.headers.emplace_back(whole_name, put(record.text, value));
+    const std::size_t start = record.header_text.size();
+    append_text(record.header_text, prefix);
+    append_text(record.header_text, name);
+    const std::string_view whole_name = std::string_view(record.header_text).substr(start);
+    record.headers.emplace_back(whole_name, append_text(record.header_text, value));
 }
 
-std::size_t room_for(const Event& event, std::string_view source)
+std::size_t max_header_bytes(const Event& event, std::string_view source)
 {
-    std::size_t size = room_for_names + source.size() + event.tracking_id.size() +
+    std::size_t size = reserved_header_bytes + source.size() + event.tracking_id.size() +
                        event.event_type.size() + event.aggregate_type.size() +
                        2 * event.aggregate_id.size() + event.traceparent.size() +
                        event.trace_id.size();
@@ -65,7 +65,7 @@ void add_debezium(KafkaRecord& record, const Event& event)
 
 std::size_t KafkaRecord::size() const noexcept
 {
-    return key.size() + value.value_or(std::string_view{}).size() + text.size();
+    return key.size() + value.value_or(std::string_view{}).size() + header_text.size();
 }
 
 void write_record(KafkaRecord& record, const Event& event, KafkaFormat format,
@@ -75,8 +75,8 @@ void write_record(KafkaRecord& record, const Event& event, KafkaFormat format,
     record.value = event.payload;
     record.headers.clear();
     record.timestamp_ms = 0;
-    record.text.clear();
-    record.text.reserve(room_for(event, source));
+    record.header_text.clear();
+    record.header_text.reserve(max_header_bytes(event, source));
     if (format == KafkaFormat::debezium)
         add_debezium(record, event);
     else

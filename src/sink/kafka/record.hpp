@@ -15,7 +15,7 @@ struct KafkaRecord {
     std::optional<std::string_view> value; // nothing: a tombstone
     std::vector<std::pair<std::string_view, std::string_view>> headers;
     std::int64_t timestamp_ms = 0; // 0: the time of sending
-    std::string text;
+    std::string header_text;
 
     KafkaRecord() = default;
     KafkaRecord(KafkaRecord&&) = default;

@@ -15,17 +15,17 @@ namespace {
 
 using std::chrono::milliseconds;
 
-std::atomic<int> threads{0};
+std::atomic<int> thread_count{0};
 
 // So many are passed on, or carried out, at a time: few enough that both sides always have
 // something to do.
-constexpr std::size_t portion = 256;
+constexpr std::size_t requests_per_round = 256;
 
 // Until they are taken: what is said beyond that is not heard.
-constexpr std::size_t max_remarks = 20;
+constexpr std::size_t max_log_lines = 20;
 
-template <typename Thing>
-void move_behind(std::vector<Thing>& target, std::vector<Thing>& source)
+template <typename Item>
+void append_moved(std::vector<Item>& target, std::vector<Item>& source)
 {
     if (target.empty())
         target.swap(source);
@@ -39,175 +39,176 @@ void move_behind(std::vector<Thing>& target, std::vector<Thing>& source)
 
 bool has_sink_threads() noexcept
 {
-    return threads.load() > 0;
+    return thread_count.load() > 0;
 }
 
 ThreadedSink::ThreadedSink(std::unique_ptr<Sink> sink)
-    : sink_(std::move(sink)), metadata_(sink_->metadata()), capacity_(sink_->capacity()),
-      keeps_order_(sink_->preserves_order())
+    : sink_(std::move(sink)), metadata_keys_(sink_->metadata_keys()),
+      max_in_flight_(sink_->max_in_flight()), preserves_order_(sink_->preserves_order())
 {
-    const SignalsBlocked quiet;
+    const SignalsBlocked signals_blocked;
     thread_ = std::thread([this] { run(); });
-    ++threads;
+    ++thread_count;
 }
 
 ThreadedSink::~ThreadedSink()
 {
     {
         const std::lock_guard lock(mutex_);
-        wish_ = Wish::end;
+        command_ = Command::stop;
     }
-    calls_.ring();
+    wakeup_event_.notify();
     thread_.join();
-    --threads;
+    --thread_count;
 }
 
 // ---- the relay's side
 
-std::optional<Outcome> ThreadedSink::send(RequestId parcel, std::span<const Event* const> events,
-                                          StreamId stream)
+std::optional<DeliveryResult>
+ThreadedSink::send(RequestId request_id, std::span<const Event* const> events, StreamId stream)
 {
-    collected_.push_back({parcel, events.front(), stream});
-    if (collected_.size() >= portion)
-        start();
+    unsubmitted_.push_back({request_id, events.front(), stream});
+    if (unsubmitted_.size() >= requests_per_round)
+        flush();
     return std::nullopt;
 }
 
-void ThreadedSink::start()
+void ThreadedSink::flush()
 {
-    if (collected_.empty())
+    if (unsubmitted_.empty())
         return;
     bool is_first;
     {
         const std::lock_guard lock(mutex_);
-        is_first = orders_.empty();
-        move_behind(orders_, collected_);
+        is_first = submitted_.empty();
+        append_moved(submitted_, unsubmitted_);
     }
     // Of what was there before, the thread has been told.
     if (is_first)
-        calls_.ring();
+        wakeup_event_.notify();
 }
 
-void ThreadedSink::work(std::vector<Outcome>& outcomes)
+void ThreadedSink::poll(std::vector<DeliveryResult>& results)
 {
-    news_.drain();
+    results_event_.drain();
     const std::lock_guard lock(mutex_);
-    if (failure_)
-        std::rethrow_exception(failure_);
-    move_behind(outcomes, outcomes_);
+    if (thread_exception_)
+        std::rethrow_exception(thread_exception_);
+    append_moved(results, results_);
 }
 
 // The events may be gone when this returns, so the thread must have let go of them.
-void ThreadedSink::abandon()
+void ThreadedSink::cancel_all()
 {
-    collected_.clear();
+    unsubmitted_.clear();
     std::unique_lock lock(mutex_);
-    wish_ = Wish::abandon;
-    calls_.ring();
-    answered_.wait(lock, [this] { return wish_ == Wish::none || has_ended_; });
+    command_ = Command::cancel_all;
+    wakeup_event_.notify();
+    command_done_.wait(lock, [this] { return command_ == Command::none || thread_ended_; });
 }
 
 std::string ThreadedSink::status_message() const
 {
     const std::lock_guard lock(mutex_);
-    return complaint_;
+    return status_message_;
 }
 
 std::vector<std::string> ThreadedSink::take_log_lines()
 {
     const std::lock_guard lock(mutex_);
-    return std::exchange(remarks_, {});
+    return std::exchange(log_lines_, {});
 }
 
 // ---- the thread's side
 
 void ThreadedSink::run() noexcept
 {
-    std::exception_ptr failure;
+    std::exception_ptr exception;
     try {
-        while (take_orders()) {
-            carry_out();
-            tell();
-            rest();
+        while (take_commands()) {
+            send_queued();
+            publish_results();
+            wait_for_work();
         }
     } catch (...) {
-        failure = std::current_exception();
+        exception = std::current_exception();
     }
     const std::lock_guard lock(mutex_);
-    has_ended_ = true;
-    failure_ = failure;
-    answered_.notify_all();
-    news_.ring();
+    thread_ended_ = true;
+    thread_exception_ = exception;
+    command_done_.notify_all();
+    results_event_.notify();
 }
 
 // False: it is to end.
-bool ThreadedSink::take_orders()
+bool ThreadedSink::take_commands()
 {
-    calls_.drain();
+    wakeup_event_.drain();
     const std::lock_guard lock(mutex_);
-    if (wish_ == Wish::abandon) {
-        orders_.clear();
-        outcomes_.clear();
-        taken_.clear();
-        carried_out_ = 0;
-        heard_.clear();
-        sink_->abandon();
-        complaint_.clear();
-        wish_ = Wish::none;
-        answered_.notify_all();
+    if (command_ == Command::cancel_all) {
+        submitted_.clear();
+        results_.clear();
+        sending_.clear();
+        sent_count_ = 0;
+        thread_results_.clear();
+        sink_->cancel_all();
+        status_message_.clear();
+        command_ = Command::none;
+        command_done_.notify_all();
     }
-    if (carried_out_ == taken_.size()) {
-        taken_.clear();
-        carried_out_ = 0;
-        taken_.swap(orders_);
+    if (sent_count_ == sending_.size()) {
+        sending_.clear();
+        sent_count_ = 0;
+        sending_.swap(submitted_);
     }
-    return wish_ != Wish::end;
+    return command_ != Command::stop;
 }
 
-void ThreadedSink::carry_out()
+void ThreadedSink::send_queued()
 {
-    const std::size_t end = std::min(taken_.size(), carried_out_ + portion);
-    while (carried_out_ < end && sink_->is_ready()) {
-        const Order& order = taken_[carried_out_++];
-        const Event* events[] = {order.event};
-        if (auto outcome = sink_->send(order.parcel, events, order.stream))
-            heard_.push_back(std::move(*outcome));
+    const std::size_t end = std::min(sending_.size(), sent_count_ + requests_per_round);
+    while (sent_count_ < end && sink_->can_send()) {
+        const QueuedSend& queued = sending_[sent_count_++];
+        const Event* events[] = {queued.event};
+        if (auto result = sink_->send(queued.request_id, events, queued.stream))
+            thread_results_.push_back(std::move(*result));
     }
-    sink_->start();
-    sink_->work(heard_);
+    sink_->flush();
+    sink_->poll(thread_results_);
 }
 
-void ThreadedSink::tell()
+void ThreadedSink::publish_results()
 {
     std::string status_message = sink_->status_message();
     bool is_new;
     {
         const std::lock_guard lock(mutex_);
-        is_new = (outcomes_.empty() && !heard_.empty()) || status_message != complaint_;
-        move_behind(outcomes_, heard_);
-        complaint_.swap(status_message);
-        for (std::string& remark : sink_->take_log_lines()) {
-            if (remarks_.size() == max_remarks)
+        is_new =
+            (results_.empty() && !thread_results_.empty()) || status_message != status_message_;
+        append_moved(results_, thread_results_);
+        status_message_.swap(status_message);
+        for (std::string& line : sink_->take_log_lines()) {
+            if (log_lines_.size() == max_log_lines)
                 break;
-            remarks_.push_back(std::move(remark));
+            log_lines_.push_back(std::move(line));
             is_new = true;
         }
     }
     if (is_new)
-        news_.ring();
+        results_event_.notify();
 }
 
-void ThreadedSink::rest() const
+void ThreadedSink::wait_for_work() const
 {
     // When all of these are carried out, there may be more.
-    if (!taken_.empty() && sink_->is_ready())
+    if (!sending_.empty() && sink_->can_send())
         return;
     int timeout = -1;
-    if (const auto next = sink_->next_work())
+    if (const auto next = sink_->next_poll_at())
         timeout = static_cast<int>(std::clamp<std::int64_t>(
             std::chrono::ceil<milliseconds>(*next - Clock::now()).count(), 0, 60'000));
-    pollfd descriptors[] = {{calls_.descriptor(), POLLIN, 0}, {sink_->descriptor(), POLLIN, 0}};
-    (void)poll(descriptors, std::size(descriptors), timeout);
+    pollfd descriptors[] = {{wakeup_event_.fd(), POLLIN, 0}, {sink_->wait_fd(), POLLIN, 0}};
+    (void)::poll(descriptors, std::size(descriptors), timeout);
 }
 
 } // namespace outbox::sink

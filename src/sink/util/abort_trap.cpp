@@ -11,10 +11,10 @@ namespace {
 static_assert(AbortFlag::is_always_lock_free, "the handler of a signal uses it");
 
 // Not to be allocated when it is first looked at: that may be in the handler.
-[[gnu::tls_model("initial-exec")]] thread_local AbortFlag* of_owner = nullptr;
-AbortFlag of_anybody = false;
-AbortFlag of_nobody = false;
-void (*before_abort)() = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local AbortFlag* thread_abort_flag = nullptr;
+AbortFlag any_thread_aborted = false;
+AbortFlag unattributed_thread_aborted = false;
+void (*abort_callback)() = nullptr;
 
 // abort() raises the signal in the thread that calls it, and ends the process when this returns.
 // Others may send it, too, to the process as a whole, and mean it.
@@ -22,22 +22,22 @@ void on_abort(int signal, siginfo_t* cause, void*)
 {
     const bool is_own = cause->si_code == SI_TKILL && cause->si_pid == getpid();
     if (!is_own || gettid() == getpid()) {
-        struct sigaction usual = {};
-        usual.sa_handler = SIG_DFL;
-        (void)sigaction(signal, &usual, nullptr);
+        struct sigaction default_action = {};
+        default_action.sa_handler = SIG_DFL;
+        (void)sigaction(signal, &default_action, nullptr);
         (void)raise(signal); // comes when this returns
         return;
     }
-    (of_owner != nullptr ? *of_owner : of_nobody).store(true);
-    of_anybody.store(true);
-    before_abort();
+    (thread_abort_flag != nullptr ? *thread_abort_flag : unattributed_thread_aborted).store(true);
+    any_thread_aborted.store(true);
+    abort_callback();
 }
 
 } // namespace
 
-void work_for(AbortFlag& mishap) noexcept
+void attribute_aborts_to(AbortFlag& abort_flag) noexcept
 {
-    of_owner = &mishap;
+    thread_abort_flag = &abort_flag;
     // From glibc 2.41 on abort() does not do so before it ends the process.
     sigset_t aborts;
     sigemptyset(&aborts);
@@ -45,9 +45,9 @@ void work_for(AbortFlag& mishap) noexcept
     (void)pthread_sigmask(SIG_UNBLOCK, &aborts, nullptr);
 }
 
-void on_library_abort(void (*last_words)()) noexcept
+void on_library_abort(void (*callback)()) noexcept
 {
-    before_abort = last_words;
+    abort_callback = callback;
     struct sigaction action = {};
     action.sa_sigaction = on_abort;
     action.sa_flags = SA_SIGINFO;
@@ -57,12 +57,12 @@ void on_library_abort(void (*last_words)()) noexcept
 
 bool library_aborted() noexcept
 {
-    return of_anybody.load();
+    return any_thread_aborted.load();
 }
 
 bool library_aborted_unattributed() noexcept
 {
-    return of_nobody.load();
+    return unattributed_thread_aborted.load();
 }
 
 } // namespace outbox::sink

@@ -11,11 +11,11 @@ namespace outbox::sink {
 using AbortFlag = std::atomic<bool>;
 
 // This thread does, from now on. The mishap outlives the thread.
-void work_for(AbortFlag& mishap) noexcept;
+void attribute_aborts_to(AbortFlag& abort_flag) noexcept;
 
 // A thread that aborts, unless it is the main one, says so and then calls this, within a handler of
 // its signal. When that returns, the process aborts.
-void on_library_abort(void (*last_words)()) noexcept;
+void on_library_abort(void (*callback)()) noexcept;
 
 // Has any thread failed so?
 bool library_aborted() noexcept;

@@ -12,31 +12,31 @@ namespace outbox::sink {
 // Rung by one thread, heard by another: a descriptor that is readable until it is hushed.
 class EventFd {
 public:
-    EventFd() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
+    EventFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
     {
-        if (descriptor_ < 0)
+        if (fd_ < 0)
             throw std::system_error(errno, std::generic_category(), "eventfd()");
     }
-    ~EventFd() { close(descriptor_); }
+    ~EventFd() { close(fd_); }
     EventFd(const EventFd&) = delete;
     EventFd& operator=(const EventFd&) = delete;
 
-    int descriptor() const noexcept { return descriptor_; }
+    int fd() const noexcept { return fd_; }
 
-    void ring() const noexcept
+    void notify() const noexcept
     {
         const std::uint64_t one = 1;
-        (void)!write(descriptor_, &one, sizeof(one));
+        (void)!write(fd_, &one, sizeof(one));
     }
 
     void drain() const noexcept
     {
         std::uint64_t count;
-        (void)!read(descriptor_, &count, sizeof(count));
+        (void)!read(fd_, &count, sizeof(count));
     }
 
 private:
-    int descriptor_;
+    int fd_;
 };
 
 } // namespace outbox::sink

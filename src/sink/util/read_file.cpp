@@ -38,8 +38,8 @@ private:
 [[noreturn]] void refuse(const char* what, const std::string& path, int error)
 {
     // That is nothing about the file, and passes.
-    constexpr int passing[] = {EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, EIO, ESTALE, ETIMEDOUT};
-    if (std::ranges::find(passing, error) != std::end(passing))
+    constexpr int transient[] = {EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, EIO, ESTALE, ETIMEDOUT};
+    if (std::ranges::find(transient, error) != std::end(transient))
         throw std::system_error(error, std::generic_category(),
                                 std::string("could not open ") + what);
     if (error == ELOOP)

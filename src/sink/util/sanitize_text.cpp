@@ -45,7 +45,7 @@ bool is_control(std::string_view character)
 
 } // namespace
 
-std::string to_printable(std::string_view text)
+std::string sanitize_text(std::string_view text)
 {
     std::string out;
     out.reserve(text.size());

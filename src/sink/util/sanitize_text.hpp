@@ -7,6 +7,6 @@ namespace outbox::sink {
 
 // What somebody else said, fit for a log line and a table: on one line, without control characters,
 // and valid UTF-8.
-std::string to_printable(std::string_view text);
+std::string sanitize_text(std::string_view text);
 
 } // namespace outbox::sink

@@ -10,12 +10,12 @@ namespace outbox::sink {
 
 // Things by a number that it gives out: as quick as an array, and as small as the most that there
 // ever were at once. A number is not used twice, so that an old one finds nothing.
-template <typename Thing>
-class Slots {
+template <typename Value>
+class SlotMap {
 public:
-    using Number = std::uint64_t;
+    using Key = std::uint64_t;
 
-    Number put(Thing thing)
+    Key insert(Value value)
     {
         if (free_.empty()) {
             free_.push_back(slots_.size());
@@ -23,29 +23,29 @@ public:
         }
         const std::size_t index = free_.back();
         free_.pop_back();
-        slots_[index].thing = std::move(thing);
+        slots_[index].value = std::move(value);
         return slots_[index].generation << index_bits | index;
     }
 
-    Thing* find(Number number)
+    Value* find(Key key)
     {
-        const std::size_t index = number & index_mask;
+        const std::size_t index = key & index_mask;
         if (index >= slots_.size())
             return nullptr;
         Slot& slot = slots_[index];
-        return slot.thing && slot.generation == number >> index_bits ? &*slot.thing : nullptr;
+        return slot.value && slot.generation == key >> index_bits ? &*slot.value : nullptr;
     }
 
     // Of one that find() has found.
-    Thing take(Number number)
+    Value extract(Key key)
     {
-        const std::size_t index = number & index_mask;
+        const std::size_t index = key & index_mask;
         Slot& slot = slots_[index];
-        Thing thing = std::move(*slot.thing);
-        slot.thing.reset();
+        Value value = std::move(*slot.value);
+        slot.value.reset();
         ++slot.generation;
         free_.push_back(index);
-        return thing;
+        return value;
     }
 
     bool empty() const { return free_.size() == slots_.size(); }
@@ -53,26 +53,26 @@ public:
 
     // Takes all of them.
     template <typename Visit>
-    void take_all(Visit&& visit)
+    void extract_all(Visit&& visit)
     {
         for (std::size_t index = 0; index < slots_.size(); ++index)
-            if (slots_[index].thing)
-                visit(take(slots_[index].generation << index_bits | index));
+            if (slots_[index].value)
+                visit(extract(slots_[index].generation << index_bits | index));
     }
 
     void clear()
     {
-        take_all([](const Thing&) {});
+        extract_all([](const Value&) {});
     }
 
 private:
     // More than a sink ever has on the way.
     static constexpr int index_bits = 24;
-    static constexpr Number index_mask = (Number{1} << index_bits) - 1;
+    static constexpr Key index_mask = (Key{1} << index_bits) - 1;
 
     struct Slot {
-        std::optional<Thing> thing;
-        Number generation = 1;
+        std::optional<Value> value;
+        Key generation = 1;
     };
 
     std::vector<Slot> slots_;

@@ -9,7 +9,7 @@ namespace outbox::sink {
 // Things that stay where they are while they wait in line. Most lines have one, some have
 // thousands.
 template <typename Item>
-class Queue {
+class StableQueue {
 public:
     bool empty() const { return first_ == items_.size(); }
     std::size_t size() const { return items_.size() - first_; }
@@ -17,7 +17,7 @@ public:
     Item& front() const { return (*this)[0]; }
     void push(std::unique_ptr<Item> item) { items_.push_back(std::move(item)); }
 
-    std::unique_ptr<Item> take(std::size_t i)
+    std::unique_ptr<Item> extract(std::size_t i)
     {
         std::unique_ptr<Item> item = std::move(items_[first_ + i]);
         if (i > 0) {
