@@ -5151,39 +5151,26 @@ LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_breaking_change';
 COMMENT ON FUNCTION _outbox.breaking_change(jsonb, jsonb)
 IS 'internal: why one schema cannot follow another under the same version; NULL if it can';
 
-CREATE FUNCTION _outbox.lint_event_name(event_type text) RETURNS text
-LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_lint_event_name';
-COMMENT ON FUNCTION _outbox.lint_event_name(text)
-IS 'internal: why a name is probably not <Aggregate><PastTenseVerb>; NULL if it is';
-
 CREATE FUNCTION _outbox.is_pointer(pointer text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_is_pointer';
 COMMENT ON FUNCTION _outbox.is_pointer(text)
 IS 'internal: is this a JSON pointer to a part of something?';
 
+-- To be called after a C function: loading the library discards a value of the setting that the
+-- session had no right to set.
 CREATE FUNCTION _outbox.check_event_name(event_type text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- First: it loads the library, and until then anybody can set anything.
-    doubt CONSTANT text := _outbox.lint_event_name(event_type);
-    rule  CONSTANT text := current_setting('outbox.event_name_pattern');
+    rule CONSTANT text := current_setting('outbox.event_name_pattern');
 BEGIN
-    IF rule <> '' THEN
-        IF event_type !~ rule THEN
-            RAISE invalid_parameter_value USING
-                MESSAGE = format('event_type "%s" does not match outbox.event_name_pattern', event_type),
-                HINT = format('The pattern is %s', rule);
-        END IF;
-        RETURN;
-    END IF;
-    IF doubt IS NOT NULL THEN
-        RAISE WARNING USING
-            MESSAGE = format('event_type "%s" does not look like the name of an event: %s', event_type, doubt),
-            HINT = 'An event says what has happened, and to what: OrderConfirmed.';
+    IF rule <> '' AND event_type !~ rule THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = format('event_type "%s" does not match outbox.event_name_pattern', event_type),
+            HINT = format('The pattern is %s', rule);
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_event_name(text)
-IS 'internal: refuses or doubts the name of an event';
+IS 'internal: refuses the name of an event that does not match outbox.event_name_pattern';
 
 CREATE FUNCTION _outbox.check_event_type(new _outbox.event_types) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -2,7 +2,6 @@
 #include "core/fixed_string.hpp"
 #include "core/json/json_pointer.hpp"
 #include "core/schema/compatibility.hpp"
-#include "core/schema/event_name_lint.hpp"
 #include "event_catalog/schema_cache.hpp"
 #include "extension/relations.hpp"
 #include "pg/arguments.hpp"
@@ -75,15 +74,6 @@ OUTBOX_SQL_FUNCTION(outbox_breaking_change)
         using namespace outbox;
         return return_answer(
             fcinfo, breaking_change(json_text(PG_GETARG_DATUM(0)), json_text(PG_GETARG_DATUM(1))));
-    });
-}
-
-OUTBOX_SQL_FUNCTION(outbox_lint_event_name)
-{
-    return outbox::pg::entry([&] {
-        using namespace outbox;
-        const std::string_view name = pg::to_utf8(pg::to_view(PG_GETARG_DATUM(0)));
-        return return_answer(fcinfo, answer(lint_event_name(name)));
     });
 }
 

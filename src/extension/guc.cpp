@@ -179,10 +179,9 @@ void define_for_catalog()
         "They are taken out of the payload, or the event is refused. Not "
         "while outbox.catalog_mode is off.",
         &pii_mode, pii_strip, pii_modes, PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomStringVariable("outbox.event_name_pattern",
-                               "A regular expression that new names of events must match.",
-                               "Empty: names that are no good get a warning only.",
-                               &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.event_name_pattern", "A regular expression that new names of events must match.",
+        "Empty: any name.", &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
 void define_for_idempotency()

@@ -34,6 +34,18 @@ is($tenants->(), '0 5', 'a tenant that the DBA gave a role is');
 ($out, $error) = $as_app->('SET outbox.tenant_id = 66; ' . enqueue('spoofed'));
 is($tenants->(), '0 5', 'and the role cannot leave it');
 
+# Also if the first call of a session is the one that registers an event.
+$node->safe_psql('postgres', q{CREATE ROLE keeper LOGIN; SELECT outbox_grant('keeper', 'admin');
+	ALTER DATABASE postgres SET outbox.event_name_pattern = 'ed$'});
+for my $made_up ('', "SET outbox.event_name_pattern = ''; ")
+{
+	(undef, undef, $error) = $node->psql('postgres', "${made_up}SELECT outbox_register_event('ConfirmOrder', 1, 'sales')",
+		extra_params => [ '-U', 'keeper' ]);
+	like($error, qr/event_type "ConfirmOrder" does not match outbox\.event_name_pattern/,
+		'the pattern for names of events holds' . ($made_up && ', one made up before the library is loaded is dropped'));
+}
+$node->safe_psql('postgres', 'ALTER DATABASE postgres RESET outbox.event_name_pattern');
+
 # With its connection, too, and from there it would outrank the DBA's.
 $node->safe_psql('postgres', q{ALTER DATABASE postgres SET outbox.catalog_mode = 'enforce'});
 for my $option ('outbox.tenant_id=66', 'outbox.tenant_id=', 'Outbox.Tenant_Id=66', 'outbox.catalog_mode=off')
