@@ -2,7 +2,6 @@
 
 #include "core/error.hpp"
 #include "core/json/json_pointer.hpp"
-#include "core/schema/fast_path.hpp"
 #include "core/schema/valijson_adapter.hpp"
 
 #include <valijson/constraint_builder.hpp>
@@ -246,8 +245,6 @@ Compiled::~Compiled() = default;
 
 std::optional<Misfit> Compiled::validate(const json::Value& value) const
 {
-    if (FastPathValidator::fits(value, insides_->schema))
-        return std::nullopt;
     // Only for those that do not fit is anything noted on the way.
     const json::Adapter target(value);
     if (insides_->validator.validate(insides_->schema, target, nullptr))
