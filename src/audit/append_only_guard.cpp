@@ -11,32 +11,32 @@ namespace outbox {
 namespace {
 
 // Where removing was begun; an error ends it with its subtransaction.
-SubTransactionId removing_in = InvalidSubTransactionId;
+SubTransactionId removal_subxact = InvalidSubTransactionId;
 
-void at_end(XactEvent event, void*)
+void on_xact_event(XactEvent event, void*)
 {
     switch (event) {
     case XACT_EVENT_COMMIT:
     case XACT_EVENT_ABORT:
     case XACT_EVENT_PREPARE:
-        removing_in = InvalidSubTransactionId;
+        removal_subxact = InvalidSubTransactionId;
         break;
     default:
         break;
     }
 }
 
-void at_end_of_part(SubXactEvent event, SubTransactionId part, SubTransactionId parent, void*)
+void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void*)
 {
-    if (removing_in != part)
+    if (removal_subxact != subxact)
         return;
     if (event == SUBXACT_EVENT_COMMIT_SUB)
-        removing_in = parent;
+        removal_subxact = parent;
     else if (event == SUBXACT_EVENT_ABORT_SUB)
-        removing_in = InvalidSubTransactionId;
+        removal_subxact = InvalidSubTransactionId;
 }
 
-[[noreturn]] void refuse(const TriggerData* trigger)
+[[noreturn]] void raise_append_only(const TriggerData* trigger)
 {
     const char* command = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)   ? "UPDATE"
                           : TRIGGER_FIRED_BY_DELETE(trigger->tg_event) ? "DELETE"
@@ -52,41 +52,41 @@ void at_end_of_part(SubXactEvent event, SubTransactionId part, SubTransactionId 
 
 } // namespace
 
-void watch_removal()
+void set_up_append_only_guard()
 {
-    RegisterXactCallback(at_end, nullptr);
-    RegisterSubXactCallback(at_end_of_part, nullptr);
+    RegisterXactCallback(on_xact_event, nullptr);
+    RegisterSubXactCallback(on_subxact_event, nullptr);
 }
 
 } // namespace outbox
 
 OUTBOX_SQL_FUNCTION(audit_forbid_change)
 {
-    return outbox::pg::entry([&]() -> Datum {
+    return outbox::pg::sql_entry([&]() -> Datum {
         if (!CALLED_AS_TRIGGER(fcinfo))
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("audit_forbid_change() is a trigger function")));
         const auto* trigger = reinterpret_cast<TriggerData*>(fcinfo->context);
         const bool allowed = TRIGGER_FIRED_BY_DELETE(trigger->tg_event) &&
-                             outbox::removing_in != InvalidSubTransactionId;
+                             outbox::removal_subxact != InvalidSubTransactionId;
         if (!allowed)
-            outbox::refuse(trigger);
+            outbox::raise_append_only(trigger);
         PG_RETURN_POINTER(trigger->tg_trigtuple);
     });
 }
 
 OUTBOX_SQL_FUNCTION(audit_begin_removal)
 {
-    return outbox::pg::entry([&] {
-        outbox::removing_in = GetCurrentSubTransactionId();
+    return outbox::pg::sql_entry([&] {
+        outbox::removal_subxact = GetCurrentSubTransactionId();
         PG_RETURN_VOID();
     });
 }
 
 OUTBOX_SQL_FUNCTION(audit_end_removal)
 {
-    return outbox::pg::entry([&] {
-        outbox::removing_in = InvalidSubTransactionId;
+    return outbox::pg::sql_entry([&] {
+        outbox::removal_subxact = InvalidSubTransactionId;
         PG_RETURN_VOID();
     });
 }

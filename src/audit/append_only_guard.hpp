@@ -6,6 +6,6 @@
 namespace outbox {
 
 // Registers the callbacks; once, when the library is loaded.
-void watch_removal();
+void set_up_append_only_guard();
 
 } // namespace outbox

@@ -75,8 +75,9 @@ void write_object(StringInfo text, JsonbContainer* container)
         member->name = pg::to_utf8(
             {member->key.val.string.val, static_cast<std::size_t>(member->key.val.string.len)});
     }
-    std::sort(members, members + count,
-              [](const Member& a, const Member& b) { return json::is_before(a.name, b.name); });
+    std::sort(members, members + count, [](const Member& a, const Member& b) {
+        return json::is_before_in_jsonb(a.name, b.name);
+    });
     appendStringInfoChar(text, '{');
     for (std::size_t i = 0; i < count; ++i) {
         appendStringInfoString(text, i == 0 ? "" : ", ");
@@ -114,7 +115,7 @@ void add_number(StringInfo fields, int64 number)
     add_bytes(fields, digits, pg_lltoa(number, digits));
 }
 
-void add(StringInfo fields, Oid type, Datum value, bool isnull)
+void add_field(StringInfo fields, Oid type, Datum value, bool isnull)
 {
     if (isnull) {
         appendStringInfoString(fields, "-,");
@@ -164,7 +165,7 @@ void add_row(StringInfo fields, HeapTupleHeader row, int count, const char* exce
     for (int i = 0; i < count; ++i) {
         const Form_pg_attribute attribute = TupleDescAttr(descriptor, i);
         if (std::strcmp(NameStr(attribute->attname), except) != 0)
-            add(fields, attribute->atttypid, values[i], nulls[i]);
+            add_field(fields, attribute->atttypid, values[i], nulls[i]);
     }
     ReleaseTupleDesc(descriptor);
 }
@@ -184,7 +185,7 @@ Datum sha256_of(StringInfo fields)
 // Over every column of a row of the audit log. Columns that somebody has added are not ours.
 OUTBOX_SQL_FUNCTION(audit_content)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         constexpr int column_count = 11;
         StringInfoData fields;
         initStringInfo(&fields);
@@ -196,13 +197,13 @@ OUTBOX_SQL_FUNCTION(audit_content)
 // Over the hash before it, and an entry of the chain but for its own hash.
 OUTBOX_SQL_FUNCTION(audit_link)
 {
-    return outbox::pg::entry([&]() -> Datum {
+    return outbox::pg::sql_entry([&]() -> Datum {
         constexpr int column_count = 7;
         if (PG_ARGISNULL(1))
             PG_RETURN_NULL();
         StringInfoData fields;
         initStringInfo(&fields);
-        outbox::add(&fields, BYTEAOID, PG_GETARG_DATUM(0), PG_ARGISNULL(0));
+        outbox::add_field(&fields, BYTEAOID, PG_GETARG_DATUM(0), PG_ARGISNULL(0));
         outbox::add_row(&fields, PG_GETARG_HEAPTUPLEHEADER(1), column_count, "hash");
         return outbox::sha256_of(&fields);
     });

@@ -26,7 +26,7 @@ enum Column {
     column_count
 };
 
-constexpr pg::ColumnShape columns[column_count] = {
+constexpr pg::ColumnSpec columns[column_count] = {
     {"xid", XID8OID},          {"id", INT8OID},        {"occurred_at", TIMESTAMPTZOID},
     {"tenant_id", INT8OID},    {"actor", TEXTOID},     {"action", TEXTOID},
     {"entity_type", TEXTOID},  {"entity_id", TEXTOID}, {"before", JSONBOID, true},
@@ -46,7 +46,7 @@ enum Argument {
 };
 
 // A row, but for what it gets when it is written. NULLs are marked as for SPI.
-struct Entry {
+struct AuditRow {
     Datum values[column_count] = {};
     char nulls[column_count] = {};
 
@@ -57,61 +57,61 @@ struct Entry {
     }
 };
 
-Entry make_entry(FunctionCallInfo fcinfo)
+AuditRow make_audit_row(FunctionCallInfo fcinfo)
 {
     EventArguments arguments; // for its tenant, and because messages name what is wrong by it
     if (!PG_ARGISNULL(arg_tenant_id))
         arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
     const auto name = [&](const char* argument, int number) {
-        return required_name(arguments, argument, pg::argument(fcinfo, number));
+        return required_name(arguments, argument, pg::optional_argument(fcinfo, number));
     };
     const auto state = [&](const char* argument, int number) {
-        const auto value = pg::argument(fcinfo, number);
+        const auto value = pg::optional_argument(fcinfo, number);
         if (value)
             check_value_size(arguments, argument, *value);
         return value;
     };
 
-    Entry entry;
-    entry.set(col_tenant_id, Int64GetDatum(effective_tenant(arguments)));
-    entry.set(col_actor, name("actor", arg_actor));
-    entry.set(col_action, name("action", arg_action));
-    entry.set(col_entity_type, name("entity_type", arg_entity_type));
-    entry.set(col_entity_id, name("entity_id", arg_entity_id));
-    entry.set(col_before, state("before", arg_before));
-    entry.set(col_after, state("after", arg_after));
-    entry.set(col_context,
-              checked_json_object(arguments, "context", pg::argument(fcinfo, arg_context)));
-    return entry;
+    AuditRow row;
+    row.set(col_tenant_id, Int64GetDatum(effective_tenant(arguments)));
+    row.set(col_actor, name("actor", arg_actor));
+    row.set(col_action, name("action", arg_action));
+    row.set(col_entity_type, name("entity_type", arg_entity_type));
+    row.set(col_entity_id, name("entity_id", arg_entity_id));
+    row.set(col_before, state("before", arg_before));
+    row.set(col_after, state("after", arg_after));
+    row.set(col_context,
+            checked_json_object(arguments, "context", pg::optional_argument(fcinfo, arg_context)));
+    return row;
 }
 
 // The xid before the id: audit_chain_rows() relies on it.
-int64 next_id()
+int64 next_audit_id()
 {
     (void)GetTopTransactionId();
-    return pg::draw(pg::objects().audit_sequence, 1);
+    return pg::draw_values(pg::extension_relations().audit_sequence, 1);
 }
 
-int64 append_directly(const InsertTarget& target, Entry& entry)
+int64 append_directly(const InsertTarget& target, AuditRow& row)
 {
-    const int64 id = next_id();
-    entry.set(col_xid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
-    entry.set(col_id, Int64GetDatum(id));
-    entry.set(col_occurred_at, TimestampTzGetDatum(target.now));
-    pg::TableWriter writer = pg::open_writer(target.partition, 1);
-    TupleTableSlot* slot = pg::fresh_slot(writer, 0);
+    const int64 id = next_audit_id();
+    row.set(col_xid, FullTransactionIdGetDatum(GetTopFullTransactionId()));
+    row.set(col_id, Int64GetDatum(id));
+    row.set(col_occurred_at, TimestampTzGetDatum(target.now));
+    pg::TableWriter writer = pg::open_table_writer(target.partition, 1);
+    TupleTableSlot* slot = pg::clear_slot(writer, 0);
     for (int i = 0; i < column_count; ++i) {
-        slot->tts_values[i] = entry.values[i];
-        slot->tts_isnull[i] = entry.nulls[i] == 'n';
+        slot->tts_values[i] = row.values[i];
+        slot->tts_isnull[i] = row.nulls[i] == 'n';
     }
     ExecStoreVirtualTuple(slot);
-    pg::insert(writer, 1);
-    pg::close_writer(writer);
+    pg::insert_rows(writer, 1);
+    pg::close_table_writer(writer);
     return id;
 }
 
 // The way for an audit log that somebody has put a trigger, a column or a policy on.
-int64 append_by_statement(const Entry& entry)
+int64 append_by_statement(const AuditRow& row)
 {
     static constinit pg::Statement insert{
         "INSERT INTO @schema@.audit_log (tenant_id, actor, action, entity_type, entity_id, before,"
@@ -119,23 +119,23 @@ int64 append_by_statement(const Entry& entry)
         {INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, JSONBOID}};
     int64 id = 0;
     pg::as_owner([&] {
-        insert.execute(entry.values + col_tenant_id, entry.nulls + col_tenant_id);
+        insert.execute(row.values + col_tenant_id, row.nulls + col_tenant_id);
         // A trigger may have swallowed it.
         if (SPI_processed == 0)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("the audit log did not take the row"),
                             errhint("Look at its triggers and rules.")));
-        id = DatumGetInt64(pg::Row(0).get(1));
+        id = DatumGetInt64(pg::ResultRow(0).get(1));
     });
     return id;
 }
 
-int64 record(Entry& entry)
+int64 append_audit_row(AuditRow& row)
 {
-    static constinit DirectInsertCheck direct_insert{pg::Watcher::audit_log, columns};
-    const InsertTarget target = open_insert_target(&pg::Objects::audit_log);
-    const int64 id = direct_insert.is_allowed(target) ? append_directly(target, entry)
-                                                      : append_by_statement(entry);
+    static constinit DirectInsertCheck direct_insert{pg::PartitionWatch::audit_log, columns};
+    const InsertTarget target = open_insert_target(&pg::ExtensionRelations::audit_log);
+    const int64 id =
+        direct_insert.is_allowed(target) ? append_directly(target, row) : append_by_statement(row);
     close_insert_target(target);
     return id;
 }
@@ -146,24 +146,24 @@ int64 record(Entry& entry)
 
 OUTBOX_SQL_FUNCTION(audit_record)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("audit_record()");
-        outbox::Entry entry = outbox::make_entry(fcinfo);
-        PG_RETURN_INT64(outbox::record(entry));
+        outbox::AuditRow row = outbox::make_audit_row(fcinfo);
+        PG_RETURN_INT64(outbox::append_audit_row(row));
     });
 }
 
 // The default of audit_log.id, so that a direct INSERT keeps the order too.
 OUTBOX_SQL_FUNCTION(audit_next_id)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("audit_next_id()");
-        PG_RETURN_INT64(outbox::next_id());
+        PG_RETURN_INT64(outbox::next_audit_id());
     });
 }
 
 // The xid that the next transaction gets which needs one.
 OUTBOX_SQL_FUNCTION(audit_next_xid)
 {
-    return outbox::pg::entry([&] { PG_RETURN_FULLTRANSACTIONID(ReadNextFullTransactionId()); });
+    return outbox::pg::sql_entry([&] { PG_RETURN_FULLTRANSACTIONID(ReadNextFullTransactionId()); });
 }

@@ -192,13 +192,13 @@ public:
     bool is_full() const override { return next_->is_full(); }
     bool finish() override { return next_->finish(); }
 
-    void remember_batch() const { stats::remember_batch(token_, collector_.summary()); }
+    void remember_batch() const { stats::store_batch_summary(token_, collector_.summary()); }
     int64 token() const { return token_; }
 
 private:
     MessageReceiver& receiver_;
     MessageReceiver* next_ = nullptr;
-    stats::Collector collector_;
+    stats::SummaryBuilder collector_;
     int64 token_ = 0;
 };
 
@@ -208,7 +208,7 @@ ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver)
 {
     CountingReceiver counting(receiver);
     // The relay knows what becomes of each of its events.
-    const bool counts = stats::is_on() && request.relay == nullptr;
+    const bool counts = stats::is_enabled() && request.relay == nullptr;
     Claim claim(request, counts ? counting : receiver);
     const int count = claim.run();
     if (counts && count > 0)

@@ -82,7 +82,7 @@ ConsumerStateCache::~ConsumerStateCache()
 
 const ConsumerState* ConsumerStateCache::lookup() const
 {
-    if (current_ < 0 || pg::is_relay_called(pg::task_sinks))
+    if (current_ < 0 || pg::is_wakeup_pending(pg::reason_sinks_changed))
         return nullptr;
     return &slots_[current_].state;
 }

@@ -147,7 +147,7 @@ ClaimStepResult Claim::distribute_page()
             add_newest_batch(consumer_.id, batch, nullptr, progress);
     }
     appended_batch_ = true;
-    pg::wake_at_commit();
+    pg::wake_all_at_commit();
     return {0, count > 0};
 }
 

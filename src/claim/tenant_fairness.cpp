@@ -105,7 +105,7 @@ private:
         Batch batch = {};
         batch.attempts = batch.deliveries = 1;
         // Each of several pages has its own late commits.
-        tenant_ids.ids.set_size(normalize(tenant_ids.ids.data(), tenant_ids.ids.size()));
+        tenant_ids.ids.set_size(merge_ranges(tenant_ids.ids.data(), tenant_ids.ids.size()));
         batch.ids = tenant_ids.ids.view();
         batch.tenant = tenant_ids.tenant;
         entries_.push({batch, !tenant_ids.is_continuation, {}});
@@ -152,7 +152,8 @@ pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> t
     const uint64 count = find.execute_with_latest_snapshot(values);
     pg::PallocVector<TenantTurn> turns;
     for (uint64 i = 0; i < count; ++i)
-        turns.push({DatumGetInt64(pg::Row(i).get(1)), DatumGetInt64(pg::Row(i).get(2))});
+        turns.push(
+            {DatumGetInt64(pg::ResultRow(i).get(1)), DatumGetInt64(pg::ResultRow(i).get(2))});
     return turns;
 }
 
@@ -202,7 +203,7 @@ void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> lease
             break;
         for (const IdRange& range : waiting->ids)
             ids.push(range);
-        ids.set_size(normalize(ids.data(), ids.size()));
+        ids.set_size(merge_ranges(ids.data(), ids.size()));
         entry.merged_tokens.push(lease.token);
     }
     entry.batch.ids = ids.view();
@@ -251,7 +252,7 @@ ClaimStepResult Claim::distribute_to_tenants()
         return {};
     queue_by_tenant(entries);
     appended_batch_ = true;
-    pg::wake_at_commit();
+    pg::wake_all_at_commit();
     return {0, !entries.empty()};
 }
 

@@ -15,10 +15,10 @@ namespace outbox {
 
 namespace {
 
-Datum to_running_array(std::span<const Running> running)
+Datum to_running_array(std::span<const RunningRange> running)
 {
     pg::PallocVector<int64> numbers;
-    for (const Running& range : running) {
+    for (const RunningRange& range : running) {
         numbers.push(static_cast<int64>(range.from));
         numbers.push(static_cast<int64>(range.upto));
         numbers.push(range.above);
@@ -27,35 +27,35 @@ Datum to_running_array(std::span<const Running> running)
 }
 
 // The columns of _outbox.batches in the order of the install script.
-constexpr pg::ColumnShape batch_columns[] = {{"token", INT8OID},
-                                             {"consumer_id", INT4OID},
-                                             {"partition", INT4OID},
-                                             {"attempts", INT4OID},
-                                             {"deliveries", INT4OID},
-                                             {"from_retries", BOOLOID},
-                                             {"last_id", INT8OID},
-                                             {"passed_seq", INT8OID},
-                                             {"target_seq", INT8OID},
-                                             {"ids", INT8MULTIRANGEOID},
-                                             {"passed_running", INT8ARRAYOID},
-                                             {"target_running", INT8ARRAYOID},
-                                             {"open_tokens", INT8ARRAYOID}};
+constexpr pg::ColumnSpec batch_columns[] = {{"token", INT8OID},
+                                            {"consumer_id", INT4OID},
+                                            {"partition", INT4OID},
+                                            {"attempts", INT4OID},
+                                            {"deliveries", INT4OID},
+                                            {"from_retries", BOOLOID},
+                                            {"last_id", INT8OID},
+                                            {"passed_seq", INT8OID},
+                                            {"target_seq", INT8OID},
+                                            {"ids", INT8MULTIRANGEOID},
+                                            {"passed_running", INT8ARRAYOID},
+                                            {"target_running", INT8ARRAYOID},
+                                            {"open_tokens", INT8ARRAYOID}};
 
-constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
-                                             {"root", INT8OID},
-                                             {"first_id", INT8OID},
-                                             {"consumer_id", INT4OID},
-                                             {"partition", INT4OID},
-                                             {"size", INT4OID},
-                                             {"lease", INTERVALOID},
-                                             {"claimed_at", TIMESTAMPTZOID},
-                                             {"locked_until", TIMESTAMPTZOID},
-                                             {"acked_at", TIMESTAMPTZOID},
-                                             {"superseded_by", INT8OID},
-                                             {"remaining", INT8MULTIRANGEOID},
-                                             {"failed", INT8MULTIRANGEOID},
-                                             {"worker", TEXTOID},
-                                             {"tenant_id", INT8OID}};
+constexpr pg::ColumnSpec lease_columns[] = {{"token", INT8OID},
+                                            {"root", INT8OID},
+                                            {"first_id", INT8OID},
+                                            {"consumer_id", INT4OID},
+                                            {"partition", INT4OID},
+                                            {"size", INT4OID},
+                                            {"lease", INTERVALOID},
+                                            {"claimed_at", TIMESTAMPTZOID},
+                                            {"locked_until", TIMESTAMPTZOID},
+                                            {"acked_at", TIMESTAMPTZOID},
+                                            {"superseded_by", INT8OID},
+                                            {"remaining", INT8MULTIRANGEOID},
+                                            {"failed", INT8MULTIRANGEOID},
+                                            {"worker", TEXTOID},
+                                            {"tenant_id", INT8OID}};
 
 enum : int {
     l_lease = 6,
@@ -122,7 +122,7 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
         values[target_running] = to_running_array(progress->cursor.target->running);
         values[last_id] = Int64GetDatum(progress->cursor.last_id);
     }
-    if (!table.insert(pg::objects().batches, values, nulls))
+    if (!table.insert(pg::extension_relations().batches, values, nulls))
         insert_by_statement(insert, count, values, nulls);
 }
 
@@ -157,7 +157,7 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
         values[l_locked_until] = TimestampTzGetDatum(holder->claimed_at + holder->lease);
         values[l_worker] = holder->worker;
     }
-    if (!lease_table.insert(pg::objects().leases, values, nulls))
+    if (!lease_table.insert(pg::extension_relations().leases, values, nulls))
         insert_by_statement(insert, count, values, nulls);
 }
 
@@ -166,7 +166,7 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
     "b.token, b.partition, l.root, coalesce(l.remaining, b.ids), b.attempts, b.deliveries,"        \
     " b.from_retries"
 
-Batch batch_of(const pg::Row& row)
+Batch batch_of(const pg::ResultRow& row)
 {
     Batch batch;
     batch.token = DatumGetInt64(row.get(1));
@@ -184,7 +184,7 @@ std::optional<Batch> single_selected_batch(uint64 count)
 {
     std::optional<Batch> batch;
     if (count > 0)
-        batch = batch_of(pg::Row(0));
+        batch = batch_of(pg::ResultRow(0));
     SPI_freetuptable(SPI_tuptable);
     return batch;
 }
@@ -220,7 +220,7 @@ pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
     const uint64 count = is_dense ? find_range.execute_with_latest_snapshot(range)
                                   : find_each.execute_with_latest_snapshot(each);
     for (uint64 i = 0; i < count; ++i) {
-        const pg::Row row(i);
+        const pg::ResultRow row(i);
         const int64 token = DatumGetInt64(row.get(1));
         if (is_dense && !std::ranges::binary_search(sorted, token))
             continue; // of another consumer
@@ -254,7 +254,7 @@ bool may_read_new(const Consumer& consumer, std::span<const Lease> leases)
 
 bool is_lease_being_changed(int64 token)
 {
-    const Relation leases = table_open(pg::objects().leases, AccessShareLock);
+    const Relation leases = table_open(pg::extension_relations().leases, AccessShareLock);
     list_free(RelationGetIndexList(leases)); // finds rd_pkindex
     const Relation index = index_open(leases->rd_pkindex, AccessShareLock);
     SnapshotData dirty;
@@ -307,7 +307,7 @@ UnsettledBatches::UnsettledBatches(int32 consumer)
     const Datum values[] = {Int32GetDatum(consumer)};
     const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
-        rows_.push(pg::Row(i));
+        rows_.push(pg::ResultRow(i));
 }
 
 std::optional<Batch> UnsettledBatches::next()
@@ -327,7 +327,7 @@ std::optional<Id> min_unsettled_id(int32 consumer)
                                         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     find.execute_with_latest_snapshot(values);
-    const auto min_token = pg::Row(0).find(1);
+    const auto min_token = pg::ResultRow(0).find(1);
     return min_token ? std::optional(DatumGetInt64(*min_token)) : std::nullopt;
 }
 
@@ -385,7 +385,7 @@ void settle_lease(int64 token, TimestampTz now)
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
     const pg::ColumnChange changes[] = {{l_acked_at, values[1], false}, {l_remaining, 0, true}};
-    if (!lease_table.update(pg::objects().leases, token, changes))
+    if (!lease_table.update(pg::extension_relations().leases, token, changes))
         update.execute_with_latest_snapshot(values);
 }
 

@@ -33,22 +33,22 @@ int64 interval_or_default(std::optional<Datum> interval, int milliseconds)
 }
 
 // What is read of outbox_consumers, by name.
-constexpr pg::ColumnShape consumer_columns[] = {{"name", TEXTOID},
-                                                {"consumer_id", INT4OID},
-                                                {"kind", TEXTOID},
-                                                {"ordered", BOOLOID},
-                                                {"partitions", INT4OID},
-                                                {"paused", BOOLOID},
-                                                {"event_types", TEXTARRAYOID},
-                                                {"aggregate_types", TEXTARRAYOID},
-                                                {"tenant_id", INT8OID},
-                                                {"max_attempts", INT4OID},
-                                                {"immediate_retries", INT4OID},
-                                                {"backoff_base", INTERVALOID},
-                                                {"backoff_max", INTERVALOID},
-                                                {"backoff_jitter", FLOAT8OID},
-                                                {"fair", BOOLOID},
-                                                {"payload_versions", JSONBOID}};
+constexpr pg::ColumnSpec consumer_columns[] = {{"name", TEXTOID},
+                                               {"consumer_id", INT4OID},
+                                               {"kind", TEXTOID},
+                                               {"ordered", BOOLOID},
+                                               {"partitions", INT4OID},
+                                               {"paused", BOOLOID},
+                                               {"event_types", TEXTARRAYOID},
+                                               {"aggregate_types", TEXTARRAYOID},
+                                               {"tenant_id", INT8OID},
+                                               {"max_attempts", INT4OID},
+                                               {"immediate_retries", INT4OID},
+                                               {"backoff_base", INTERVALOID},
+                                               {"backoff_max", INTERVALOID},
+                                               {"backoff_jitter", FLOAT8OID},
+                                               {"fair", BOOLOID},
+                                               {"payload_versions", JSONBOID}};
 enum : int {
     c_id = 1,
     c_kind,
@@ -69,7 +69,7 @@ enum : int {
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
 // And of the newest batch.
-constexpr pg::ColumnShape progress_columns[] = {
+constexpr pg::ColumnSpec progress_columns[] = {
     {"consumer_id", INT4OID}, {"token", INT8OID},
     {"passed_seq", INT8OID},  {"passed_running", INT8ARRAYOID},
     {"target_seq", INT8OID},  {"target_running", INT8ARRAYOID},
@@ -162,7 +162,8 @@ Position position_of(Datum seq, Datum running)
                         numbers.size()),
                  errhint("Nothing but the functions of outbox may write to _outbox.batches.")));
     const std::size_t count = numbers.size() / 3;
-    auto* ranges = static_cast<Running*>(palloc(sizeof(Running) * Max(count, std::size_t{1})));
+    auto* ranges =
+        static_cast<RunningRange*>(palloc(sizeof(RunningRange) * Max(count, std::size_t{1})));
     for (std::size_t i = 0; i < count; ++i)
         ranges[i] = {static_cast<Xid>(numbers[3 * i]), static_cast<Xid>(numbers[3 * i + 1]),
                      numbers[3 * i + 2]};
@@ -236,14 +237,14 @@ ConsumerState read_consumer_with_snapshot(Snapshot snapshot, Datum name)
 {
     static constinit pg::IndexedTable consumers{consumer_columns, 1};
     static constinit pg::IndexedTable batches{progress_columns, 2};
-    static constexpr pg::ColumnShape retry_columns[] = {{"consumer_id", INT4OID},
-                                                        {"available_at", TIMESTAMPTZOID}};
+    static constexpr pg::ColumnSpec retry_columns[] = {{"consumer_id", INT4OID},
+                                                       {"available_at", TIMESTAMPTZOID}};
     static constinit pg::IndexedTable retries{retry_columns, 2};
 
-    const pg::Objects objects = pg::objects();
+    const pg::ExtensionRelations objects = pg::extension_relations();
     const pg::IndexKey by_name[] = {{TEXTOID, name}};
     const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
-    if (!row || !shows_tenant(tenant_of(*row)))
+    if (!row || !can_see_tenant(tenant_of(*row)))
         raise_unknown_consumer(name);
     const pg::IndexKey by_id[] = {{INT4OID, row->get(c_id)}};
     const auto newest = batches.find_last(objects.batches, snapshot, by_id);
@@ -291,7 +292,7 @@ outbox::Cursor cursor_argument(HeapTupleHeader batch)
 
 OUTBOX_SQL_FUNCTION(outbox_has_passed)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         const outbox::Cursor cursor = cursor_argument(PG_GETARG_HEAPTUPLEHEADER(0));
         const auto xid = U64FromFullTransactionId(DatumGetFullTransactionId(PG_GETARG_DATUM(1)));
         PG_RETURN_BOOL(cursor.has_passed(xid, PG_GETARG_INT64(2)));
@@ -300,13 +301,13 @@ OUTBOX_SQL_FUNCTION(outbox_has_passed)
 
 OUTBOX_SQL_FUNCTION(outbox_known_upto)
 {
-    return outbox::pg::entry(
+    return outbox::pg::sql_entry(
         [&] { PG_RETURN_INT64(cursor_argument(PG_GETARG_HEAPTUPLEHEADER(0)).known_upto()); });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_partition_of)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         const int32 consumer_partitions = PG_GETARG_INT32(2);
         if (consumer_partitions < 1)
             ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),

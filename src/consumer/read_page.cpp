@@ -28,9 +28,9 @@ void set_target(Cursor& cursor, const pg::LogSnapshot& log_snapshot)
 {
     if (cursor.target)
         return;
-    pg::PallocVector<Running> running;
+    pg::PallocVector<RunningRange> running;
     running.reserve(log_snapshot.running.size() + 2 * cursor.passed.running.size());
-    running.set_size(note_running(log_snapshot.running, cursor.passed, running.data()));
+    running.set_size(make_running_ranges(log_snapshot.running, cursor.passed, running.data()));
     cursor.target = Position{log_snapshot.seq, running.view()};
     cursor.last_id = 0;
 }

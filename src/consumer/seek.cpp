@@ -22,7 +22,7 @@ namespace {
 // open, partitions neither come to the log nor go from it.
 std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
 {
-    const Relation archive = table_open(pg::objects().archive, AccessShareLock);
+    const Relation archive = table_open(pg::extension_relations().archive, AccessShareLock);
     pg::refresh_partition_descriptor(view.log.parent);
     pg::refresh_partition_descriptor(archive);
     table_close(archive, NoLock);
@@ -32,7 +32,7 @@ std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
         {TIMESTAMPTZOID}};
     const Datum values[] = {TimestampTzGetDatum(time)};
     find.execute_with_latest_snapshot(values);
-    const auto id = pg::Row(0).find(1);
+    const auto id = pg::ResultRow(0).find(1);
     return id ? std::optional<Id>(DatumGetInt64(*id)) : std::nullopt;
 }
 
@@ -43,7 +43,7 @@ Cursor cursor_at_time(TimestampTz time, const Position& before)
     Cursor cursor;
     if (time == DT_NOBEGIN) {
         // Nothing of it is dropped before this is committed.
-        LockRelationOid(pg::objects().archive, AccessShareLock);
+        LockRelationOid(pg::extension_relations().archive, AccessShareLock);
         return cursor;
     }
     LogView view = open_log_view(PG_INT64_MAX);
@@ -63,8 +63,8 @@ int64 store_cursor(int32 consumer, const Cursor& cursor)
     Batch batch = {};
     batch.token = batch.root_token = draw_tokens(1);
     add_cursor_row(consumer, batch, {cursor, {}});
-    pg::wake_at_commit();
-    pg::wake_relay_at_commit(pg::task_sinks);
+    pg::wake_all_at_commit();
+    pg::wake_relay_at_commit(pg::reason_sinks_changed);
     return batch.token;
 }
 
@@ -149,7 +149,7 @@ void drop_consumer(Datum name, bool with_dead_letters)
     for (pg::Statement& removal : removals)
         removal.execute_with_latest_snapshot(values);
     delete_retries(consumer);
-    pg::wake_relay_at_commit(pg::task_sinks);
+    pg::wake_relay_at_commit(pg::reason_sinks_changed);
 }
 
 } // namespace
@@ -159,7 +159,7 @@ void drop_consumer(Datum name, bool with_dead_letters)
 // Internal: says whether batches are open or messages wait, and lets no claim change that.
 OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Datum name = PG_GETARG_DATUM(0);
         bool busy = false;
@@ -175,7 +175,7 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
 // Internal: as it is now, also where the transaction looks at something older.
 OUTBOX_SQL_FUNCTION(outbox_newest_batch)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Datum consumer[] = {PG_GETARG_DATUM(0)};
         const MemoryContext caller = CurrentMemoryContext;
@@ -189,7 +189,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
                 ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
                                 errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
             const MemoryContext inner = MemoryContextSwitchTo(caller);
-            newest = datumCopy(pg::Row(0).get(1), false, -1);
+            newest = datumCopy(pg::ResultRow(0).get(1), false, -1);
             MemoryContextSwitchTo(inner);
         });
         PG_RETURN_DATUM(newest);
@@ -199,7 +199,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
 // Internal: gives a new consumer its first cursor.
 OUTBOX_SQL_FUNCTION(outbox_place_cursor)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const int32 consumer = PG_GETARG_INT32(0);
         const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
@@ -210,7 +210,7 @@ OUTBOX_SQL_FUNCTION(outbox_place_cursor)
 
 OUTBOX_SQL_FUNCTION(outbox_seek)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_seek()");
         const Datum name = checked_consumer_name(
@@ -226,7 +226,7 @@ OUTBOX_SQL_FUNCTION(outbox_seek)
 
 OUTBOX_SQL_FUNCTION(outbox_drop_consumer)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_drop_consumer()");
         const Datum name = checked_consumer_name(

@@ -15,9 +15,9 @@ namespace {
 
 int64 token_argument(FunctionCallInfo fcinfo)
 {
-    const auto token = pg::argument(fcinfo, 0);
+    const auto token = pg::optional_argument(fcinfo, 0);
     if (!token)
-        pg::refuse_null("lock_token");
+        pg::raise_null_argument("lock_token");
     return DatumGetInt64(*token);
 }
 
@@ -58,7 +58,7 @@ Datum worker_argument(std::optional<Datum> worker)
 Datum error_argument(std::optional<Datum> error)
 {
     if (!error)
-        pg::refuse_null("error");
+        pg::raise_null_argument("error");
     const std::string_view text = pg::to_view(*error);
     const int length =
         pg_mbcliplen(text.data(), static_cast<int>(text.size()), limits::max_error_bytes);
@@ -79,16 +79,17 @@ std::optional<int64> retry_in_argument(std::optional<Datum> retry_in)
 std::span<const int64> ids_argument(std::optional<Datum> ids)
 {
     if (!ids)
-        pg::refuse_null("ids");
+        pg::raise_null_argument("ids");
     return pg::from_bigint_array(*ids, "ids", limits::max_batch_size);
 }
 
 // error, retry_in and dead, from the given argument on.
 Failure failure_arguments(FunctionCallInfo fcinfo, int first)
 {
-    const auto dead = pg::argument(fcinfo, first + 2);
-    return {error_argument(pg::argument(fcinfo, first)),
-            retry_in_argument(pg::argument(fcinfo, first + 1)), dead && DatumGetBool(*dead)};
+    const auto dead = pg::optional_argument(fcinfo, first + 2);
+    return {error_argument(pg::optional_argument(fcinfo, first)),
+            retry_in_argument(pg::optional_argument(fcinfo, first + 1)),
+            dead && DatumGetBool(*dead)};
 }
 
 } // namespace
@@ -97,14 +98,14 @@ Failure failure_arguments(FunctionCallInfo fcinfo, int first)
 
 OUTBOX_SQL_FUNCTION(outbox_claim)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_claim()");
         const ClaimRequest request = {
-            checked_consumer_name(pg::argument(fcinfo, 0)),
-            batch_size_argument(pg::argument(fcinfo, 1)),
-            lease_argument(pg::argument(fcinfo, 2)).value_or(default_lease_us()),
-            worker_argument(pg::argument(fcinfo, 3)), false};
+            checked_consumer_name(pg::optional_argument(fcinfo, 0)),
+            batch_size_argument(pg::optional_argument(fcinfo, 1)),
+            lease_argument(pg::optional_argument(fcinfo, 2)).value_or(default_lease_us()),
+            worker_argument(pg::optional_argument(fcinfo, 3)), false};
         ResultSetReceiver result(fcinfo);
         pg::as_owner([&] { claim_with_upcasting(request, result); });
         return Datum{0};
@@ -113,11 +114,11 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
 
 OUTBOX_SQL_FUNCTION(outbox_consume)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_consume()");
-        const ClaimRequest request = {checked_consumer_name(pg::argument(fcinfo, 0)),
-                                      batch_size_argument(pg::argument(fcinfo, 1)), 0,
+        const ClaimRequest request = {checked_consumer_name(pg::optional_argument(fcinfo, 0)),
+                                      batch_size_argument(pg::optional_argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
         ResultSetReceiver result(fcinfo);
         pg::as_owner([&] { claim_with_upcasting(request, result); });
@@ -127,11 +128,11 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
 
 OUTBOX_SQL_FUNCTION(outbox_ack)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_ack()");
         const int64 token = token_argument(fcinfo);
-        const auto given = pg::argument(fcinfo, 1);
+        const auto given = pg::optional_argument(fcinfo, 1);
         const std::span<const int64> ids = given ? ids_argument(given) : std::span<const int64>{};
         int count = 0;
         pg::as_owner([&] { count = ack_messages(token, given ? &ids : nullptr); });
@@ -141,13 +142,13 @@ OUTBOX_SQL_FUNCTION(outbox_ack)
 
 OUTBOX_SQL_FUNCTION(outbox_fail)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_fail()");
         const int64 token = token_argument(fcinfo);
-        const auto given = pg::argument(fcinfo, 1);
+        const auto given = pg::optional_argument(fcinfo, 1);
         if (!given)
-            pg::refuse_null("id");
+            pg::raise_null_argument("id");
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
         FailResult failed = {};
@@ -158,11 +159,11 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
 
 OUTBOX_SQL_FUNCTION(outbox_fail_many)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_fail()");
         const int64 token = token_argument(fcinfo);
-        const std::span<const int64> ids = ids_argument(pg::argument(fcinfo, 1));
+        const std::span<const int64> ids = ids_argument(pg::optional_argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
         FailResult failed = {};
         pg::as_owner([&] { failed = fail_messages(token, ids, {&failure, 1}); });
@@ -172,11 +173,11 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
 
 OUTBOX_SQL_FUNCTION(outbox_heartbeat)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_heartbeat()");
         const int64 token = token_argument(fcinfo);
-        const auto lease = lease_argument(pg::argument(fcinfo, 1));
+        const auto lease = lease_argument(pg::optional_argument(fcinfo, 1));
         TimestampTz until = 0;
         pg::as_owner([&] { until = heartbeat(token, lease); });
         PG_RETURN_TIMESTAMPTZ(until);
@@ -185,7 +186,7 @@ OUTBOX_SQL_FUNCTION(outbox_heartbeat)
 
 OUTBOX_SQL_FUNCTION(outbox_release)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_release()");
         const int64 token = token_argument(fcinfo);

@@ -79,7 +79,7 @@ bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& 
         return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
     for (const int32 consumer_partition : due_consumer_partitions(consumer.id, now))
         if (!has_open_batch(leases, consumer_partition) &&
-            !pg::is_partition_locked(consumer.id, consumer_partition))
+            !pg::is_consumer_partition_locked(consumer.id, consumer_partition))
             return true;
     return false;
 }
@@ -94,7 +94,8 @@ bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& 
             (lease.is_unassigned &&
              (!consumer.ordered || !has_open_batch(leases, lease.consumer_partition)));
         if (is_due && !is_lease_being_changed(lease.token) &&
-            (!consumer.ordered || !pg::is_partition_locked(consumer.id, lease.consumer_partition)))
+            (!consumer.ordered ||
+             !pg::is_consumer_partition_locked(consumer.id, lease.consumer_partition)))
             return true;
     }
     return false;
@@ -219,7 +220,7 @@ Readiness check_readiness(Datum name)
 
 OUTBOX_SQL_FUNCTION(outbox_peek)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
@@ -236,9 +237,9 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
 // Internal: for SQL that makes something claimable.
 OUTBOX_SQL_FUNCTION(outbox_wake_relay)
 {
-    return outbox::pg::entry([&] {
-        outbox::pg::wake_at_commit();
-        outbox::pg::wake_relay_at_commit(outbox::pg::task_sinks);
+    return outbox::pg::sql_entry([&] {
+        outbox::pg::wake_all_at_commit();
+        outbox::pg::wake_relay_at_commit(outbox::pg::reason_sinks_changed);
         PG_RETURN_VOID();
     });
 }

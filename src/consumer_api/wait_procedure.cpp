@@ -41,12 +41,12 @@ bool wait_until_ready(const char* consumer, int64 milliseconds)
     const TimestampTz started = GetCurrentTimestamp();
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        pg::prepare_to_wait();
+        pg::prepare_to_wait_for_wakeup();
         const Readiness readiness = check_readiness_in_transaction(consumer);
         const int64 elapsed_ms = (GetCurrentTimestamp() - started) / 1000;
         if (readiness.ready || elapsed_ms >= milliseconds)
             return readiness.ready;
-        pg::wait_for_wake(static_cast<long>(
+        pg::wait_for_wakeup(static_cast<long>(
             Min(static_cast<int64>(readiness.recheck_after_ms), milliseconds - elapsed_ms)));
     }
 }
@@ -57,9 +57,9 @@ bool wait_until_ready(const char* consumer, int64 milliseconds)
 
 OUTBOX_SQL_FUNCTION(outbox_wait)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
-        pg::check_can_end_transaction(fcinfo, "outbox_wait()", "CALL it on its own, then claim.");
+        pg::require_nonatomic_call(fcinfo, "outbox_wait()", "CALL it on its own, then claim.");
         const int64 timeout = timeout_argument(fcinfo);
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
@@ -71,7 +71,7 @@ OUTBOX_SQL_FUNCTION(outbox_wait)
             elog(ERROR, "SPI_connect failed");
         SPI_commit(); // and with it the snapshot that the CALL came with
         const bool ready = wait_until_ready(consumer, timeout);
-        pg::stop_waiting();
+        pg::stop_waiting_for_wakeup();
         SPI_finish();
 
         TupleDesc descriptor;

@@ -4,7 +4,7 @@ namespace outbox {
 
 namespace {
 
-std::size_t append(Running* out, std::size_t size, const Running& next) noexcept
+std::size_t append(RunningRange* out, std::size_t size, const RunningRange& next) noexcept
 {
     if (size > 0 && out[size - 1].upto == next.from && out[size - 1].above == next.above) {
         out[size - 1].upto = next.upto;
@@ -16,10 +16,11 @@ std::size_t append(Running* out, std::size_t size, const Running& next) noexcept
 
 } // namespace
 
-const Running* Position::find(Xid xid) const noexcept
+const RunningRange* Position::find(Xid xid) const noexcept
 {
-    const auto after = std::upper_bound(running.begin(), running.end(), xid,
-                                        [](Xid x, const Running& range) { return x < range.from; });
+    const auto after =
+        std::upper_bound(running.begin(), running.end(), xid,
+                         [](Xid x, const RunningRange& range) { return x < range.from; });
     if (after == running.begin() || xid >= std::prev(after)->upto)
         return nullptr;
     return &*std::prev(after);
@@ -29,7 +30,7 @@ bool Position::covers(Xid xid, Id id) const noexcept
 {
     if (id > seq)
         return false;
-    const Running* exception = find(xid);
+    const RunningRange* exception = find(xid);
     return exception == nullptr || id <= exception->above;
 }
 
@@ -40,8 +41,8 @@ bool Cursor::has_passed(Xid xid, Id id) const noexcept
 
 Id Cursor::known_upto() const noexcept
 {
-    const auto known = [](Id seq, std::span<const Running> running) {
-        for (const Running& range : running)
+    const auto known = [](Id seq, std::span<const RunningRange> running) {
+        for (const RunningRange& range : running)
             seq = std::min(seq, range.above);
         return seq;
     };
@@ -49,12 +50,13 @@ Id Cursor::known_upto() const noexcept
     return target ? std::max(behind, known(last_id, target->running)) : behind;
 }
 
-std::size_t note_running(std::span<XidRange> ranges, const Position& passed, Running* out) noexcept
+std::size_t make_running_ranges(std::span<XidRange> ranges, const Position& passed,
+                                RunningRange* out) noexcept
 {
     std::size_t size = 0;
     auto known = passed.running.begin();
     // Merged: an xid stands in a snapshot twice while its transaction is being prepared.
-    for (const XidRange& range : ranges.first(normalize(ranges.data(), ranges.size()))) {
+    for (const XidRange& range : ranges.first(merge_ranges(ranges.data(), ranges.size()))) {
         Xid from = range.from;
         while (known != passed.running.end() && known->upto <= from)
             ++known;
@@ -73,11 +75,12 @@ std::size_t note_running(std::span<XidRange> ranges, const Position& passed, Run
     return size;
 }
 
-std::size_t find_ended(const Position& passed, const Position& target, Running* out) noexcept
+std::size_t find_ended_ranges(const Position& passed, const Position& target,
+                              RunningRange* out) noexcept
 {
     std::size_t size = 0;
     auto running = target.running.begin();
-    for (const Running& before : passed.running) {
+    for (const RunningRange& before : passed.running) {
         Xid from = before.from;
         while (running != target.running.end() && running->upto <= from)
             ++running;

@@ -21,19 +21,19 @@ struct XidRange {
 // Transactions that were running. Whatever they bring has an id above `above`: they began after the
 // sequence stood there. Rows with the same xid and a lower id are another cluster's, from before a
 // dump and restore, and have been judged long ago.
-struct Running {
+struct RunningRange {
     Xid from;
     Xid upto; // not in it
     Id above;
 
-    friend bool operator==(const Running&, const Running&) = default;
+    friend bool operator==(const RunningRange&, const RunningRange&) = default;
 };
 
 struct Position {
     Id seq = 0;
-    std::span<const Running> running; // sorted, disjoint
+    std::span<const RunningRange> running; // sorted, disjoint
 
-    const Running* find(Xid xid) const noexcept;
+    const RunningRange* find(Xid xid) const noexcept;
 
     // Was this row behind the position, and its transaction's end known?
     bool covers(Xid xid, Id id) const noexcept;
@@ -57,10 +57,12 @@ struct Cursor {
 
 // The transactions running now, given as ranges in any order, with what is known of those that were
 // already running at `passed`. `out` needs room for ranges.size() + 2 * passed.running.size().
-std::size_t note_running(std::span<XidRange> ranges, const Position& passed, Running* out) noexcept;
+std::size_t make_running_ranges(std::span<XidRange> ranges, const Position& passed,
+                                RunningRange* out) noexcept;
 
 // The transactions that were running at `passed` and have ended at `target`: the stragglers.
 // `out` needs room for the running ones of both.
-std::size_t find_ended(const Position& passed, const Position& target, Running* out) noexcept;
+std::size_t find_ended_ranges(const Position& passed, const Position& target,
+                              RunningRange* out) noexcept;
 
 } // namespace outbox

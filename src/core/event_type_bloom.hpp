@@ -8,13 +8,13 @@ namespace outbox {
 
 // A set of event types, by hash: what a transaction brings, what a sink wants. It may say yes when
 // the answer is no, never the other way round.
-struct TypeSet {
+struct EventTypeBloom {
     static constexpr std::size_t word_count = 4;
     std::uint64_t words[word_count] = {};
 
-    static constexpr TypeSet all() noexcept
+    static constexpr EventTypeBloom all() noexcept
     {
-        TypeSet set;
+        EventTypeBloom set;
         for (std::uint64_t& word : set.words)
             word = ~std::uint64_t{0};
         return set;
@@ -30,13 +30,13 @@ struct TypeSet {
         words[hash / 64 % word_count] |= std::uint64_t{1} << (hash % 64);
     }
 
-    constexpr void add(const TypeSet& other) noexcept
+    constexpr void add(const EventTypeBloom& other) noexcept
     {
         for (std::size_t i = 0; i < word_count; ++i)
             words[i] |= other.words[i];
     }
 
-    constexpr bool meets(const TypeSet& other) const noexcept
+    constexpr bool intersects(const EventTypeBloom& other) const noexcept
     {
         for (std::size_t i = 0; i < word_count; ++i)
             if ((words[i] & other.words[i]) != 0)

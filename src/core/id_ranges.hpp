@@ -48,7 +48,7 @@ inline std::size_t append_id(IdRange* set, std::size_t size, Id id) noexcept
 
 // Sorts and merges ranges of any order, in place. Returns how many are left.
 template <typename Range>
-std::size_t normalize(Range* ranges, std::size_t size) noexcept
+std::size_t merge_ranges(Range* ranges, std::size_t size) noexcept
 {
     std::sort(ranges, ranges + size,
               [](const Range& a, const Range& b) { return a.from < b.from; });

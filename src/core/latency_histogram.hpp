@@ -9,56 +9,56 @@
 
 namespace outbox::latency {
 
-inline constexpr int least_power = 6; // 64 microseconds
-inline constexpr int greatest_power = 38;
-inline constexpr int per_power = 4;
-inline constexpr std::size_t bucket_count = (greatest_power - least_power) * per_power + 1;
+inline constexpr int min_power = 6; // 64 microseconds
+inline constexpr int max_power = 38;
+inline constexpr int buckets_per_power = 4;
+inline constexpr std::size_t bucket_count = (max_power - min_power) * buckets_per_power + 1;
 
 constexpr std::size_t bucket_of(std::int64_t microseconds) noexcept
 {
-    if (microseconds < std::int64_t{1} << least_power)
+    if (microseconds < std::int64_t{1} << min_power)
         return 0;
     const auto value = static_cast<std::uint64_t>(microseconds);
     const int power = std::bit_width(value) - 1;
-    if (power >= greatest_power)
+    if (power >= max_power)
         return bucket_count - 1;
-    const auto quarter = static_cast<std::size_t>(value >> (power - 2)) % per_power;
-    return 1 + static_cast<std::size_t>(power - least_power) * per_power + quarter;
+    const auto quarter = static_cast<std::size_t>(value >> (power - 2)) % buckets_per_power;
+    return 1 + static_cast<std::size_t>(power - min_power) * buckets_per_power + quarter;
 }
 
 // Where the bucket ends, in microseconds.
-constexpr double end_of(std::size_t bucket) noexcept
+constexpr double bucket_end(std::size_t bucket) noexcept
 {
     if (bucket == 0)
-        return std::int64_t{1} << least_power;
-    const std::size_t power = least_power + (bucket - 1) / per_power;
-    const auto quarter = static_cast<double>((bucket - 1) % per_power);
-    return static_cast<double>(std::uint64_t{1} << power) * (1 + (quarter + 1) / per_power);
+        return std::int64_t{1} << min_power;
+    const std::size_t power = min_power + (bucket - 1) / buckets_per_power;
+    const auto quarter = static_cast<double>((bucket - 1) % buckets_per_power);
+    return static_cast<double>(std::uint64_t{1} << power) * (1 + (quarter + 1) / buckets_per_power);
 }
 
 // Coarser: a number for each power of two, from that of the least on.
-inline constexpr int powers = greatest_power - least_power + 1;
-constexpr std::size_t power_of(std::size_t bucket) noexcept
+inline constexpr int power_count = max_power - min_power + 1;
+constexpr std::size_t power_of_bucket(std::size_t bucket) noexcept
 {
-    return (bucket + per_power - 1) / per_power;
+    return (bucket + buckets_per_power - 1) / buckets_per_power;
 }
 
 // Within which so much of all lies, in microseconds; negative if there is nothing.
-constexpr double percentile(std::span<const std::uint64_t> counts, double part) noexcept
+constexpr double percentile(std::span<const std::uint64_t> counts, double fraction) noexcept
 {
     std::uint64_t all = 0;
     for (const std::uint64_t count : counts)
         all += count;
     if (all == 0)
         return -1;
-    const double wanted = static_cast<double>(all) * part;
+    const double wanted = static_cast<double>(all) * fraction;
     std::uint64_t seen = 0;
     for (std::size_t i = 0; i < counts.size(); ++i) {
         seen += counts[i];
         if (static_cast<double>(seen) >= wanted)
-            return end_of(i);
+            return bucket_end(i);
     }
-    return end_of(counts.size() - 1);
+    return bucket_end(counts.size() - 1);
 }
 
 } // namespace outbox::latency

@@ -19,7 +19,7 @@ struct RetryPolicy {
     friend bool operator==(const RetryPolicy&, const RetryPolicy&) = default;
 
     // In microseconds, after `attempts` have failed. `chance` is in [0, 1).
-    std::int64_t pause(int attempts, double chance) const noexcept
+    std::int64_t backoff_after(int attempts, double chance) const noexcept
     {
         if (attempts <= immediate_retries)
             return 0;

@@ -55,7 +55,7 @@ const char* shorten_error(Datum error)
 {
     char* message = TextDatumGetCString(error);
     message[pg_mbcliplen(message, static_cast<int>(std::strlen(message)), max_error_bytes)] = '\0';
-    return pg::in_one_line(message);
+    return pg::replace_control_characters(message);
 }
 
 } // namespace
@@ -72,7 +72,7 @@ void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
     const Datum values[] = {Int32GetDatum(consumer)};
     if (find.execute_with_latest_snapshot(values) == 0)
         return;
-    const char* name = TextDatumGetCString(pg::Row(0).get(1));
+    const char* name = TextDatumGetCString(pg::ResultRow(0).get(1));
     const int64 omitted_ids = limit.omitted_ids;
     limit.omitted_ids = 0;
     ereport(LOG_SERVER_ONLY,

@@ -51,9 +51,9 @@ int deliver_from_log(const Consumer& consumer, const Batch& batch, TimestampTz l
 
 } // namespace
 
-stats::Facts event_facts_of(const Message& message)
+stats::EventFacts event_facts_of(const Message& message)
 {
-    return {stats::place_of(message.values[col_event_type]),
+    return {stats::type_slot_of(message.values[col_event_type]),
             static_cast<uint32>(toast_datum_size(message.values[col_payload])),
             DatumGetTimestampTz(message.values[col_occurred_at])};
 }

@@ -34,7 +34,7 @@ protected:
 };
 
 // What is counted of a message.
-stats::Facts event_facts_of(const Message& message);
+stats::EventFacts event_facts_of(const Message& message);
 
 // Must a message of an ordered consumer wait behind an earlier one? Then it waits from now on.
 bool add_if_blocked(const Consumer& consumer, int32 consumer_partition, const Message& message,

@@ -23,7 +23,7 @@ bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, cons
         if (attempts < consumer.retry_policy.max_attempts)
             return;
         move_to_dead_letters(consumer.id, message, attempts, error, now);
-        if (stats::is_on())
+        if (stats::is_enabled())
             stats::count_failed(consumer.id, message.values[col_event_type], true, error);
         dead = true;
     };

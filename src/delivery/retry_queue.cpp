@@ -55,7 +55,7 @@ IdRanges selected_ids(uint64 count)
 {
     pg::PallocVector<IdRange> ids;
     for (uint64 i = 0; i < count; ++i)
-        append_id(ids, DatumGetInt64(pg::Row(i).get(1)));
+        append_id(ids, DatumGetInt64(pg::ResultRow(i).get(1)));
     return ids.view();
 }
 
@@ -198,7 +198,7 @@ std::optional<TimestampTz> next_retry_time(int32 consumer, TimestampTz now)
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
     find.execute_with_latest_snapshot(values);
-    const auto first = pg::Row(0).find(1);
+    const auto first = pg::ResultRow(0).find(1);
     return first ? std::optional<TimestampTz>(DatumGetTimestampTz(*first)) : std::nullopt;
 }
 
@@ -212,7 +212,7 @@ std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
     pg::PallocVector<int32> consumer_partitions;
     const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
-        consumer_partitions.push(DatumGetInt32(pg::Row(i).get(1)));
+        consumer_partitions.push(DatumGetInt32(pg::ResultRow(i).get(1)));
     return consumer_partitions.view();
 }
 

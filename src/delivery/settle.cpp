@@ -42,27 +42,27 @@ struct LockedBatch {
 constexpr const char* lease_lost_hint = "Roll back what was done for this batch, and claim again.";
 
 // What is read of a lease, its batch and its consumer.
-constexpr pg::ColumnShape lease_columns[] = {{"token", INT8OID},
-                                             {"consumer_id", INT4OID},
-                                             {"acked_at", TIMESTAMPTZOID},
-                                             {"superseded_by", INT8OID},
-                                             {"locked_until", TIMESTAMPTZOID},
-                                             {"remaining", INT8MULTIRANGEOID},
-                                             {"failed", INT8MULTIRANGEOID}};
+constexpr pg::ColumnSpec lease_columns[] = {{"token", INT8OID},
+                                            {"consumer_id", INT4OID},
+                                            {"acked_at", TIMESTAMPTZOID},
+                                            {"superseded_by", INT8OID},
+                                            {"locked_until", TIMESTAMPTZOID},
+                                            {"remaining", INT8MULTIRANGEOID},
+                                            {"failed", INT8MULTIRANGEOID}};
 enum : int { l_consumer = 1, l_acked_at, l_superseded_by, l_locked_until, l_remaining, l_failed };
 using LeaseRow = pg::StoredRow<std::size(lease_columns)>;
 
-constexpr pg::ColumnShape batch_columns[] = {{"consumer_id", INT4OID},  {"token", INT8OID},
-                                             {"partition", INT4OID},    {"attempts", INT4OID},
-                                             {"deliveries", INT4OID},   {"from_retries", BOOLOID},
-                                             {"ids", INT8MULTIRANGEOID}};
+constexpr pg::ColumnSpec batch_columns[] = {{"consumer_id", INT4OID},  {"token", INT8OID},
+                                            {"partition", INT4OID},    {"attempts", INT4OID},
+                                            {"deliveries", INT4OID},   {"from_retries", BOOLOID},
+                                            {"ids", INT8MULTIRANGEOID}};
 enum : int { b_partition = 2, b_attempts, b_deliveries, b_from_retries, b_ids };
 
-constexpr pg::ColumnShape consumer_columns[] = {{"consumer_id", INT4OID},
-                                                {"name", TEXTOID},
-                                                {"ordered", BOOLOID},
-                                                {"kind", TEXTOID},
-                                                {"tenant_id", INT8OID}};
+constexpr pg::ColumnSpec consumer_columns[] = {{"consumer_id", INT4OID},
+                                               {"name", TEXTOID},
+                                               {"ordered", BOOLOID},
+                                               {"kind", TEXTOID},
+                                               {"tenant_id", INT8OID}};
 enum : int { c_name = 1, c_ordered, c_kind, c_tenant_id };
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
@@ -94,24 +94,25 @@ constinit pg::IndexedTable consumers{consumer_columns, 1};
 std::optional<LeaseRow> lock_lease(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
-    return leases.lock_first(pg::objects().leases, snapshot, by_token);
+    return leases.lock_first(pg::extension_relations().leases, snapshot, by_token);
 }
 
 bool is_visible_to_tenant(const ConsumerRow& consumer)
 {
     const auto tenant = consumer.find(c_tenant_id);
-    return shows_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
+    return can_see_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
 }
 
 // Before a lease is locked: who waits for it knows that there is one.
 void reject_other_tenants(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
-    const auto lease = leases.find_first(pg::objects().leases, snapshot, by_token);
+    const auto lease = leases.find_first(pg::extension_relations().leases, snapshot, by_token);
     if (!lease)
         reject_unknown_token(token);
     const pg::IndexKey by_id[] = {{INT4OID, lease->get(l_consumer)}};
-    const auto consumer = consumers.find_first(pg::objects().consumers, snapshot, by_id);
+    const auto consumer =
+        consumers.find_first(pg::extension_relations().consumers, snapshot, by_id);
     if (!consumer || !is_visible_to_tenant(*consumer))
         reject_unknown_token(token);
 }
@@ -126,9 +127,9 @@ LockedBatch lock_batch_with_snapshot(Snapshot snapshot, int64 token)
         reject_unknown_token(token);
     const pg::IndexKey keys[] = {{INT4OID, lease->get(l_consumer)},
                                  {INT8OID, Int64GetDatum(token)}};
-    const auto batch = batches.find_first(pg::objects().batches, snapshot, keys);
+    const auto batch = batches.find_first(pg::extension_relations().batches, snapshot, keys);
     const auto consumer =
-        consumers.find_first(pg::objects().consumers, snapshot, std::span(keys, 1));
+        consumers.find_first(pg::extension_relations().consumers, snapshot, std::span(keys, 1));
     if (!batch || !consumer || !is_visible_to_tenant(*consumer))
         reject_unknown_token(token);
     if (pg::to_view(consumer->get(c_kind)) != "worker" && !pg::is_relay())
@@ -182,7 +183,7 @@ IdRanges checked_ids(const LockedBatch& locked, std::span<const int64> ids)
                                "that failed.")));
         set.push({id, id + 1});
     }
-    set.set_size(normalize(set.data(), set.size()));
+    set.set_size(merge_ranges(set.data(), set.size()));
     return set.view();
 }
 
@@ -251,7 +252,7 @@ void FailureWriter::mark_removed(Id id)
 TimestampTz FailureWriter::retry_time(const Failure& failure, int attempts) const
 {
     const double jitter = pg_prng_double(&pg_global_prng_state);
-    return now_ + failure.retry_in.value_or(consumer_.retry_policy.pause(attempts, jitter));
+    return now_ + failure.retry_in.value_or(consumer_.retry_policy.backoff_after(attempts, jitter));
 }
 
 void FailureWriter::process_message(const Message& message, int failures, bool preserves_order)
@@ -275,7 +276,7 @@ void FailureWriter::process_message(const Message& message, int failures, bool p
     const bool dies = failure.dead || (failure.counts_as_attempt &&
                                        attempts >= consumer_.retry_policy.max_attempts);
     mark_removed(id);
-    if (stats::is_on() && failure.counts_as_attempt)
+    if (stats::is_enabled() && failure.counts_as_attempt)
         stats::count_failed(consumer_.id, message.values[col_event_type], dies, failure.error);
     if (dies) {
         move_to_dead_letters(consumer_.id, message, attempts, failure.error, now_);
@@ -312,7 +313,7 @@ void FailureWriter::finish()
     remove_from_batch(batch_.token, rest, removed_ids_.view());
     if (rest.empty())
         settle_lease(batch_.token, now_);
-    pg::wake_at_commit(); // for a retry at once
+    pg::wake_all_at_commit(); // for a retry at once
 }
 
 // A whole batch is remembered from when it was claimed. Otherwise its messages are looked at again.
@@ -343,7 +344,7 @@ int ack_messages(int64 token, const std::span<const int64>* ids, StatsBy stats_b
     const IdRanges settled =
         ids == nullptr ? batch.ids : intersect_ids(batch.ids, checked_ids(locked, *ids));
     const int count = static_cast<int>(count_ids(settled));
-    if (stats::is_on() && stats_by == StatsBy::callee && count > 0)
+    if (stats::is_enabled() && stats_by == StatsBy::callee && count > 0)
         count_delivered(locked, settled, now);
     if (batch.from_retries && count > 0)
         remove_retries(locked.consumer, locked.ordered, settled, now);
@@ -353,7 +354,7 @@ int ack_messages(int64 token, const std::span<const int64>* ids, StatsBy stats_b
     else if (count > 0)
         remove_from_batch(token, rest, {});
     if (rest.empty() && locked.ordered)
-        pg::wake_at_commit(); // its partition is free
+        pg::wake_all_at_commit(); // its partition is free
     return count;
 }
 
@@ -434,7 +435,7 @@ TimestampTz heartbeat(int64 token, std::optional<int64> lease)
     const Datum values[] = {Int64GetDatum(token), IntervalPGetDatum(&length),
                             TimestampTzGetDatum(GetCurrentTimestamp())};
     extend.execute_with_latest_snapshot(values, lease ? nullptr : " n ");
-    return DatumGetTimestampTz(pg::Row(0).get(1));
+    return DatumGetTimestampTz(pg::ResultRow(0).get(1));
 }
 
 int release_batch(int64 token)
@@ -444,7 +445,7 @@ int release_batch(int64 token)
     const LockedBatch locked = lock_batch(token);
     const Datum values[] = {Int64GetDatum(token)};
     give_back.execute_with_latest_snapshot(values);
-    pg::wake_at_commit();
+    pg::wake_all_at_commit();
     return static_cast<int>(count_ids(locked.batch.ids));
 }
 

@@ -14,7 +14,7 @@ namespace {
 // The columns of _outbox.dedup_keys in the order of the install script.
 enum Column { col_tenant_id, col_expires_at, col_tracking_id, col_dedup_key, column_count };
 
-constexpr pg::ColumnShape dedup_key_columns[column_count] = {
+constexpr pg::ColumnSpec dedup_key_columns[column_count] = {
     {"tenant_id", INT8OID},
     {"expires_at", TIMESTAMPTZOID},
     {"tracking_id", UUIDOID},
@@ -42,8 +42,8 @@ bool allows_direct_insert(Relation keys)
     static bool known_answer = false;
     if (known_generation != pg::catalog_generation()) {
         const uint64 generation = pg::catalog_generation();
-        known_answer = pg::has_shape(keys, dedup_key_columns, column_count) && pg::is_plain(keys) &&
-                       has_expected_primary_key(keys);
+        known_answer = pg::has_columns(keys, dedup_key_columns, column_count) &&
+                       pg::allows_direct_write(keys) && has_expected_primary_key(keys);
         known_generation = generation;
     }
     return known_answer;
@@ -91,7 +91,7 @@ std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Even
                                        TransactionId* in_progress_xid)
 {
     const Relation keys = writer.relation;
-    const Relation index = writer.result->ri_IndexRelationDescs[pg::primary_key(writer)];
+    const Relation index = writer.result->ri_IndexRelationDescs[pg::primary_key_index(writer)];
     ScanKeyData scan_keys[2];
     ScanKeyEntryInitialize(&scan_keys[0], 0, 1, BTEqualStrategyNumber, InvalidOid, InvalidOid,
                            F_INT8EQ, Int64GetDatum(event.tenant_id));
@@ -161,8 +161,8 @@ std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event&
     pg::lock_key(hash);
     const auto existing = find_dedup_row(writer, event, in_progress_xid);
     if (!existing && !TransactionIdIsValid(*in_progress_xid)) {
-        fill_slot(pg::fresh_slot(writer, 0), event, now);
-        pg::insert(writer, 1);
+        fill_slot(pg::clear_slot(writer, 0), event, now);
+        pg::insert_rows(writer, 1);
     }
     pg::unlock_key(hash);
     return existing;
@@ -170,7 +170,7 @@ std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event&
 
 std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, TimestampTz now)
 {
-    pg::TableWriter writer = pg::open_writer(keys, 1);
+    pg::TableWriter writer = pg::open_table_writer(keys, 1);
     std::optional<pg_uuid_t> original_id;
     for (;;) {
         TransactionId in_progress_xid;
@@ -184,7 +184,7 @@ std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, T
         if (!existing || original_id || take_over_expired_key(event, now))
             break;
     }
-    pg::close_writer(writer);
+    pg::close_table_writer(writer);
     return original_id;
 }
 
@@ -223,7 +223,7 @@ std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz 
 std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now)
 {
     std::optional<pg_uuid_t> original_id;
-    const Relation keys = table_open(pg::objects().dedup_keys, RowExclusiveLock);
+    const Relation keys = table_open(pg::extension_relations().dedup_keys, RowExclusiveLock);
     if (allows_direct_insert(keys))
         original_id = claim_key_directly(keys, event, now);
     else

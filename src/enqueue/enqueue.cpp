@@ -42,23 +42,24 @@ Datum aggregate_id_to_text(Datum value, Oid type)
 EventArguments read_arguments(FunctionCallInfo fcinfo)
 {
     EventArguments arguments;
-    arguments.aggregate_type = pg::argument(fcinfo, arg_aggregate_type);
+    arguments.aggregate_type = pg::optional_argument(fcinfo, arg_aggregate_type);
     if (!PG_ARGISNULL(arg_aggregate_id))
-        arguments.aggregate_id = aggregate_id_to_text(PG_GETARG_DATUM(arg_aggregate_id),
-                                                      pg::argument_type(fcinfo, arg_aggregate_id));
-    arguments.event_type = pg::argument(fcinfo, arg_event_type);
+        arguments.aggregate_id =
+            aggregate_id_to_text(PG_GETARG_DATUM(arg_aggregate_id),
+                                 pg::declared_argument_type(fcinfo, arg_aggregate_id));
+    arguments.event_type = pg::optional_argument(fcinfo, arg_event_type);
     if (!PG_ARGISNULL(arg_payload))
-        arguments.payload =
-            pg::to_jsonb(PG_GETARG_DATUM(arg_payload), pg::argument_type(fcinfo, arg_payload));
+        arguments.payload = pg::to_jsonb(PG_GETARG_DATUM(arg_payload),
+                                         pg::declared_argument_type(fcinfo, arg_payload));
     if (!PG_ARGISNULL(arg_event_version))
         arguments.event_version = PG_GETARG_INT32(arg_event_version);
     if (!PG_ARGISNULL(arg_tenant_id))
         arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
-    arguments.metadata = pg::argument(fcinfo, arg_metadata);
-    arguments.trace_id = pg::argument(fcinfo, arg_trace_id);
+    arguments.metadata = pg::optional_argument(fcinfo, arg_metadata);
+    arguments.trace_id = pg::optional_argument(fcinfo, arg_trace_id);
     if (!PG_ARGISNULL(arg_available_at))
         arguments.available_at = PG_GETARG_TIMESTAMPTZ(arg_available_at);
-    arguments.dedup_key = pg::argument(fcinfo, arg_dedup_key);
+    arguments.dedup_key = pg::optional_argument(fcinfo, arg_dedup_key);
     return arguments;
 }
 
@@ -86,7 +87,7 @@ void enqueue_events(Event* events, int count, TimestampTz now, pg_uuid_t* result
 
 OUTBOX_SQL_FUNCTION(outbox_enqueue)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_enqueue()");
         const TimestampTz now = GetCurrentTimestamp();
         const outbox::EventArguments arguments = outbox::read_arguments(fcinfo);

@@ -74,12 +74,12 @@ TimestampTz read_time(const EventArguments& event, const char* key, const JsonbV
     const char* name = event.qualified_name(key);
     const char* text = pnstrdup(value.val.string.val, value.val.string.len);
     try {
-        return pg::call([&] {
+        return pg::guarded_call([&] {
             return DatumGetTimestampTz(DirectFunctionCall3(timestamptz_in, CStringGetDatum(text),
                                                            ObjectIdGetDatum(InvalidOid),
                                                            Int32GetDatum(-1)));
         });
-    } catch (const pg::Error& error) {
+    } catch (const pg::ServerError& error) {
         throw Error(unpack_sql_state(error.sqlstate()), std::string(name) + ": " + error.what());
     }
 }
@@ -234,10 +234,11 @@ ArrayType* enqueue_array(Jsonb* array)
 
 OUTBOX_SQL_FUNCTION(outbox_enqueue_many)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_enqueue_many()");
         const Datum given = outbox::pg::required_argument(fcinfo, 0, "events");
-        const Datum events = outbox::pg::to_jsonb(given, outbox::pg::argument_type(fcinfo, 0));
+        const Datum events =
+            outbox::pg::to_jsonb(given, outbox::pg::declared_argument_type(fcinfo, 0));
         PG_RETURN_ARRAYTYPE_P(outbox::enqueue_array(DatumGetJsonbP(events)));
     });
 }

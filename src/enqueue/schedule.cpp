@@ -163,7 +163,7 @@ void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
         const Datum values[] = {tracking_id, TimestampTzGetDatum(now), CStringGetTextDatum(reason)};
         update.execute(values);
     });
-    pg::wake_relay_at_commit(pg::task_refused);
+    pg::wake_relay_at_commit(pg::reason_schedule_refused);
 }
 
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
@@ -254,7 +254,7 @@ int release_in_callers_transaction(int limit)
 int64 milliseconds_until_first(pg::Statement& find)
 {
     find.execute_with_latest_snapshot(nullptr);
-    const auto first = pg::Row(0).find(1);
+    const auto first = pg::ResultRow(0).find(1);
     if (!first)
         return PG_INT64_MAX;
     // Rounded up: not a moment too early.
@@ -295,7 +295,7 @@ void schedule_event(const Event& event)
         parameters.nulls[9] = ' ';
         insert.execute(parameters.values, parameters.nulls);
     });
-    pg::wake_relay_at_commit(pg::task_schedule);
+    pg::wake_relay_at_commit(pg::reason_event_scheduled);
 }
 
 ReleaseResult release_due_events(int limit)
@@ -329,9 +329,9 @@ int64 milliseconds_to_next_refused()
 
 OUTBOX_SQL_FUNCTION(outbox_release_due)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_release_due()");
-        outbox::refuse_tenants("outbox_release_due()");
+        outbox::require_no_tenant("outbox_release_due()");
         constexpr int max_limit = 100000;
         const int limit = PG_ARGISNULL(0) ? 1000 : PG_GETARG_INT32(0);
         if (limit < 1 || limit > max_limit)
@@ -344,7 +344,7 @@ OUTBOX_SQL_FUNCTION(outbox_release_due)
 
 OUTBOX_SQL_FUNCTION(outbox_cancel)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_cancel()");
         if (PG_ARGISNULL(0))
             ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),

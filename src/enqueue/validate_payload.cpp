@@ -40,12 +40,12 @@ Violation find_violation(const EventType& type, const json::Value& payload)
 const char* in_server_encoding(const char* text)
 {
     const std::string_view converted = pg::from_utf8(text);
-    return pg::in_one_line(pnstrdup(converted.data(), converted.size()));
+    return pg::replace_control_characters(pnstrdup(converted.data(), converted.size()));
 }
 
 const char* event_type_name(const Event& event)
 {
-    return pg::in_one_line(TextDatumGetCString(event.event_type));
+    return pg::replace_control_characters(TextDatumGetCString(event.event_type));
 }
 
 void report_violation(const EventArguments& arguments, const Event& event,
@@ -75,7 +75,7 @@ void report_nested_too_deeply(const EventArguments& arguments, const EventType& 
 int find_pii_field(const EventType& type, const json::Value& payload)
 {
     for (std::size_t i = 0; i < type.pii_fields.size(); ++i)
-        if (type.pii_fields[i].finds(payload))
+        if (type.pii_fields[i].matches_anything_in(payload))
             return static_cast<int>(i);
     return -1;
 }
@@ -96,7 +96,7 @@ void check_payload(const EventArguments& arguments, Event& event, const EventTyp
                    MemoryContext caller_memory)
 {
     Jsonb* payload = DatumGetJsonbP(event.payload);
-    auto tree = tree_of(payload);
+    auto tree = to_json_value(payload);
     if (!tree) {
         report_nested_too_deeply(arguments, type);
         return;
@@ -108,10 +108,10 @@ void check_payload(const EventArguments& arguments, Event& event, const EventTyp
                 raise_pii_violation(arguments, event,
                                     type.pii_pointers[static_cast<std::size_t>(field)]);
             const MemoryContext before = MemoryContextSwitchTo(caller_memory);
-            payload = strip(payload, type.pii_fields);
+            payload = jsonb_without_paths(payload, type.pii_fields);
             event.payload = JsonbPGetDatum(payload);
             MemoryContextSwitchTo(before);
-            tree = tree_of(payload);
+            tree = to_json_value(payload);
         }
     }
     if (type.schema) {

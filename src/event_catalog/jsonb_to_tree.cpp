@@ -99,7 +99,7 @@ bool read_object(JsonbIterator* keys, std::size_t count, int depth, json::Value*
     // The server has sorted them, in its own encoding.
     if (GetDatabaseEncoding() != PG_UTF8)
         std::sort(members, members + count, [](const json::Member& a, const json::Member& b) {
-            return json::is_before(a.name, b.name);
+            return json::is_before_in_jsonb(a.name, b.name);
         });
     value->kind = Kind::object;
     value->members = members;
@@ -126,7 +126,7 @@ bool read_container(JsonbContainer* container, int depth, json::Value* value)
 
 } // namespace
 
-std::optional<json::Value> tree_of(Jsonb* payload)
+std::optional<json::Value> to_json_value(Jsonb* payload)
 {
     json::Value value;
     if (!read_container(&payload->root, 1, &value))

@@ -10,6 +10,6 @@ namespace outbox {
 
 // Points into the jsonb and into memory of the current context. Nothing if it is nested more deeply
 // than a schema may be.
-std::optional<json::Value> tree_of(Jsonb* payload);
+std::optional<json::Value> to_json_value(Jsonb* payload);
 
 } // namespace outbox

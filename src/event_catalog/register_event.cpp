@@ -16,12 +16,12 @@ namespace outbox {
 
 namespace {
 
-using Answer = FixedString<1024>;
+using CheckResult = FixedString<1024>;
 
 // What the plain C++ says, if anything.
-Answer answer(const std::optional<std::string>& text)
+CheckResult to_check_result(const std::optional<std::string>& text)
 {
-    return text ? Answer(*text) : Answer();
+    return text ? CheckResult(*text) : CheckResult();
 }
 
 std::string_view json_text(Datum jsonb)
@@ -30,24 +30,24 @@ std::string_view json_text(Datum jsonb)
     return pg::to_utf8(text);
 }
 
-Datum return_answer(FunctionCallInfo fcinfo, const Answer& answer)
+Datum return_check_result(FunctionCallInfo fcinfo, const CheckResult& result)
 {
-    if (*answer.text() == '\0')
+    if (*result.text() == '\0')
         PG_RETURN_NULL();
-    const std::string_view text = pg::from_utf8(answer.text());
+    const std::string_view text = pg::from_utf8(result.text());
     return PointerGetDatum(cstring_to_text_with_len(text.data(), static_cast<int>(text.size())));
 }
 
-void compile(std::string_view text)
+void check_schema(std::string_view text)
 {
-    const schema::Compiled compiled(text, schema_services());
+    const schema::CompiledSchema compiled(text, schema_callbacks());
 }
 
-Answer breaking_change(std::string_view before, std::string_view after)
+CheckResult check_compatibility(std::string_view before, std::string_view after)
 {
-    const schema::Match match = schema_services().match;
-    return answer(
-        schema::breaking_change(schema::normalise(before, match), schema::normalise(after, match)));
+    const schema::RegexMatch match = schema_callbacks().match;
+    return to_check_result(schema::find_breaking_change(schema::normalize(before, match),
+                                                        schema::normalize(after, match)));
 }
 
 bool is_pointer(std::string_view text)
@@ -62,24 +62,24 @@ bool is_pointer(std::string_view text)
 
 OUTBOX_SQL_FUNCTION(outbox_check_schema)
 {
-    return outbox::pg::entry([&] {
-        outbox::compile(outbox::json_text(PG_GETARG_DATUM(0)));
+    return outbox::pg::sql_entry([&] {
+        outbox::check_schema(outbox::json_text(PG_GETARG_DATUM(0)));
         PG_RETURN_VOID();
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_breaking_change)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
-        return return_answer(
-            fcinfo, breaking_change(json_text(PG_GETARG_DATUM(0)), json_text(PG_GETARG_DATUM(1))));
+        return return_check_result(fcinfo, check_compatibility(json_text(PG_GETARG_DATUM(0)),
+                                                               json_text(PG_GETARG_DATUM(1))));
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_is_pointer)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PG_RETURN_BOOL(is_pointer(pg::to_utf8(pg::to_view(PG_GETARG_DATUM(0)))));
     });
@@ -89,7 +89,7 @@ OUTBOX_SQL_FUNCTION(outbox_is_pointer)
 // committed, this one now, and again if it is rolled back.
 OUTBOX_SQL_FUNCTION(outbox_event_types_changed)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         if (!CALLED_AS_TRIGGER(fcinfo))
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("outbox_event_types_changed() is a trigger function")));

@@ -7,46 +7,48 @@ namespace outbox {
 namespace {
 
 // A path that leads on from here, and how far it has led.
-struct Lead {
-    const json::Path* path;
+struct PathPosition {
+    const json::PathPattern* path;
     std::size_t step;
 };
 
-struct Leads {
-    const Lead* first;
+struct PathPositions {
+    const PathPosition* first;
     int count;
 };
 
-enum class Fate { keep, look_into, drop };
+enum class Keep { whole, part, none };
 
 // What becomes of a part, and the paths that lead into it.
-template <typename Takes>
-Fate judge(const Leads& leads, Takes takes, Lead* into, int* count)
+template <typename Matches>
+Keep decide_keep(const PathPositions& positions, Matches matches, PathPosition* inner, int* count)
 {
     *count = 0;
-    for (int i = 0; i < leads.count; ++i) {
-        const Lead& lead = leads.first[i];
-        if (!takes(*lead.path, lead.step))
+    for (int i = 0; i < positions.count; ++i) {
+        const PathPosition& position = positions.first[i];
+        if (!matches(*position.path, position.step))
             continue;
-        if (lead.step + 1 == lead.path->length())
-            return Fate::drop;
-        into[(*count)++] = {lead.path, lead.step + 1};
+        if (position.step + 1 == position.path->length())
+            return Keep::none;
+        inner[(*count)++] = {position.path, position.step + 1};
     }
-    return *count > 0 ? Fate::look_into : Fate::keep;
+    return *count > 0 ? Keep::part : Keep::whole;
 }
 
-JsonbValue* copy(JsonbParseState** out, JsonbContainer* container, const Leads& leads);
+JsonbValue* copy_container(JsonbParseState** out, JsonbContainer* container,
+                           const PathPositions& positions);
 
 void copy_part(JsonbParseState** out, JsonbIteratorToken token, JsonbValue* part,
-               const Leads& leads)
+               const PathPositions& positions)
 {
-    if (leads.count > 0 && part->type == jbvBinary)
-        (void)copy(out, part->val.binary.data, leads);
+    if (positions.count > 0 && part->type == jbvBinary)
+        (void)copy_container(out, part->val.binary.data, positions);
     else
         (void)pushJsonbValue(out, token, part);
 }
 
-JsonbValue* copy_object(JsonbParseState** out, JsonbIterator* keys, const Leads& leads, Lead* into)
+JsonbValue* copy_object(JsonbParseState** out, JsonbIterator* keys, const PathPositions& positions,
+                        PathPosition* inner)
 {
     (void)pushJsonbValue(out, WJB_BEGIN_OBJECT, nullptr);
     JsonbValue key;
@@ -56,55 +58,57 @@ JsonbValue* copy_object(JsonbParseState** out, JsonbIterator* keys, const Leads&
         const std::string_view name =
             pg::to_utf8({key.val.string.val, static_cast<std::size_t>(key.val.string.len)});
         int count = 0;
-        const auto takes = [&](const json::Path& path, std::size_t step) {
-            return path.takes_member(step, name);
+        const auto matches = [&](const json::PathPattern& path, std::size_t step) {
+            return path.matches_member(step, name);
         };
-        if (judge(leads, takes, into, &count) == Fate::drop)
+        if (decide_keep(positions, matches, inner, &count) == Keep::none)
             continue;
         (void)pushJsonbValue(out, WJB_KEY, &key);
-        copy_part(out, WJB_VALUE, &member, {into, count});
+        copy_part(out, WJB_VALUE, &member, {inner, count});
     }
     return pushJsonbValue(out, WJB_END_OBJECT, nullptr);
 }
 
-JsonbValue* copy_array(JsonbParseState** out, JsonbIterator* elements, const Leads& leads,
-                       Lead* into)
+JsonbValue* copy_array(JsonbParseState** out, JsonbIterator* elements,
+                       const PathPositions& positions, PathPosition* inner)
 {
     (void)pushJsonbValue(out, WJB_BEGIN_ARRAY, nullptr);
     JsonbValue element;
     for (std::size_t i = 0; JsonbIteratorNext(&elements, &element, true) == WJB_ELEM; ++i) {
         int count = 0;
-        const auto takes = [&](const json::Path& path, std::size_t step) {
-            return path.takes_element(step, i);
+        const auto matches = [&](const json::PathPattern& path, std::size_t step) {
+            return path.matches_element(step, i);
         };
-        if (judge(leads, takes, into, &count) == Fate::drop)
+        if (decide_keep(positions, matches, inner, &count) == Keep::none)
             continue;
-        copy_part(out, WJB_ELEM, &element, {into, count});
+        copy_part(out, WJB_ELEM, &element, {inner, count});
     }
     return pushJsonbValue(out, WJB_END_ARRAY, nullptr);
 }
 
-JsonbValue* copy(JsonbParseState** out, JsonbContainer* container, const Leads& leads)
+JsonbValue* copy_container(JsonbParseState** out, JsonbContainer* container,
+                           const PathPositions& positions)
 {
     check_stack_depth();
     CHECK_FOR_INTERRUPTS();
-    auto* into = static_cast<Lead*>(palloc(sizeof(Lead) * leads.count));
+    auto* inner = static_cast<PathPosition*>(palloc(sizeof(PathPosition) * positions.count));
     JsonbIterator* parts = JsonbIteratorInit(container);
     JsonbValue begin;
     (void)JsonbIteratorNext(&parts, &begin, true);
-    return JsonContainerIsObject(container) ? copy_object(out, parts, leads, into)
-                                            : copy_array(out, parts, leads, into);
+    return JsonContainerIsObject(container) ? copy_object(out, parts, positions, inner)
+                                            : copy_array(out, parts, positions, inner);
 }
 
 } // namespace
 
-Jsonb* strip(Jsonb* payload, std::span<const json::Path> paths)
+Jsonb* jsonb_without_paths(Jsonb* payload, std::span<const json::PathPattern> paths)
 {
-    auto* leads = static_cast<Lead*>(palloc(sizeof(Lead) * paths.size()));
+    auto* positions = static_cast<PathPosition*>(palloc(sizeof(PathPosition) * paths.size()));
     for (std::size_t i = 0; i < paths.size(); ++i)
-        leads[i] = {&paths[i], 0};
+        positions[i] = {&paths[i], 0};
     JsonbParseState* out = nullptr;
-    return JsonbValueToJsonb(copy(&out, &payload->root, {leads, static_cast<int>(paths.size())}));
+    return JsonbValueToJsonb(
+        copy_container(&out, &payload->root, {positions, static_cast<int>(paths.size())}));
 }
 
 } // namespace outbox

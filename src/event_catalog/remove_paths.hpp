@@ -9,6 +9,6 @@
 namespace outbox {
 
 // The payload, which is an object or an array, without what the paths point to.
-Jsonb* strip(Jsonb* payload, std::span<const json::Path> paths);
+Jsonb* jsonb_without_paths(Jsonb* payload, std::span<const json::PathPattern> paths);
 
 } // namespace outbox

@@ -18,34 +18,34 @@ namespace {
 
 // Changes of the table. A message about one is taken in after it has become visible, or when it is
 // taken back; so what was read before is read again.
-uint64 changes = 0;
-Oid table = InvalidOid;
+uint64 invalidation_count = 0;
+Oid watched_table = InvalidOid;
 
-void relation_changed(Datum, Oid relation)
+void on_relcache_invalidation(Datum, Oid relation)
 {
-    if (relation == InvalidOid || relation == table)
-        ++changes;
+    if (relation == InvalidOid || relation == watched_table)
+        ++invalidation_count;
 }
 
 // Names that nobody has registered are remembered, too, and anybody can think of some.
-constexpr std::size_t max_remembered = 10000;
+constexpr std::size_t max_cached_types = 10000;
 
-using Name = std::pair<std::string, int>;
-using Types = std::map<Name, std::unique_ptr<EventType>>;
+using EventTypeKey = std::pair<std::string, int>;
+using EventTypeMap = std::map<EventTypeKey, std::unique_ptr<EventType>>;
 
 pg::Statement select_type("SELECT json_schema::text, pii_fields FROM _outbox.event_types "
                           "WHERE event_type = $1 AND event_version = $2",
                           {TEXTOID, INT4OID});
 
 // A row of the table, in memory of the caller's.
-struct Row {
+struct EventTypeRow {
     bool is_there = false;
     bool has_schema = false;
     std::string_view schema;
     std::span<const Datum> pii_fields;
 };
 
-Datum copy_out(Datum value, MemoryContext memory)
+Datum copy_to_context(Datum value, MemoryContext memory)
 {
     const MemoryContext before = MemoryContextSwitchTo(memory);
     const Datum copy = PointerGetDatum(PG_DETOAST_DATUM_COPY(value));
@@ -54,22 +54,22 @@ Datum copy_out(Datum value, MemoryContext memory)
 }
 
 // With a snapshot of now: what is remembered must not depend on how old the transaction is.
-Row read_row(Datum event_type, int event_version)
+EventTypeRow read_row(Datum event_type, int event_version)
 {
     const MemoryContext memory = CurrentMemoryContext;
     Datum schema = 0;
     Datum pii_fields = 0;
-    Row row;
-    table = pg::objects().event_types;
+    EventTypeRow row;
+    watched_table = pg::extension_relations().event_types;
     pg::as_owner([&] {
         const Datum values[] = {event_type, Int32GetDatum(event_version)};
         row.is_there = select_type.execute_with_latest_snapshot(values) > 0;
         if (!row.is_there)
             return;
-        const pg::Row found(0);
+        const pg::ResultRow found(0);
         if (const auto text = found.find(1))
-            schema = copy_out(*text, memory);
-        pii_fields = copy_out(found.get(2), memory);
+            schema = copy_to_context(*text, memory);
+        pii_fields = copy_to_context(found.get(2), memory);
     });
     row.has_schema = schema != 0;
     if (row.has_schema)
@@ -79,74 +79,75 @@ Row read_row(Datum event_type, int event_version)
     return row;
 }
 
-std::unique_ptr<EventType> make_type(const Row& row)
+std::unique_ptr<EventType> make_event_type(const EventTypeRow& row)
 {
     if (!row.is_there)
         return nullptr;
     auto type = std::make_unique<EventType>();
     if (row.has_schema)
-        type->schema = std::make_unique<schema::Compiled>(row.schema, schema_services());
+        type->schema = std::make_unique<schema::CompiledSchema>(row.schema, schema_callbacks());
     for (const Datum field : row.pii_fields) {
-        const std::string_view pointer = pg::call([&] { return pg::to_utf8(pg::to_view(field)); });
+        const std::string_view pointer =
+            pg::guarded_call([&] { return pg::to_utf8(pg::to_view(field)); });
         type->pii_pointers.emplace_back(pointer);
         type->pii_fields.emplace_back(json::parse_pointer(pointer).value());
     }
     return type;
 }
 
-bool match(std::string_view pattern, std::string_view text)
+bool matches_regex(std::string_view pattern, std::string_view text)
 {
     const auto to_text = [](std::string_view given) {
         const std::string_view converted = pg::from_utf8(given);
         return PointerGetDatum(
             cstring_to_text_with_len(converted.data(), static_cast<int>(converted.size())));
     };
-    return pg::call([&] {
+    return pg::guarded_call([&] {
         // Classes such as \d mean ASCII only, as in ECMA-262.
         return DatumGetBool(
             DirectFunctionCall2Coll(textregexeq, C_COLLATION_OID, to_text(text), to_text(pattern)));
     });
 }
 
-void pause()
+void check_interrupts()
 {
     if (stack_is_too_deep())
         throw Error("54001", "the payload goes too deep into a schema that refers to itself", {},
                     "Nest it less deeply, or raise max_stack_depth.");
     if (INTERRUPTS_PENDING_CONDITION())
-        pg::call([] { CHECK_FOR_INTERRUPTS(); });
+        pg::guarded_call([] { CHECK_FOR_INTERRUPTS(); });
 }
 
 } // namespace
 
-schema::Services schema_services()
+schema::Callbacks schema_callbacks()
 {
-    return {match, pause};
+    return {matches_regex, check_interrupts};
 }
 
 const EventType* find_event_type(Datum event_type, int event_version)
 {
-    static Types* known = nullptr;
-    static uint64 known_changes = 0;
-    if (known == nullptr)
-        known = new Types;
+    static EventTypeMap* cache = nullptr;
+    static uint64 known_invalidation_count = 0;
+    if (cache == nullptr)
+        cache = new EventTypeMap;
     // Not in the callback: somebody may be using one.
-    if (known_changes != changes || known->size() >= max_remembered)
-        known->clear();
-    known_changes = changes;
+    if (known_invalidation_count != invalidation_count || cache->size() >= max_cached_types)
+        cache->clear();
+    known_invalidation_count = invalidation_count;
 
-    const Name name(pg::to_view(event_type), event_version);
-    auto found = known->find(name);
-    if (found != known->end())
+    const EventTypeKey name(pg::to_view(event_type), event_version);
+    auto found = cache->find(name);
+    if (found != cache->end())
         return found->second.get();
-    const Row row = pg::call([&] { return read_row(event_type, event_version); });
-    found = known->emplace(name, make_type(row)).first;
+    const EventTypeRow row = pg::guarded_call([&] { return read_row(event_type, event_version); });
+    found = cache->emplace(name, make_event_type(row)).first;
     return found->second.get();
 }
 
-void watch_event_types()
+void set_up_schema_cache()
 {
-    CacheRegisterRelcacheCallback(relation_changed, 0);
+    CacheRegisterRelcacheCallback(on_relcache_invalidation, 0);
 }
 
 } // namespace outbox

@@ -12,8 +12,8 @@
 namespace outbox {
 
 struct EventType {
-    std::unique_ptr<schema::Compiled> schema; // or nothing
-    std::vector<json::Path> pii_fields;
+    std::unique_ptr<schema::CompiledSchema> schema; // or nothing
+    std::vector<json::PathPattern> pii_fields;
     std::vector<std::string> pii_pointers; // the same, as they were written
 };
 
@@ -21,9 +21,9 @@ struct EventType {
 const EventType* find_event_type(Datum event_type, int event_version);
 
 // How schemas use the server.
-schema::Services schema_services();
+schema::Callbacks schema_callbacks();
 
 // Registers the callback; once, when the library is loaded.
-void watch_event_types();
+void set_up_schema_cache();
 
 } // namespace outbox

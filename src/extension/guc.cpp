@@ -90,7 +90,7 @@ bool check_tenant(char** text, void** extra, GucSource)
         GUC_check_errdetail("A tenant is a bigint; an empty value means that none is set.");
         return false;
     }
-    auto* parsed = static_cast<std::int64_t*>(pg::setting_extra(sizeof(std::int64_t)));
+    auto* parsed = static_cast<std::int64_t*>(pg::alloc_guc_extra(sizeof(std::int64_t)));
     if (parsed == nullptr)
         return false;
     *parsed = *value;
@@ -107,13 +107,13 @@ void assign_tenant(const char*, void* extra)
 // dropped. It may come in any encoding, so nothing but ASCII gets further.
 bool check_traceparent(char** given, void** extra, GucSource)
 {
-    constexpr std::size_t longest = 512;
+    constexpr std::size_t max_length = 512;
     const std::size_t size = std::strlen(*given);
-    const bool is_plain =
+    const bool is_printable_ascii =
         std::all_of(*given, *given + size, [](char c) { return c > ' ' && c < 0x7F; });
-    if (size == 0 || size > longest || !is_plain)
+    if (size == 0 || size > max_length || !is_printable_ascii)
         return true;
-    auto* text = static_cast<struct varlena*>(pg::setting_extra(VARHDRSZ + size));
+    auto* text = static_cast<struct varlena*>(pg::alloc_guc_extra(VARHDRSZ + size));
     if (text == nullptr)
         return false;
     SET_VARSIZE(text, VARHDRSZ + size);
@@ -128,7 +128,7 @@ void assign_traceparent(const char*, void* extra)
 }
 
 // How consumers read and try again.
-void define_for_consumers()
+void define_consumer_gucs()
 {
     constexpr int second = 1000;
     constexpr int day = 24 * 60 * 60 * second;
@@ -168,7 +168,7 @@ void define_for_consumers()
 }
 
 // A rule that producers may switch off is none.
-void define_for_catalog()
+void define_event_catalog_gucs()
 {
     DefineCustomEnumVariable("outbox.catalog_mode",
                              "Whether events must be registered and fit their schema.",
@@ -184,7 +184,7 @@ void define_for_catalog()
         "Empty: any name.", &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
-void define_for_idempotency()
+void define_idempotency_gucs()
 {
     constexpr int second = 1000;
     constexpr int day = 24 * 60 * 60;
@@ -214,35 +214,38 @@ bool check_directory(char** path, void**, GucSource)
 }
 
 // How the tables are kept small. One rule for all, so none of this is a session's to change.
-void define_for_maintenance()
+void define_maintenance_gucs()
 {
     constexpr int minute = 60;
     constexpr int day = 24 * 60 * minute;
-    const auto define = [](const char* name, const char* what, const char* more, int* variable,
-                           int value, int least) {
-        DefineCustomIntVariable(name, what, more, variable, value, least, INT_MAX, PGC_SIGHUP,
+    const auto define_seconds = [](const char* name, const char* what, const char* more,
+                                   int* variable, int value, int min) {
+        DefineCustomIntVariable(name, what, more, variable, value, min, INT_MAX, PGC_SIGHUP,
                                 GUC_UNIT_S, nullptr, nullptr, nullptr);
     };
-    define("outbox.maintenance_interval",
-           "How often a worker makes partitions, archives and prunes.",
-           "The first time is when the server starts.", &maintenance_interval, 5 * minute, 1);
-    define("outbox.hot_retention", "How old events are when they leave the log for the archive.",
-           "They do so by whole partitions, and not before every consumer has passed them.",
-           &hot_retention, 7 * day, 0);
-    define("outbox.archive_retention", "How old events are when they leave the archive.",
-           "-1 keeps them for ever.", &archive_retention, 90 * day, -1);
-    define("outbox.cold_retention",
-           "How old events are when their file in cold storage is removed.",
-           "-1 keeps them for ever.", &cold_retention, -1, -1);
-    define("outbox.delivery_retention", "How long the record of settled deliveries is kept.",
-           "It is for people: nothing else needs it.", &delivery_retention, day, 0);
-    define("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
-           "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
-    define("outbox.stats_retention", "How long outbox_report() can look back.",
-           "0: nothing is remembered.", &stats_retention, 7 * day, 0);
-    define("outbox.audit_retention", "How old rows of the audit log are when they are removed.",
-           "For entity types of which audit_set_retention() says nothing. -1 keeps them for ever.",
-           &audit_retention, 2 * 365 * day, -1);
+    define_seconds(
+        "outbox.maintenance_interval", "How often a worker makes partitions, archives and prunes.",
+        "The first time is when the server starts.", &maintenance_interval, 5 * minute, 1);
+    define_seconds("outbox.hot_retention",
+                   "How old events are when they leave the log for the archive.",
+                   "They do so by whole partitions, and not before every consumer has passed them.",
+                   &hot_retention, 7 * day, 0);
+    define_seconds("outbox.archive_retention", "How old events are when they leave the archive.",
+                   "-1 keeps them for ever.", &archive_retention, 90 * day, -1);
+    define_seconds("outbox.cold_retention",
+                   "How old events are when their file in cold storage is removed.",
+                   "-1 keeps them for ever.", &cold_retention, -1, -1);
+    define_seconds("outbox.delivery_retention",
+                   "How long the record of settled deliveries is kept.",
+                   "It is for people: nothing else needs it.", &delivery_retention, day, 0);
+    define_seconds("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
+                   "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
+    define_seconds("outbox.stats_retention", "How long outbox_report() can look back.",
+                   "0: nothing is remembered.", &stats_retention, 7 * day, 0);
+    define_seconds(
+        "outbox.audit_retention", "How old rows of the audit log are when they are removed.",
+        "For entity types of which audit_set_retention() says nothing. -1 keeps them for ever.",
+        &audit_retention, 2 * 365 * day, -1);
     DefineCustomStringVariable("outbox.cold_storage_dir",
                                "Where partitions are exported to before they are dropped.",
                                "Empty: nowhere.", &cold_storage_dir, "", PGC_SIGHUP,
@@ -264,7 +267,7 @@ bool check_allowed_hosts(char** list, void**, GucSource)
 }
 
 // The background workers. None of this is a session's to change.
-void define_for_relay()
+void define_relay_gucs()
 {
     constexpr int second = 1000;
     constexpr int hour = 60 * 60 * second;
@@ -311,14 +314,14 @@ std::optional<std::int64_t> tenant_id() noexcept
     return *tenant_value;
 }
 
-std::optional<Datum> trace_of_session() noexcept
+std::optional<Datum> session_traceparent() noexcept
 {
     if (traceparent_value == nullptr)
         return std::nullopt;
     return PointerGetDatum(traceparent_value);
 }
 
-void define(bool (*hosts)(const char* list))
+void define_gucs(bool (*hosts)(const char* list))
 {
     check_hosts = hosts;
     constexpr int day = 24 * 60 * 60;
@@ -353,12 +356,12 @@ void define(bool (*hosts)(const char* list))
                              "How much time one partition of the log covers.",
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
-    define_for_catalog();
-    define_for_consumers();
-    define_for_idempotency();
-    define_for_relay();
-    define_for_maintenance();
-    pg::define_pauses();
+    define_event_catalog_gucs();
+    define_consumer_gucs();
+    define_idempotency_gucs();
+    define_relay_gucs();
+    define_maintenance_gucs();
+    pg::define_injection_point_gucs();
     MarkGUCPrefixReserved("outbox");
 }
 

@@ -64,9 +64,9 @@ extern char* archive_command;
 std::optional<std::int64_t> tenant_id() noexcept;
 
 // What outbox.traceparent says, as text; nothing when it is not set.
-std::optional<Datum> trace_of_session() noexcept;
+std::optional<Datum> session_traceparent() noexcept;
 
 // `check_hosts` judges outbox.http_allowed_hosts.
-void define(bool (*check_hosts)(const char* list));
+void define_gucs(bool (*check_hosts)(const char* list));
 
 } // namespace outbox::settings

@@ -14,31 +14,36 @@ namespace outbox::pg {
 namespace {
 
 // Users' advisory locks have 1 or 2 here.
-enum Space : uint16 { keys = 0x4F42, consumers = 0x4F43, partitions = 0x4F44, attempts = 0x4F45 };
+enum LockSpace : uint16 {
+    key_space = 0x4F42,
+    consumer_space = 0x4F43,
+    partition_space = 0x4F44,
+    idempotency_space = 0x4F45
+};
 
-std::optional<int32> held_consumer;
+std::optional<int32> session_locked_consumer;
 
-LOCKTAG tag_of(Space space, uint32 first, uint32 second)
+LOCKTAG lock_tag(LockSpace space, uint32 first, uint32 second)
 {
     LOCKTAG tag;
     SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, first, second, space);
     return tag;
 }
 
-LOCKTAG tag_of_hash(Space space, uint64 hash)
+LOCKTAG lock_tag_of_hash(LockSpace space, uint64 hash)
 {
-    return tag_of(space, static_cast<uint32>(hash >> 32), static_cast<uint32>(hash));
+    return lock_tag(space, static_cast<uint32>(hash >> 32), static_cast<uint32>(hash));
 }
 
-LOCKTAG tag_of_consumer(int32 consumer)
+LOCKTAG lock_tag_of_consumer(int32 consumer)
 {
-    return tag_of(consumers, static_cast<uint32>(consumer), 0);
+    return lock_tag(consumer_space, static_cast<uint32>(consumer), 0);
 }
 
 // Runs `body` so that locks belong to the transaction, not to the statement that is being run: a
 // lock that was waited for in a subtransaction does in any case, and all are to be found there.
 template <typename Body>
-auto for_transaction(Body&& body) -> decltype(body())
+auto with_transaction_owner(Body&& body) -> decltype(body())
 {
     const ResourceOwner statement = CurrentResourceOwner;
     CurrentResourceOwner = CurTransactionResourceOwner;
@@ -49,7 +54,7 @@ auto for_transaction(Body&& body) -> decltype(body())
 
 bool try_lock(const LOCKTAG& tag)
 {
-    return for_transaction(
+    return with_transaction_owner(
         [&] { return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL; });
 }
 
@@ -66,7 +71,7 @@ void limit_lock_timeout(int milliseconds)
 
 // A subtransaction, because a wait that times out raises an error. It costs something, and only
 // those who must wait pay it.
-bool lock_within(const LOCKTAG& tag, int milliseconds)
+bool lock_with_timeout(const LOCKTAG& tag, int milliseconds)
 {
     if (try_lock(tag))
         return true;
@@ -83,65 +88,65 @@ bool lock_within(const LOCKTAG& tag, int milliseconds)
     return error == nullptr;
 }
 
-void give_back(const LOCKTAG& tag)
+void release_lock(const LOCKTAG& tag)
 {
-    (void)for_transaction([&] { return LockRelease(&tag, ExclusiveLock, false); });
+    (void)with_transaction_owner([&] { return LockRelease(&tag, ExclusiveLock, false); });
 }
 
 } // namespace
 
 void lock_key(uint64 hash)
 {
-    const LOCKTAG tag = tag_of_hash(keys, hash);
+    const LOCKTAG tag = lock_tag_of_hash(key_space, hash);
     (void)LockAcquire(&tag, ExclusiveLock, false, false);
 }
 
 void unlock_key(uint64 hash)
 {
-    const LOCKTAG tag = tag_of_hash(keys, hash);
+    const LOCKTAG tag = lock_tag_of_hash(key_space, hash);
     (void)LockRelease(&tag, ExclusiveLock, false);
 }
 
 bool lock_consumer(int32 consumer, int milliseconds)
 {
-    return lock_within(tag_of_consumer(consumer), milliseconds);
+    return lock_with_timeout(lock_tag_of_consumer(consumer), milliseconds);
 }
 
-bool lock_attempt(uint64 hash, int milliseconds)
+bool lock_idempotency_key(uint64 hash, int milliseconds)
 {
-    return lock_within(tag_of_hash(attempts, hash), milliseconds);
+    return lock_with_timeout(lock_tag_of_hash(idempotency_space, hash), milliseconds);
 }
 
-void unlock_attempt(uint64 hash)
+void unlock_idempotency_key(uint64 hash)
 {
-    give_back(tag_of_hash(attempts, hash));
+    release_lock(lock_tag_of_hash(idempotency_space, hash));
 }
 
 void lock_consumer(int32 consumer)
 {
-    const LOCKTAG tag = tag_of_consumer(consumer);
-    (void)for_transaction([&] { return LockAcquire(&tag, ExclusiveLock, false, false); });
+    const LOCKTAG tag = lock_tag_of_consumer(consumer);
+    (void)with_transaction_owner([&] { return LockAcquire(&tag, ExclusiveLock, false, false); });
 }
 
-bool try_lock_partition(int32 consumer, int32 partition)
+bool try_lock_consumer_partition(int32 consumer, int32 partition)
 {
     return try_lock(
-        tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition)));
+        lock_tag(partition_space, static_cast<uint32>(consumer), static_cast<uint32>(partition)));
 }
 
-bool is_partition_locked(int32 consumer, int32 partition)
+bool is_consumer_partition_locked(int32 consumer, int32 partition)
 {
     const LOCKTAG tag =
-        tag_of(partitions, static_cast<uint32>(consumer), static_cast<uint32>(partition));
+        lock_tag(partition_space, static_cast<uint32>(consumer), static_cast<uint32>(partition));
     if (!try_lock(tag))
         return true;
-    give_back(tag);
+    release_lock(tag);
     return false;
 }
 
 bool is_consumer_locked(int32 consumer)
 {
-    if (!try_lock(tag_of_consumer(consumer)))
+    if (!try_lock(lock_tag_of_consumer(consumer)))
         return true;
     unlock_consumer(consumer);
     return false;
@@ -149,23 +154,23 @@ bool is_consumer_locked(int32 consumer)
 
 void keep_lock_for_session(int32 consumer)
 {
-    const LOCKTAG tag = tag_of_consumer(consumer);
+    const LOCKTAG tag = lock_tag_of_consumer(consumer);
     (void)LockAcquire(&tag, ExclusiveLock, true, false);
-    held_consumer = consumer;
+    session_locked_consumer = consumer;
 }
 
 void release_session_lock()
 {
-    if (!held_consumer)
+    if (!session_locked_consumer)
         return;
-    const LOCKTAG tag = tag_of_consumer(*held_consumer);
-    held_consumer.reset();
+    const LOCKTAG tag = lock_tag_of_consumer(*session_locked_consumer);
+    session_locked_consumer.reset();
     (void)LockRelease(&tag, ExclusiveLock, true);
 }
 
 void unlock_consumer(int32 consumer)
 {
-    give_back(tag_of_consumer(consumer));
+    release_lock(lock_tag_of_consumer(consumer));
 }
 
 } // namespace outbox::pg

@@ -21,15 +21,15 @@ void lock_consumer(int32 consumer);
 
 // The lock of whoever attempts to use an idempotency key. False if it is not to be had within the
 // time.
-bool lock_attempt(uint64 hash, int milliseconds);
-void unlock_attempt(uint64 hash);
+bool lock_idempotency_key(uint64 hash, int milliseconds);
+void unlock_idempotency_key(uint64 hash);
 
 // The lock of whoever hands out a partition of an ordered consumer. False if somebody has it.
-bool try_lock_partition(int32 consumer, int32 partition);
+bool try_lock_consumer_partition(int32 consumer, int32 partition);
 
 // Does another transaction hold the lock?
 bool is_consumer_locked(int32 consumer);
-bool is_partition_locked(int32 consumer, int32 partition);
+bool is_consumer_partition_locked(int32 consumer, int32 partition);
 
 // Gives a consumer's lock back: only for one who has not moved the cursor.
 void unlock_consumer(int32 consumer);

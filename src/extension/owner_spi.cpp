@@ -13,24 +13,24 @@ namespace outbox::pg {
 
 namespace {
 
-constexpr const char* schema_mark = "@schema@";
+constexpr const char* schema_placeholder = "@schema@";
 
-char* with_schema(const char* text)
+char* replace_schema_placeholder(const char* text)
 {
-    const Objects known = objects();
+    const ExtensionRelations known = extension_relations();
     const char* schema = quote_identifier(known.schema_name);
     StringInfoData sql;
     initStringInfo(&sql);
-    while (const char* mark = std::strstr(text, schema_mark)) {
+    while (const char* mark = std::strstr(text, schema_placeholder)) {
         appendBinaryStringInfo(&sql, text, static_cast<int>(mark - text));
         appendStringInfoString(&sql, schema);
-        text = mark + std::strlen(schema_mark);
+        text = mark + std::strlen(schema_placeholder);
     }
     appendStringInfoString(&sql, text);
     return sql.data;
 }
 
-uint64 processed(int result)
+uint64 check_spi_result(int result)
 {
     if (result < 0)
         elog(ERROR, "SPI failed: %s", SPI_result_code_string(result));
@@ -43,12 +43,12 @@ void Statement::prepare()
 {
     // The server replans by itself, but always from the same text, and a schema can be renamed. A
     // plan that is replaced is not freed: it may be running, further up the stack.
-    const Objects known = objects();
+    const ExtensionRelations known = extension_relations();
     if (plan_ != nullptr && std::strcmp(schema_, known.schema_name) == 0)
         return;
     // One plan for all parameters: none of these statements gains from a plan of its own.
-    const SPIPlanPtr plan =
-        SPI_prepare_cursor(with_schema(text_), count_, types_, CURSOR_OPT_GENERIC_PLAN);
+    const SPIPlanPtr plan = SPI_prepare_cursor(replace_schema_placeholder(text_), count_, types_,
+                                               CURSOR_OPT_GENERIC_PLAN);
     if (plan == nullptr)
         elog(ERROR, "SPI_prepare_cursor failed: %s", SPI_result_code_string(SPI_result));
     if (SPI_keepplan(plan) != 0)
@@ -60,7 +60,7 @@ void Statement::prepare()
 uint64 Statement::execute(const Datum* values, const char* nulls)
 {
     prepare();
-    return processed(SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0));
+    return check_spi_result(SPI_execute_plan(plan_, const_cast<Datum*>(values), nulls, false, 0));
 }
 
 uint64 Statement::execute_with_latest_snapshot(const Datum* values, const char* nulls)
@@ -68,15 +68,16 @@ uint64 Statement::execute_with_latest_snapshot(const Datum* values, const char* 
     prepare();
     // What this transaction has done so far is to be seen, too.
     CommandCounterIncrement();
-    return processed(SPI_execute_snapshot(plan_, const_cast<Datum*>(values), nulls,
-                                          GetLatestSnapshot(), InvalidSnapshot, false, true, 0));
+    return check_spi_result(SPI_execute_snapshot(plan_, const_cast<Datum*>(values), nulls,
+                                                 GetLatestSnapshot(), InvalidSnapshot, false, true,
+                                                 0));
 }
 
 namespace detail {
 
 namespace {
 
-void set_for_now(const char* name, const char* value)
+void set_local_guc(const char* name, const char* value)
 {
     (void)set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,
                             false);
@@ -84,24 +85,25 @@ void set_for_now(const char* name, const char* value)
 
 } // namespace
 
-Role become_owner()
+SavedRole switch_to_owner()
 {
-    Role before;
+    SavedRole before;
     GetUserIdAndSecContext(&before.user, &before.security_context);
-    SetUserIdAndSecContext(objects().owner, before.security_context | SECURITY_LOCAL_USERID_CHANGE);
+    SetUserIdAndSecContext(extension_relations().owner,
+                           before.security_context | SECURITY_LOCAL_USERID_CHANGE);
     before.guc_level = NewGUCNestLevel();
     // The relay has both for good: to set them takes as long as some statements do.
-    if (std::strcmp(namespace_search_path, owners_search_path) != 0)
-        set_for_now("search_path", owners_search_path);
+    if (std::strcmp(namespace_search_path, owner_search_path) != 0)
+        set_local_guc("search_path", owner_search_path);
     // Plans are made when the tables are young and kept when they have grown.
     if (enable_seqscan)
-        set_for_now("enable_seqscan", "off");
+        set_local_guc("enable_seqscan", "off");
     if (SPI_connect() != SPI_OK_CONNECT)
         elog(ERROR, "SPI_connect failed");
     return before;
 }
 
-void become_self(const Role& before)
+void switch_back(const SavedRole& before)
 {
     if (SPI_finish() != SPI_OK_FINISH)
         elog(ERROR, "SPI_finish failed");

@@ -43,9 +43,9 @@ private:
 
 // A row of what the last statement returned. It stays good while SPI is connected, also when other
 // statements follow. Columns count from 1.
-class Row {
+class ResultRow {
 public:
-    explicit Row(uint64 number)
+    explicit ResultRow(uint64 number)
         : tuple_(SPI_tuptable->vals[number]), descriptor_(SPI_tuptable->tupdesc)
     {}
 
@@ -75,18 +75,18 @@ private:
 };
 
 // Where the owner's statements look for what they name.
-inline constexpr const char* owners_search_path = "pg_catalog, pg_temp";
+inline constexpr const char* owner_search_path = "pg_catalog, pg_temp";
 
 namespace detail {
 
-struct Role {
+struct SavedRole {
     Oid user;
     int security_context;
     int guc_level;
 };
 
-Role become_owner();
-void become_self(const Role& before);
+SavedRole switch_to_owner();
+void switch_back(const SavedRole& before);
 
 } // namespace detail
 
@@ -97,9 +97,9 @@ template <typename Body>
 void as_owner(Body&& body)
 {
     static_assert(std::is_trivially_destructible_v<std::remove_reference_t<Body>>);
-    const detail::Role before = detail::become_owner();
+    const detail::SavedRole before = detail::switch_to_owner();
     body();
-    detail::become_self(before);
+    detail::switch_back(before);
 }
 
 } // namespace outbox::pg

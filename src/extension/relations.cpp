@@ -6,11 +6,11 @@ namespace outbox::pg {
 
 namespace {
 
-Objects cached;
+ExtensionRelations cached;
 uint64 cached_generation = 0; // 0: nothing is cached
 
 // Mirrors get_extension_schema(), which PostgreSQL 15 keeps to itself.
-Oid schema_of_extension(Oid extension)
+Oid schema_oid_of_extension(Oid extension)
 {
     Oid schema = InvalidOid;
     ScanKeyData key;
@@ -39,7 +39,7 @@ Oid owner_of(Oid relation)
 
 } // namespace
 
-std::optional<Objects> find_objects()
+std::optional<ExtensionRelations> find_extension_relations()
 {
     if (cached_generation == catalog_generation())
         return cached;
@@ -49,8 +49,8 @@ std::optional<Objects> find_objects()
 
     // A look-up can itself take in invalidations; what it found is kept only if there were none.
     const uint64 before = catalog_generation();
-    Objects found;
-    found.schema = schema_of_extension(extension);
+    ExtensionRelations found;
+    found.schema = schema_oid_of_extension(extension);
     const char* name = get_namespace_name(found.schema);
     const Oid internals = get_namespace_oid("_outbox", true);
     found.log = get_relname_relid("outbox_messages", found.schema);
@@ -93,14 +93,14 @@ std::optional<Objects> find_objects()
                            found.audit_log,
                            found.audit_sequence,
                            found.event_types};
-    watch_relations(watched);
+    set_watched_relations(watched);
     cached_generation = before == catalog_generation() ? before : 0;
     return found;
 }
 
-Objects objects()
+ExtensionRelations extension_relations()
 {
-    const auto found = find_objects();
+    const auto found = find_extension_relations();
     if (!found)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
                         errmsg("extension \"outbox\" is not installed in this database, or a "
@@ -109,10 +109,10 @@ Objects objects()
     return *found;
 }
 
-const char* schema_of(const char* extension)
+const char* schema_of_extension(const char* extension)
 {
     const Oid oid = get_extension_oid(extension, true);
-    return OidIsValid(oid) ? get_namespace_name(schema_of_extension(oid)) : nullptr;
+    return OidIsValid(oid) ? get_namespace_name(schema_oid_of_extension(oid)) : nullptr;
 }
 
 } // namespace outbox::pg

@@ -7,7 +7,7 @@
 
 namespace outbox::pg {
 
-struct Objects {
+struct ExtensionRelations {
     Oid schema; // of what users see; everything else is in _outbox
     Oid owner;  // of the log; what the extension does for others, it does in this role
     Oid log;
@@ -28,13 +28,13 @@ struct Objects {
 };
 
 // Empty when the extension is not installed in this database, or not whole.
-std::optional<Objects> find_objects();
+std::optional<ExtensionRelations> find_extension_relations();
 
 // Raises undefined_object instead.
-Objects objects();
+ExtensionRelations extension_relations();
 
 // The schema that an extension lives in, in memory of the current context; nullptr when it is not
 // installed.
-const char* schema_of(const char* extension);
+const char* schema_of_extension(const char* extension);
 
 } // namespace outbox::pg

@@ -5,15 +5,15 @@
 
 namespace outbox {
 
-bool shows_tenant(std::optional<int64> tenant)
+bool can_see_tenant(std::optional<int64> tenant)
 {
     const auto own = settings::tenant_id();
     return !own || own == tenant;
 }
 
-void refuse_tenants(const char* function)
+void require_no_tenant(const char* function)
 {
-    if (!shows_tenant(std::nullopt))
+    if (!can_see_tenant(std::nullopt))
         ereport(ERROR,
                 (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
                  errmsg("%s is not for the session of a tenant", function),
@@ -25,15 +25,15 @@ void refuse_tenants(const char* function)
 // For policies and views: is what belongs to this tenant to be seen in this session?
 OUTBOX_SQL_FUNCTION(outbox_shows_tenant)
 {
-    return outbox::pg::entry([&] {
-        PG_RETURN_BOOL(outbox::shows_tenant(
+    return outbox::pg::sql_entry([&] {
+        PG_RETURN_BOOL(outbox::can_see_tenant(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<int64>(PG_GETARG_INT64(0))));
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_session_tenant)
 {
-    return outbox::pg::entry([&]() -> Datum {
+    return outbox::pg::sql_entry([&]() -> Datum {
         const auto own = outbox::settings::tenant_id();
         if (!own)
             PG_RETURN_NULL();
@@ -43,8 +43,8 @@ OUTBOX_SQL_FUNCTION(outbox_session_tenant)
 
 OUTBOX_SQL_FUNCTION(outbox_require_no_tenant)
 {
-    return outbox::pg::entry([&] {
-        outbox::refuse_tenants(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+    return outbox::pg::sql_entry([&] {
+        outbox::require_no_tenant(text_to_cstring(PG_GETARG_TEXT_PP(0)));
         PG_RETURN_VOID();
     });
 }

@@ -9,9 +9,9 @@
 namespace outbox {
 
 // May this session see what belongs to a tenant? Nothing: what belongs to all of them.
-bool shows_tenant(std::optional<int64> tenant);
+bool can_see_tenant(std::optional<int64> tenant);
 
 // For what is about all tenants.
-void refuse_tenants(const char* function);
+void require_no_tenant(const char* function);
 
 } // namespace outbox

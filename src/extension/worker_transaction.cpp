@@ -10,7 +10,7 @@ extern "C" {
 
 namespace outbox::pg {
 
-volatile sig_atomic_t is_committing = false;
+volatile sig_atomic_t is_waiting_for_commit = false;
 
 namespace detail {
 
@@ -18,69 +18,69 @@ namespace {
 
 // Where the worker was before the transaction: what it keeps must not be in the transaction's
 // memory.
-MemoryContext before = nullptr;
+MemoryContext outer_context = nullptr;
 
 // What synchronous_commit is outside of transactions that do not wait.
-int wanted = SYNCHRONOUS_COMMIT_ON;
+int configured_synchronous_commit = SYNCHRONOUS_COMMIT_ON;
 
 } // namespace
 
-void begin(const char* activity)
+void begin_transaction(const char* activity)
 {
-    before = CurrentMemoryContext;
-    wanted = synchronous_commit;
+    outer_context = CurrentMemoryContext;
+    configured_synchronous_commit = synchronous_commit;
     SetCurrentStatementStartTimestamp();
     StartTransactionCommand();
     PushActiveSnapshot(GetTransactionSnapshot());
     pgstat_report_activity(STATE_RUNNING, activity);
 }
 
-void commit(bool waits)
+void commit_transaction(bool waits_for_flush)
 {
     PopActiveSnapshot();
-    is_committing = waits;
-    if (!waits)
+    is_waiting_for_commit = waits_for_flush;
+    if (!waits_for_flush)
         synchronous_commit = SYNCHRONOUS_COMMIT_OFF;
     else if (ShutdownRequestPending)
         synchronous_commit = SYNCHRONOUS_COMMIT_LOCAL_FLUSH;
     CommitTransactionCommand();
-    is_committing = false;
-    synchronous_commit = wanted;
+    is_waiting_for_commit = false;
+    synchronous_commit = configured_synchronous_commit;
     // If the wait for a standby was cut short, nobody may act on what was committed.
     CHECK_FOR_INTERRUPTS();
     pgstat_report_activity(STATE_IDLE, nullptr);
-    MemoryContextSwitchTo(before);
+    MemoryContextSwitchTo(outer_context);
 }
 
-void roll_back()
+void roll_back_transaction()
 {
-    is_committing = false;
-    synchronous_commit = wanted;
+    is_waiting_for_commit = false;
+    synchronous_commit = configured_synchronous_commit;
     AbortCurrentTransaction();
     pgstat_report_activity(STATE_IDLE, nullptr);
-    MemoryContextSwitchTo(before);
+    MemoryContextSwitchTo(outer_context);
 }
 
 } // namespace detail
 
-void lift_time_limits()
+void disable_timeouts()
 {
-    const auto lift = [](const char* name) {
+    const auto disable = [](const char* name) {
         SetConfigOption(name, "0", PGC_SUSET, PGC_S_OVERRIDE);
     };
-    lift("statement_timeout");
+    disable("statement_timeout");
     // From version 17 on.
     if (GetConfigOption("transaction_timeout", true, false) != nullptr)
-        lift("transaction_timeout");
+        disable("transaction_timeout");
 }
 
-bool is_installed()
+bool is_extension_installed()
 {
     const MemoryContext context = CurrentMemoryContext;
     bool found = false;
-    call([&] {
+    guarded_call([&] {
         StartTransactionCommand();
-        found = find_objects().has_value();
+        found = find_extension_relations().has_value();
         CommitTransactionCommand();
         MemoryContextSwitchTo(context);
     });

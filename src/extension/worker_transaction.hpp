@@ -11,24 +11,24 @@ namespace outbox::pg {
 
 // Is this process waiting for a commit to be confirmed, perhaps by a standby that is away? Whoever
 // wants it to end must then interrupt it.
-extern volatile sig_atomic_t is_committing;
+extern volatile sig_atomic_t is_waiting_for_commit;
 
 namespace detail {
 
-void begin(const char* activity);
-void commit(bool waits);
-void roll_back();
+void begin_transaction(const char* activity);
+void commit_transaction(bool waits_for_flush);
+void roll_back_transaction();
 
 } // namespace detail
 
 // Limits that a database sets to statements and transactions are not for its workers.
-void lift_time_limits();
+void disable_timeouts();
 
 // Does this database have the extension?
-bool is_installed();
+bool is_extension_installed();
 
 // Does a commit return when it is durable, or before?
-enum class Commit { durable, soon };
+enum class CommitMode { durable, asynchronous };
 
 // Why a transaction was rolled back.
 struct Rollback {
@@ -40,22 +40,22 @@ struct Rollback {
 // committed. `activity` is what pg_stat_activity shows.
 template <typename Body>
 [[nodiscard]] std::optional<Rollback> in_transaction(const char* activity, Body&& body,
-                                                     Commit commit = Commit::durable)
+                                                     CommitMode mode = CommitMode::durable)
 {
     std::optional<Rollback> rollback;
     try {
-        call([&] {
-            detail::begin(activity);
+        guarded_call([&] {
+            detail::begin_transaction(activity);
             as_owner(body);
-            detail::commit(commit == Commit::durable);
+            detail::commit_transaction(mode == CommitMode::durable);
         });
-    } catch (const Error& error) {
+    } catch (const ServerError& error) {
         rollback = {error.sqlstate(), error.what()};
     } catch (const std::exception& error) {
         rollback = {ERRCODE_INTERNAL_ERROR, error.what()};
     }
     if (rollback)
-        call([] { detail::roll_back(); });
+        guarded_call([] { detail::roll_back_transaction(); });
     return rollback;
 }
 

@@ -14,18 +14,18 @@ namespace outbox {
 namespace {
 
 // The columns of idempotency_keys in the order of the install script.
-constexpr pg::ColumnShape key_columns[] = {{"tenant_id", INT8OID},
-                                           {"token", INT8OID},
-                                           {"expires_at", TIMESTAMPTZOID},
-                                           {"locked_until", TIMESTAMPTZOID, true},
-                                           {"begun_at", TIMESTAMPTZOID},
-                                           {"finished_at", TIMESTAMPTZOID, true},
-                                           {"status_code", INT2OID, true},
-                                           {"failed", BOOLOID},
-                                           {"request_hash", BYTEAOID},
-                                           {"scope", TEXTOID},
-                                           {"key", TEXTOID},
-                                           {"response", JSONBOID, true}};
+constexpr pg::ColumnSpec key_columns[] = {{"tenant_id", INT8OID},
+                                          {"token", INT8OID},
+                                          {"expires_at", TIMESTAMPTZOID},
+                                          {"locked_until", TIMESTAMPTZOID, true},
+                                          {"begun_at", TIMESTAMPTZOID},
+                                          {"finished_at", TIMESTAMPTZOID, true},
+                                          {"status_code", INT2OID, true},
+                                          {"failed", BOOLOID},
+                                          {"request_hash", BYTEAOID},
+                                          {"scope", TEXTOID},
+                                          {"key", TEXTOID},
+                                          {"response", JSONBOID, true}};
 constexpr int column_count = std::size(key_columns);
 enum Column : int {
     c_tenant_id,
@@ -45,16 +45,16 @@ enum Column : int {
 constinit pg::DirectTable key_table{key_columns};
 
 // What is read of a row, by its name.
-constexpr pg::ColumnShape wanted_columns[] = {{"key", TEXTOID},
-                                              {"scope", TEXTOID},
-                                              {"tenant_id", INT8OID},
-                                              {"token", INT8OID},
-                                              {"expires_at", TIMESTAMPTZOID},
-                                              {"locked_until", TIMESTAMPTZOID},
-                                              {"status_code", INT2OID},
-                                              {"failed", BOOLOID},
-                                              {"request_hash", BYTEAOID},
-                                              {"response", JSONBOID}};
+constexpr pg::ColumnSpec read_columns[] = {{"key", TEXTOID},
+                                           {"scope", TEXTOID},
+                                           {"tenant_id", INT8OID},
+                                           {"token", INT8OID},
+                                           {"expires_at", TIMESTAMPTZOID},
+                                           {"locked_until", TIMESTAMPTZOID},
+                                           {"status_code", INT2OID},
+                                           {"failed", BOOLOID},
+                                           {"request_hash", BYTEAOID},
+                                           {"response", JSONBOID}};
 enum : int {
     w_token = 3,
     w_expires_at,
@@ -64,14 +64,14 @@ enum : int {
     w_request_hash,
     w_response
 };
-using WantedRow = pg::StoredRow<std::size(wanted_columns)>;
+using StoredKeyRow = pg::StoredRow<std::size(read_columns)>;
 
-std::optional<StoredKey> look_up(const KeyName& name, Snapshot snapshot)
+std::optional<StoredKey> read_stored_key(const KeyName& name, Snapshot snapshot)
 {
-    static constinit pg::IndexedTable keys{wanted_columns, 3};
+    static constinit pg::IndexedTable keys{read_columns, 3};
     const pg::IndexKey wanted[] = {
         {TEXTOID, name.key}, {TEXTOID, name.scope}, {INT8OID, Int64GetDatum(name.tenant_id)}};
-    const auto row = keys.find_first(pg::objects().idempotency_keys, snapshot, wanted);
+    const auto row = keys.find_first(pg::extension_relations().idempotency_keys, snapshot, wanted);
     if (!row)
         return std::nullopt;
     StoredKey stored = {};
@@ -85,8 +85,8 @@ std::optional<StoredKey> look_up(const KeyName& name, Snapshot snapshot)
     if (const auto locked_until = row->find(w_locked_until))
         stored.locked_until = DatumGetTimestampTz(*locked_until);
     if (const auto status = row->find(w_status_code))
-        stored.answer =
-            Answer{DatumGetInt16(*status), row->find(w_response), DatumGetBool(row->get(w_failed))};
+        stored.response = StoredResponse{DatumGetInt16(*status), row->find(w_response),
+                                         DatumGetBool(row->get(w_failed))};
     return stored;
 }
 
@@ -97,10 +97,10 @@ void check_visible(const KeyName& name, const StoredKey& stored)
     if (!IsolationUsesXactSnapshot())
         return;
     const Snapshot snapshot = RegisterSnapshot(GetTransactionSnapshot());
-    const auto shown = look_up(name, snapshot);
+    const auto shown = read_stored_key(name, snapshot);
     UnregisterSnapshot(snapshot);
     if (!shown || shown->token != stored.token ||
-        shown->answer.has_value() != stored.answer.has_value())
+        shown->response.has_value() != stored.response.has_value())
         ereport(ERROR,
                 (errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
                  errmsg("could not serialize access due to concurrent use of an idempotency key"),
@@ -116,14 +116,15 @@ Datum to_bytea(const RequestHash& hash)
 }
 
 // A row as the parameters of a statement.
-struct Row {
+struct KeyRow {
     Datum values[column_count];
     bool nulls[column_count];
 };
 
-Row row_of(const Attempt& attempt, const std::optional<Answer>& answer, TimestampTz now)
+KeyRow make_key_row(const Attempt& attempt, const std::optional<StoredResponse>& response,
+                    TimestampTz now)
 {
-    Row row = {};
+    KeyRow row = {};
     row.values[c_tenant_id] = Int64GetDatum(attempt.name.tenant_id);
     row.values[c_token] = Int64GetDatum(attempt.token);
     row.values[c_expires_at] = TimestampTzGetDatum(now + attempt.ttl);
@@ -133,14 +134,14 @@ Row row_of(const Attempt& attempt, const std::optional<Answer>& answer, Timestam
     row.values[c_request_hash] = to_bytea(attempt.request);
     row.values[c_scope] = attempt.name.scope;
     row.values[c_key] = attempt.name.key;
-    row.nulls[c_locked_until] = answer.has_value();
+    row.nulls[c_locked_until] = response.has_value();
     row.nulls[c_finished_at] = row.nulls[c_status_code] = row.nulls[c_response] = true;
-    row.values[c_failed] = BoolGetDatum(answer && answer->failed);
-    if (answer) {
+    row.values[c_failed] = BoolGetDatum(response && response->failed);
+    if (response) {
         row.nulls[c_finished_at] = row.nulls[c_status_code] = false;
-        row.values[c_status_code] = Int16GetDatum(static_cast<int16>(answer->status_code));
-        row.nulls[c_response] = !answer->response;
-        row.values[c_response] = answer->response.value_or(Datum{0});
+        row.values[c_status_code] = Int16GetDatum(static_cast<int16>(response->status_code));
+        row.nulls[c_response] = !response->body;
+        row.values[c_response] = response->body.value_or(Datum{0});
     }
     return row;
 }
@@ -152,7 +153,7 @@ Row row_of(const Attempt& attempt, const std::optional<Answer>& answer, Timestam
             BOOLOID, BYTEAOID, TEXTOID, TEXTOID, JSONBOID                                          \
     }
 
-void execute(pg::Statement& statement, const Row& row, uint64* changed)
+void execute_with_row(pg::Statement& statement, const KeyRow& row, uint64* changed)
 {
     char marks[column_count + 1] = {};
     for (int i = 0; i < column_count; ++i)
@@ -161,7 +162,7 @@ void execute(pg::Statement& statement, const Row& row, uint64* changed)
 }
 
 // Whoever is removing the row is not waited for.
-bool overwrite(const Row& row)
+bool overwrite_row(const KeyRow& row)
 {
     static constinit pg::Statement update{
         "UPDATE _outbox.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
@@ -171,21 +172,21 @@ bool overwrite(const Row& row)
         " AND scope = $10 AND key = $11 FOR NO KEY UPDATE SKIP LOCKED) free)",
         KEY_PARAMETERS};
     uint64 changed = 0;
-    pg::as_owner([&] { execute(update, row, &changed); });
+    pg::as_owner([&] { execute_with_row(update, row, &changed); });
     return changed > 0;
 }
 
-void insert(const Row& row)
+void insert_row(const KeyRow& row)
 {
     static constinit pg::Statement insert{
         "INSERT INTO _outbox.idempotency_keys (tenant_id, token, expires_at, locked_until,"
         " begun_at, finished_at, status_code, failed, request_hash, scope, key, response)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         KEY_PARAMETERS};
-    if (key_table.insert(pg::objects().idempotency_keys, row.values, row.nulls))
+    if (key_table.insert(pg::extension_relations().idempotency_keys, row.values, row.nulls))
         return;
     uint64 changed = 0;
-    pg::as_owner([&] { execute(insert, row, &changed); });
+    pg::as_owner([&] { execute_with_row(insert, row, &changed); });
 }
 
 } // namespace
@@ -204,37 +205,38 @@ uint64 KeyName::hash() const
 
 std::optional<StoredKey> find_key(const KeyName& name)
 {
-    const auto stored =
-        pg::with_latest_snapshot([&](Snapshot snapshot) { return look_up(name, snapshot); });
+    const auto stored = pg::with_latest_snapshot(
+        [&](Snapshot snapshot) { return read_stored_key(name, snapshot); });
     if (stored)
         check_visible(name, *stored);
     return stored;
 }
 
-void insert_key(const Attempt& attempt, const std::optional<Answer>& answer)
+void insert_key(const Attempt& attempt, const std::optional<StoredResponse>& response)
 {
-    insert(row_of(attempt, answer, GetCurrentTimestamp()));
+    insert_row(make_key_row(attempt, response, GetCurrentTimestamp()));
 }
 
-bool may_write_late()
+bool can_defer_insert()
 {
-    return key_table.is_untouched(pg::objects().idempotency_keys);
+    return key_table.is_as_installed(pg::extension_relations().idempotency_keys);
 }
 
 bool overwrite_key(const Attempt& attempt)
 {
-    const Row row = row_of(attempt, std::nullopt, GetCurrentTimestamp());
-    if (overwrite(row))
+    const KeyRow row = make_key_row(attempt, std::nullopt, GetCurrentTimestamp());
+    if (overwrite_row(row))
         return true;
     // One that is free may be removed by others at any time. While they have not committed, there
     // is no room for another.
     if (find_key(attempt.name))
         return false;
-    insert(row);
+    insert_row(row);
     return true;
 }
 
-bool finish_key(const KeyName& name, int64 token, const Answer& answer, const Attempt* own)
+bool finish_key(const KeyName& name, int64 token, const StoredResponse& response,
+                const Attempt* own)
 {
     uint64 changed = 0;
     const TimestampTz now = GetCurrentTimestamp();
@@ -250,9 +252,9 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer, const At
                                 name.scope,
                                 name.key,
                                 Int64GetDatum(token),
-                                Int16GetDatum(static_cast<int16>(answer.status_code)),
-                                BoolGetDatum(answer.failed),
-                                answer.response.value_or(Datum{0}),
+                                Int16GetDatum(static_cast<int16>(response.status_code)),
+                                BoolGetDatum(response.failed),
+                                response.body.value_or(Datum{0}),
                                 TimestampTzGetDatum(now),
                                 TimestampTzGetDatum(own != nullptr ? now + own->ttl : 0)};
         const char marks[] = {' ',
@@ -261,7 +263,7 @@ bool finish_key(const KeyName& name, int64 token, const Answer& answer, const At
                               ' ',
                               ' ',
                               ' ',
-                              answer.response ? ' ' : 'n',
+                              response.body ? ' ' : 'n',
                               ' ',
                               own != nullptr ? ' ' : 'n',
                               '\0'};
@@ -294,7 +296,7 @@ bool is_key_required(Datum scope)
         static constinit pg::Statement find{
             "SELECT required FROM _outbox.idempotency_scopes WHERE scope = $1", {TEXTOID}};
         if (find.execute_with_latest_snapshot(&scope) > 0)
-            required = DatumGetBool(pg::Row(0).get(1));
+            required = DatumGetBool(pg::ResultRow(0).get(1));
     });
     return required.value_or(settings::idempotency_required);
 }

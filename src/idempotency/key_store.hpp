@@ -18,9 +18,9 @@ struct KeyName {
 };
 
 // An answer, as it was given to finish.
-struct Answer {
+struct StoredResponse {
     int32 status_code;
-    std::optional<Datum> response; // jsonb
+    std::optional<Datum> body; // jsonb
     bool failed;
 };
 
@@ -29,12 +29,12 @@ struct StoredKey {
     int64 token;
     RequestHash request;
     TimestampTz expires_at;
-    TimestampTz locked_until;     // while it runs
-    std::optional<Answer> answer; // nothing: it runs
+    TimestampTz locked_until;               // while it runs
+    std::optional<StoredResponse> response; // nothing: it runs
 
-    bool is_free(TimestampTz now) const
+    bool is_reusable(TimestampTz now) const
     {
-        return expires_at <= now || (!answer && locked_until <= now);
+        return expires_at <= now || (!response && locked_until <= now);
     }
 };
 
@@ -53,11 +53,11 @@ struct Attempt {
 };
 
 // Both need the lock of the name. Without an answer, the attempt goes on in another transaction.
-void insert_key(const Attempt& attempt, const std::optional<Answer>& answer);
+void insert_key(const Attempt& attempt, const std::optional<StoredResponse>& response);
 
 // May an attempt be written as late as at the end of the transaction? Not if somebody has put a
 // trigger on the table: deferred ones have been run by then.
-bool may_write_late();
+bool can_defer_insert();
 
 // Takes the place of a row that is free. False if somebody else is about to remove it.
 bool overwrite_key(const Attempt& attempt);
@@ -65,7 +65,8 @@ bool overwrite_key(const Attempt& attempt);
 // The answer of an attempt whose row is written; or it never happened. False if the row is not this
 // attempt's any more, finished, or about to be removed. One that has expired does not matter to the
 // transaction that has begun the attempt, for it has the lock: its answer is kept from now on.
-bool finish_key(const KeyName& name, int64 token, const Answer& answer, const Attempt* own);
+bool finish_key(const KeyName& name, int64 token, const StoredResponse& response,
+                const Attempt* own);
 bool remove_key(const KeyName& name, int64 token);
 
 // Is a key demanded of everybody in this scope?

@@ -11,20 +11,21 @@ namespace outbox {
 
 namespace {
 
-struct Open {
+struct PendingAttempt {
     Attempt attempt;
     SubTransactionId begun_in;
-    SubTransactionId settled_in; // 0: it is not
-    Open* next;
+    SubTransactionId closed_in; // 0: it is not
+    PendingAttempt* next;
 };
 
 // In memory of the transaction.
-Open* all = nullptr;
+PendingAttempt* pending_attempts = nullptr;
 
-void check_number()
+void check_attempt_limit()
 {
     int count = 0;
-    for (const Open* open = all; open != nullptr; open = open->next)
+    for (const PendingAttempt* pending = pending_attempts; pending != nullptr;
+         pending = pending->next)
         ++count;
     if (count >= limits::max_open_attempts)
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
@@ -33,7 +34,7 @@ void check_number()
                         errhint("Commit now and then.")));
 }
 
-bool is_same(const KeyName& a, const KeyName& b)
+bool is_same_key(const KeyName& a, const KeyName& b)
 {
     return a.tenant_id == b.tenant_id && pg::to_view(a.scope) == pg::to_view(b.scope) &&
            pg::to_view(a.key) == pg::to_view(b.key);
@@ -41,100 +42,103 @@ bool is_same(const KeyName& a, const KeyName& b)
 
 // One that is neither finished nor abandoned goes on in another transaction: from now on the table
 // speaks for it.
-void write_down(Open& open)
+void insert_pending(PendingAttempt& pending)
 {
     PushActiveSnapshot(GetTransactionSnapshot());
-    insert_key(open.attempt, std::nullopt);
-    open.settled_in = TopSubTransactionId;
+    insert_key(pending.attempt, std::nullopt);
+    pending.closed_in = TopSubTransactionId;
     PopActiveSnapshot();
 }
 
-void write_down_all()
+void insert_all_pending()
 {
-    for (Open* open = all; open != nullptr; open = open->next)
-        if (open->settled_in == InvalidSubTransactionId && !open->attempt.is_written)
-            write_down(*open);
+    for (PendingAttempt* pending = pending_attempts; pending != nullptr; pending = pending->next)
+        if (pending->closed_in == InvalidSubTransactionId && !pending->attempt.is_written)
+            insert_pending(*pending);
 }
 
-void at_end(XactEvent event, void*)
+void on_xact_event(XactEvent event, void*)
 {
     switch (event) {
     case XACT_EVENT_PRE_COMMIT:
     case XACT_EVENT_PRE_PREPARE:
-        write_down_all();
+        insert_all_pending();
         break;
     case XACT_EVENT_COMMIT:
     case XACT_EVENT_ABORT:
     case XACT_EVENT_PREPARE:
-        all = nullptr;
+        pending_attempts = nullptr;
         break;
     default:
         break;
     }
 }
 
-void at_end_of_part(SubXactEvent event, SubTransactionId part, SubTransactionId parent, void*)
+void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void*)
 {
     if (event == SUBXACT_EVENT_COMMIT_SUB) {
-        for (Open* open = all; open != nullptr; open = open->next) {
-            if (open->begun_in == part)
-                open->begun_in = parent;
-            if (open->settled_in == part)
-                open->settled_in = parent;
+        for (PendingAttempt* pending = pending_attempts; pending != nullptr;
+             pending = pending->next) {
+            if (pending->begun_in == subxact)
+                pending->begun_in = parent;
+            if (pending->closed_in == subxact)
+                pending->closed_in = parent;
         }
     } else if (event == SUBXACT_EVENT_ABORT_SUB) {
-        for (Open** place = &all; *place != nullptr;) {
-            Open* open = *place;
-            if (open->settled_in == part)
-                open->settled_in = InvalidSubTransactionId;
-            if (open->begun_in == part)
-                *place = open->next;
+        for (PendingAttempt** place = &pending_attempts; *place != nullptr;) {
+            PendingAttempt* pending = *place;
+            if (pending->closed_in == subxact)
+                pending->closed_in = InvalidSubTransactionId;
+            if (pending->begun_in == subxact)
+                *place = pending->next;
             else
-                place = &open->next;
+                place = &pending->next;
         }
     }
 }
 
-Datum copy_of(Datum text)
+Datum copy_text(Datum text)
 {
     return datumCopy(PointerGetDatum(PG_DETOAST_DATUM_PACKED(text)), false, -1);
 }
 
 } // namespace
 
-const Attempt* find_attempt(const KeyName& name)
+const Attempt* find_pending_attempt(const KeyName& name)
 {
-    for (const Open* open = all; open != nullptr; open = open->next)
-        if (open->settled_in == InvalidSubTransactionId && is_same(open->attempt.name, name))
-            return &open->attempt;
+    for (const PendingAttempt* pending = pending_attempts; pending != nullptr;
+         pending = pending->next)
+        if (pending->closed_in == InvalidSubTransactionId &&
+            is_same_key(pending->attempt.name, name))
+            return &pending->attempt;
     return nullptr;
 }
 
-void add_attempt(const Attempt& attempt)
+void add_pending_attempt(const Attempt& attempt)
 {
-    check_number();
+    check_attempt_limit();
     const MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-    auto* open = static_cast<Open*>(palloc0(sizeof(Open)));
-    open->attempt = attempt;
-    open->attempt.name.scope = copy_of(attempt.name.scope);
-    open->attempt.name.key = copy_of(attempt.name.key);
-    open->begun_in = GetCurrentSubTransactionId();
-    open->next = all;
-    all = open;
+    auto* pending = static_cast<PendingAttempt*>(palloc0(sizeof(PendingAttempt)));
+    pending->attempt = attempt;
+    pending->attempt.name.scope = copy_text(attempt.name.scope);
+    pending->attempt.name.key = copy_text(attempt.name.key);
+    pending->begun_in = GetCurrentSubTransactionId();
+    pending->next = pending_attempts;
+    pending_attempts = pending;
     MemoryContextSwitchTo(before);
 }
 
-void settle_attempt(const Attempt* attempt)
+void close_pending_attempt(const Attempt* attempt)
 {
-    for (Open* open = all; open != nullptr; open = open->next)
-        if (&open->attempt == attempt)
-            open->settled_in = GetCurrentSubTransactionId();
+    for (PendingAttempt* pending = pending_attempts; pending != nullptr; pending = pending->next)
+        if (&pending->attempt == attempt)
+            pending->closed_in = GetCurrentSubTransactionId();
 }
 
-void watch_attempts()
+void set_up_pending_attempts()
 {
-    RegisterXactCallback(at_end, nullptr);
-    RegisterSubXactCallback(at_end_of_part, nullptr);
+    RegisterXactCallback(on_xact_event, nullptr);
+    RegisterSubXactCallback(on_subxact_event, nullptr);
 }
 
 } // namespace outbox

@@ -9,15 +9,15 @@
 namespace outbox {
 
 // The attempt under this name, unless it was finished or abandoned.
-const Attempt* find_attempt(const KeyName& name);
+const Attempt* find_pending_attempt(const KeyName& name);
 
 // Takes a copy. Needs the lock of the name.
-void add_attempt(const Attempt& attempt);
+void add_pending_attempt(const Attempt& attempt);
 
 // It is finished or abandoned, unless the subtransaction is rolled back.
-void settle_attempt(const Attempt* attempt);
+void close_pending_attempt(const Attempt* attempt);
 
 // Registers the callbacks; once, when the library is loaded.
-void watch_attempts();
+void set_up_pending_attempts();
 
 } // namespace outbox

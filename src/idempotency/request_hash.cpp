@@ -16,18 +16,18 @@ namespace outbox {
 
 namespace {
 
-struct Member {
+struct RequestMember {
     std::string_view key;
-    pg::JsonEntry value;
+    pg::JsonbEntry value;
 };
 
 // Deeper than any request is, and far from the end of the stack.
 constexpr int max_depth = 1000;
 
 // As many digits, and a double has them all.
-constexpr std::size_t digits_of_a_double = 15;
+constexpr std::size_t exact_digits_of_double = 15;
 
-[[noreturn]] void refuse(std::string_view number, const char* reason)
+[[noreturn]] void raise_bad_number(std::string_view number, const char* reason)
 {
     const int shown = static_cast<int>(std::min(number.size(), std::size_t{60}));
     ereport(ERROR, (errcode(ERRCODE_NUMERIC_VALUE_OUT_OF_RANGE),
@@ -37,7 +37,7 @@ constexpr std::size_t digits_of_a_double = 15;
 }
 
 // What is an integer is one however it is written.
-std::string_view without_zeros_behind_point(std::string_view digits)
+std::string_view without_zero_fraction(std::string_view digits)
 {
     const auto point = digits.find('.');
     const bool are_zeros = point != std::string_view::npos &&
@@ -47,7 +47,7 @@ std::string_view without_zeros_behind_point(std::string_view digits)
 
 // Are these the digits that the canonical form stands for? It leaves out zeros at the end, if there
 // are many.
-bool stands_for(std::string_view canonical, std::string_view integer)
+bool has_same_digits(std::string_view canonical, std::string_view integer)
 {
     std::string_view mantissa = canonical.substr(0, canonical.find('e'));
     std::size_t at = 0;
@@ -60,29 +60,29 @@ bool stands_for(std::string_view canonical, std::string_view integer)
     return integer.find_first_not_of('0', at) == std::string_view::npos;
 }
 
-class Writer {
+class CanonicalWriter {
 public:
-    Writer() { initStringInfo(&text_); }
+    CanonicalWriter() { initStringInfo(&text_); }
 
     void write(const JsonbContainer* container);
     std::string_view text() const { return {text_.data, static_cast<std::size_t>(text_.len)}; }
 
 private:
-    void write(const pg::JsonEntry& value);
+    void write(const pg::JsonbEntry& value);
     void write_string(std::string_view string);
     void write_number(char* digits);
     void write_double(std::string_view text, bool is_integer);
     void write_object(const JsonbContainer* container);
     void write_array(const JsonbContainer* container);
-    void put(char c) { appendStringInfoCharMacro(&text_, c); }
+    void append(char c) { appendStringInfoCharMacro(&text_, c); }
 
     // Room for so many bytes, and where they end.
-    char* room(std::size_t size)
+    char* reserve(std::size_t size)
     {
         enlargeStringInfo(&text_, static_cast<int>(size));
         return text_.data + text_.len;
     }
-    void end_at(const char* end)
+    void set_end(const char* end)
     {
         text_.len = static_cast<int>(end - text_.data);
         text_.data[text_.len] = '\0';
@@ -92,16 +92,16 @@ private:
     int depth_ = 0;
 };
 
-void Writer::write_string(std::string_view string)
+void CanonicalWriter::write_string(std::string_view string)
 {
-    end_at(canonical::write_string(room(canonical::size_of_string(string)), string));
+    set_end(canonical::write_string(reserve(canonical::quoted_size(string)), string));
 }
 
-void Writer::write_number(char* digits)
+void CanonicalWriter::write_number(char* digits)
 {
-    const std::string_view text = without_zeros_behind_point(digits);
+    const std::string_view text = without_zero_fraction(digits);
     const bool is_integer = text.find('.') == std::string_view::npos;
-    if (is_integer && text.size() <= digits_of_a_double)
+    if (is_integer && text.size() <= exact_digits_of_double)
         appendBinaryStringInfo(&text_, text.data(), static_cast<int>(text.size()));
     else
         write_double(text, is_integer);
@@ -109,20 +109,20 @@ void Writer::write_number(char* digits)
     pfree(digits);
 }
 
-void Writer::write_double(std::string_view text, bool is_integer)
+void CanonicalWriter::write_double(std::string_view text, bool is_integer)
 {
     double value = 0;
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
-        refuse(text, "is beyond the range of a double");
+        raise_bad_number(text, "is beyond the range of a double");
     const int before = text_.len;
-    end_at(canonical::write_number(room(canonical::max_number), value));
+    set_end(canonical::write_number(reserve(canonical::max_number_size), value));
     const std::string_view canonical(text_.data + before,
                                      static_cast<std::size_t>(text_.len - before));
-    if (is_integer && !stands_for(canonical, text))
-        refuse(text, "a double cannot hold");
+    if (is_integer && !has_same_digits(canonical, text))
+        raise_bad_number(text, "a double cannot hold");
 }
 
-void Writer::write(const pg::JsonEntry& value)
+void CanonicalWriter::write(const pg::JsonbEntry& value)
 {
     CHECK_FOR_INTERRUPTS();
     switch (value.type()) {
@@ -139,7 +139,7 @@ void Writer::write(const pg::JsonEntry& value)
         write_string(pg::to_utf8(value.bytes));
         break;
     case JENTRY_ISNUMERIC:
-        write_number(value.digits());
+        write_number(value.number_text());
         break;
     case JENTRY_ISCONTAINER:
         write(value.container());
@@ -149,46 +149,47 @@ void Writer::write(const pg::JsonEntry& value)
     }
 }
 
-void Writer::write_array(const JsonbContainer* container)
+void CanonicalWriter::write_array(const JsonbContainer* container)
 {
     const bool is_scalar = JsonContainerIsScalar(container);
-    pg::JsonEntries elements = pg::children_of(container);
+    pg::JsonbEntryReader elements = pg::entries_of(container);
     if (!is_scalar)
-        put('[');
+        append('[');
     for (uint32 i = 0; i < JsonContainerSize(container); ++i) {
         if (i > 0)
-            put(',');
-        write(elements.take());
+            append(',');
+        write(elements.next());
     }
     if (!is_scalar)
-        put(']');
+        append(']');
 }
 
 // The server sorts keys by length first.
-void Writer::write_object(const JsonbContainer* container)
+void CanonicalWriter::write_object(const JsonbContainer* container)
 {
     const uint32 count = JsonContainerSize(container);
-    auto* members = static_cast<Member*>(palloc(sizeof(Member) * Max(count, 1)));
-    pg::JsonEntries keys = pg::children_of(container);
-    pg::JsonEntries values = keys;
+    auto* members = static_cast<RequestMember*>(palloc(sizeof(RequestMember) * Max(count, 1)));
+    pg::JsonbEntryReader keys = pg::entries_of(container);
+    pg::JsonbEntryReader values = keys;
     values.skip(count);
     for (uint32 i = 0; i < count; ++i)
-        members[i] = {pg::to_utf8(keys.take().bytes), values.take()};
-    std::sort(members, members + count,
-              [](const Member& a, const Member& b) { return canonical::is_before(a.key, b.key); });
-    put('{');
+        members[i] = {pg::to_utf8(keys.next().bytes), values.next()};
+    std::sort(members, members + count, [](const RequestMember& a, const RequestMember& b) {
+        return canonical::is_before_in_utf16(a.key, b.key);
+    });
+    append('{');
     for (uint32 i = 0; i < count; ++i) {
         if (i > 0)
-            put(',');
+            append(',');
         write_string(members[i].key);
-        put(':');
+        append(':');
         write(members[i].value);
     }
-    put('}');
+    append('}');
     pfree(members);
 }
 
-void Writer::write(const JsonbContainer* container)
+void CanonicalWriter::write(const JsonbContainer* container)
 {
     check_stack_depth();
     if (++depth_ > max_depth)
@@ -221,7 +222,7 @@ void sha256(std::string_view text, unsigned char* hash)
 
 RequestHash hash_of_request(const Jsonb* request)
 {
-    Writer writer;
+    CanonicalWriter writer;
     writer.write(&request->root);
     RequestHash hash;
     sha256({writer.text().data(), writer.text().size()}, hash.bytes);
@@ -257,10 +258,10 @@ RequestHash from_hex(Datum text)
 
 OUTBOX_SQL_FUNCTION(idempotency_hash)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Datum given = pg::required_argument(fcinfo, 0, "request");
-        const Datum request = pg::to_jsonb(given, pg::argument_type(fcinfo, 0));
+        const Datum request = pg::to_jsonb(given, pg::declared_argument_type(fcinfo, 0));
         return CStringGetTextDatum(to_hex(hash_of_request(DatumGetJsonbP(request))));
     });
 }

@@ -12,70 +12,70 @@ namespace outbox::pg {
 
 namespace {
 
-struct Wish {
+struct ShmemRequest {
     const char* name;
     Size size;
-    void** where;
-    void (*initialize)(void*);
+    void** address;
+    void (*init)(void*);
 };
 
-constexpr int max_wishes = 8;
-Wish wishes[max_wishes];
-int wish_count = 0;
+constexpr int max_requests = 8;
+ShmemRequest requests[max_requests];
+int request_count = 0;
 
 shmem_request_hook_type next_request_hook = nullptr;
 shmem_startup_hook_type next_startup_hook = nullptr;
 
 constexpr const char* tranche = "outbox";
 
-void request_memory()
+void on_shmem_request()
 {
     if (next_request_hook != nullptr)
         next_request_hook();
-    for (int i = 0; i < wish_count; ++i)
-        RequestAddinShmemSpace(MAXALIGN(wishes[i].size));
+    for (int i = 0; i < request_count; ++i)
+        RequestAddinShmemSpace(MAXALIGN(requests[i].size));
     RequestNamedLWLockTranche(tranche, 1);
 }
 
-void start_memory()
+void on_shmem_startup()
 {
     if (next_startup_hook != nullptr)
         next_startup_hook();
     LWLockAcquire(AddinShmemInitLock, LW_EXCLUSIVE);
-    for (int i = 0; i < wish_count; ++i) {
+    for (int i = 0; i < request_count; ++i) {
         bool found;
-        void* memory = ShmemInitStruct(wishes[i].name, wishes[i].size, &found);
+        void* memory = ShmemInitStruct(requests[i].name, requests[i].size, &found);
         if (!found)
-            wishes[i].initialize(memory);
-        *wishes[i].where = memory;
+            requests[i].init(memory);
+        *requests[i].address = memory;
     }
     LWLockRelease(AddinShmemInitLock);
 }
 
 } // namespace
 
-void want_shared(const char* name, Size size, void** where, void (*initialize)(void*))
+void request_shmem(const char* name, Size size, void** address, void (*init)(void*))
 {
     if (!preloaded)
         return;
-    if (wish_count == max_wishes)
+    if (request_count == max_requests)
         elog(ERROR, "too many pieces of shared memory");
-    wishes[wish_count++] = {name, size, where, initialize};
+    requests[request_count++] = {name, size, address, init};
 }
 
-LWLock* shared_lock()
+LWLock* shmem_lock()
 {
     return &GetNamedLWLockTranche(tranche)->lock;
 }
 
-void set_up_shared()
+void set_up_shmem()
 {
     if (!preloaded)
         return;
     next_request_hook = shmem_request_hook;
-    shmem_request_hook = request_memory;
+    shmem_request_hook = on_shmem_request;
     next_startup_hook = shmem_startup_hook;
-    shmem_startup_hook = start_memory;
+    shmem_startup_hook = on_shmem_startup;
 }
 
 } // namespace outbox::pg

@@ -5,14 +5,14 @@
 
 namespace outbox::pg {
 
-// Asks for a piece; call when the library is loaded. When the server starts, `where` gets its
-// address, and `initialize` is called once.
-void want_shared(const char* name, Size size, void** where, void (*initialize)(void*));
+// Asks for a piece; call when the library is loaded. When the server starts, `address` gets its
+// address, and `init` is called once.
+void request_shmem(const char* name, Size size, void** address, void (*init)(void*));
 
 // One lock for what is too large for atomics. Only when there is shared memory.
-LWLock* shared_lock();
+LWLock* shmem_lock();
 
 // Once, after everybody has asked.
-void set_up_shared();
+void set_up_shmem();
 
 } // namespace outbox::pg

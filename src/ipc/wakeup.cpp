@@ -13,41 +13,41 @@ namespace outbox::pg {
 
 namespace {
 
-constinit NamedWait news_wait{"OutboxWait"};
+constinit CustomWaitEvent wakeup_wait{"OutboxWait"};
 
 // One place for several databases: who wakes for nothing looks, and sleeps again.
-constexpr uint32 places = 64;
+constexpr uint32 condition_variable_count = 64;
 
-struct Shared {
-    ConditionVariable committed[places];
+struct SharedState {
+    ConditionVariable commits[condition_variable_count];
 };
 
-Shared* shared = nullptr;
+SharedState* shared = nullptr;
 
 // What this transaction has for others.
-struct Pending {
+struct PendingWakeups {
     bool for_waiters;
     bool for_launcher;
     bool for_maintenance;
-    uint32 tasks;
-    TypeSet types;
+    uint32 reasons;
+    EventTypeBloom types;
 };
-Pending pending = {};
+PendingWakeups pending = {};
 
-ConditionVariable* our_place()
+ConditionVariable* own_condition_variable()
 {
-    return &shared->committed[MyDatabaseId % places];
+    return &shared->commits[MyDatabaseId % condition_variable_count];
 }
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    for (ConditionVariable& place : static_cast<Shared*>(memory)->committed)
-        ConditionVariableInit(&place);
+    for (ConditionVariable& variable : static_cast<SharedState*>(memory)->commits)
+        ConditionVariableInit(&variable);
 }
 
 // Runs when the commit cannot fail any more, so this must not fail: it takes a spinlock and sets
-// latches. Who commits a prepared transaction wakes for it (wake_now).
-void at_end(XactEvent event, void*)
+// latches. Who commits a prepared transaction wakes for it (wake_all_now).
+void on_xact_event(XactEvent event, void*)
 {
     const bool ends =
         event == XACT_EVENT_COMMIT || event == XACT_EVENT_ABORT || event == XACT_EVENT_PREPARE;
@@ -56,8 +56,8 @@ void at_end(XactEvent event, void*)
     if (event == XACT_EVENT_COMMIT)
         injection_point("commit");
     if (event == XACT_EVENT_COMMIT && shared != nullptr && pending.for_waiters) {
-        ConditionVariableBroadcast(our_place());
-        wake_relay(pending.types, pending.tasks);
+        ConditionVariableBroadcast(own_condition_variable());
+        wake_relay(pending.types, pending.reasons);
     }
     if (event == XACT_EVENT_COMMIT && pending.for_launcher)
         notify_launcher(MyDatabaseId);
@@ -69,21 +69,21 @@ void at_end(XactEvent event, void*)
 
 } // namespace
 
-void wake_for_types_at_commit(const TypeSet& types)
+void wake_for_types_at_commit(const EventTypeBloom& types)
 {
     pending.for_waiters = true;
     pending.types.add(types);
 }
 
-void wake_at_commit()
+void wake_all_at_commit()
 {
-    wake_for_types_at_commit(TypeSet::all());
+    wake_for_types_at_commit(EventTypeBloom::all());
 }
 
-void wake_relay_at_commit(Task task)
+void wake_relay_at_commit(WakeupReason reason)
 {
     pending.for_waiters = true;
-    pending.tasks |= task;
+    pending.reasons |= reason;
 }
 
 void notify_launcher_at_commit()
@@ -96,42 +96,45 @@ void request_maintenance_at_commit()
     pending.for_maintenance = true;
 }
 
-void wake_now()
+void wake_all_now()
 {
     if (shared == nullptr)
         return;
-    ConditionVariableBroadcast(our_place());
-    wake_relay(TypeSet::all(), task_sinks | task_schedule | task_refused);
+    ConditionVariableBroadcast(own_condition_variable());
+    wake_relay(EventTypeBloom::all(),
+               reason_sinks_changed | reason_event_scheduled | reason_schedule_refused);
 }
 
-void prepare_to_wait()
+void prepare_to_wait_for_wakeup()
 {
     if (shared != nullptr)
-        ConditionVariablePrepareToSleep(our_place());
+        ConditionVariablePrepareToSleep(own_condition_variable());
 }
 
-void wait_for_wake(long milliseconds)
+void wait_for_wakeup(long milliseconds)
 {
     if (shared != nullptr) {
-        (void)ConditionVariableTimedSleep(our_place(), milliseconds, news_wait.number());
+        (void)ConditionVariableTimedSleep(own_condition_variable(), milliseconds,
+                                          wakeup_wait.event_info());
         return;
     }
     (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
-                    news_wait.number());
+                    wakeup_wait.event_info());
     ResetLatch(MyLatch);
     CHECK_FOR_INTERRUPTS();
 }
 
-void stop_waiting()
+void stop_waiting_for_wakeup()
 {
     if (shared != nullptr)
         ConditionVariableCancelSleep();
 }
 
-void set_up_wake()
+void set_up_wakeup()
 {
-    RegisterXactCallback(at_end, nullptr);
-    want_shared("outbox wake", sizeof(Shared), reinterpret_cast<void**>(&shared), initialize);
+    RegisterXactCallback(on_xact_event, nullptr);
+    request_shmem("outbox wake", sizeof(SharedState), reinterpret_cast<void**>(&shared),
+                  initialize_shmem);
 }
 
 } // namespace outbox::pg

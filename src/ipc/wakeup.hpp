@@ -9,13 +9,13 @@
 namespace outbox::pg {
 
 // This transaction brings events of these types.
-void wake_for_types_at_commit(const TypeSet& types);
+void wake_for_types_at_commit(const EventTypeBloom& types);
 
 // This transaction changes what those who wait in this database may find.
-void wake_at_commit();
+void wake_all_at_commit();
 
 // This transaction has something else for the relay.
-void wake_relay_at_commit(Task task);
+void wake_relay_at_commit(WakeupReason reason);
 
 // The launcher should look at this database, or at one that this transaction has made.
 void notify_launcher_at_commit();
@@ -24,14 +24,14 @@ void notify_launcher_at_commit();
 void request_maintenance_at_commit();
 
 // Somebody else's transaction, which was prepared, has just been committed by this session.
-void wake_now();
+void wake_all_now();
 
 // Between the two, look for what you wait for: what comes after the first call ends the second.
-void prepare_to_wait();
-void wait_for_wake(long milliseconds);
-void stop_waiting();
+void prepare_to_wait_for_wakeup();
+void wait_for_wakeup(long milliseconds);
+void stop_waiting_for_wakeup();
 
 // Once, when the library is loaded.
-void set_up_wake();
+void set_up_wakeup();
 
 } // namespace outbox::pg

@@ -16,53 +16,53 @@ namespace outbox::pg {
 
 namespace {
 
-constinit NamedWait hold_wait{"OutboxStepAside"};
+constinit CustomWaitEvent block_wait{"OutboxStepAside"};
 
-struct Post {
+struct WorkerSlot {
     pg_atomic_uint32 database; // InvalidOid: free. Only the launcher changes this
     pg_atomic_uint32 pid;      // of the worker; 0: nobody
-    pg_atomic_uint32 vacancy;
-    pg_atomic_uint32 tasks;
+    pg_atomic_uint32 absence;
+    pg_atomic_uint32 reasons;
     pg_atomic_uint32 maintenance_pid;
     pg_atomic_uint32 maintenance_wanted;
-    pg_atomic_uint32 lacks_maintenance;
-    pg_atomic_uint32 serves; // there is something to work for
-    pg_atomic_uint64 latch;  // the worker's: it is in shared memory, at the same address everywhere
-    pg_atomic_uint64 interest[TypeSet::word_count];
-    pg_atomic_uint64 types[TypeSet::word_count]; // that have come
+    pg_atomic_uint32 lacks_maintenance_worker;
+    pg_atomic_uint32 extension_present; // there is something to work for
+    pg_atomic_uint64 latch; // the worker's: it is in shared memory, at the same address everywhere
+    pg_atomic_uint64 wanted_types[EventTypeBloom::word_count];
+    pg_atomic_uint64 committed_types[EventTypeBloom::word_count]; // that have come
 };
 
-constexpr int max_holds = 64;
+constexpr int max_blocked_databases = 64;
 
-struct Shared {
+struct Registry {
     pg_atomic_uint32 launcher_pid;
     pg_atomic_uint64 launcher_latch;
-    pg_atomic_uint32 news; // a database
-    pg_atomic_uint32 more_news;
-    pg_atomic_uint32 holds[max_holds]; // databases
-    Post posts[max_worker_slots];
+    pg_atomic_uint32 changed_database; // a database
+    pg_atomic_uint32 several_databases_changed;
+    pg_atomic_uint32 blocked_databases[max_blocked_databases]; // databases
+    WorkerSlot slots[max_worker_slots];
 };
 
-Shared* shared = nullptr;
+Registry* registry = nullptr;
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    auto* fresh = static_cast<Shared*>(memory);
+    auto* fresh = static_cast<Registry*>(memory);
     pg_atomic_init_u32(&fresh->launcher_pid, 0);
     pg_atomic_init_u64(&fresh->launcher_latch, 0);
-    pg_atomic_init_u32(&fresh->news, InvalidOid);
-    pg_atomic_init_u32(&fresh->more_news, 0);
-    for (pg_atomic_uint32& hold : fresh->holds)
-        pg_atomic_init_u32(&hold, InvalidOid);
-    for (Post& post : fresh->posts) {
+    pg_atomic_init_u32(&fresh->changed_database, InvalidOid);
+    pg_atomic_init_u32(&fresh->several_databases_changed, 0);
+    for (pg_atomic_uint32& block : fresh->blocked_databases)
+        pg_atomic_init_u32(&block, InvalidOid);
+    for (WorkerSlot& slot : fresh->slots) {
         for (pg_atomic_uint32* word :
-             {&post.database, &post.pid, &post.vacancy, &post.tasks, &post.maintenance_pid,
-              &post.maintenance_wanted, &post.lacks_maintenance, &post.serves})
+             {&slot.database, &slot.pid, &slot.absence, &slot.reasons, &slot.maintenance_pid,
+              &slot.maintenance_wanted, &slot.lacks_maintenance_worker, &slot.extension_present})
             pg_atomic_init_u32(word, 0);
-        pg_atomic_init_u64(&post.latch, 0);
-        for (std::size_t i = 0; i < TypeSet::word_count; ++i) {
-            pg_atomic_init_u64(&post.interest[i], 0);
-            pg_atomic_init_u64(&post.types[i], 0);
+        pg_atomic_init_u64(&slot.latch, 0);
+        for (std::size_t i = 0; i < EventTypeBloom::word_count; ++i) {
+            pg_atomic_init_u64(&slot.wanted_types[i], 0);
+            pg_atomic_init_u64(&slot.committed_types[i], 0);
         }
     }
 }
@@ -79,58 +79,58 @@ uint64 my_latch()
     return static_cast<uint64>(reinterpret_cast<uintptr_t>(&MyProc->procLatch));
 }
 
-int find_post(Oid database)
+int find_slot(Oid database)
 {
-    for (int i = 0; shared != nullptr && i < max_worker_slots; ++i)
-        if (pg_atomic_read_u32(&shared->posts[i].database) == database)
+    for (int i = 0; registry != nullptr && i < max_worker_slots; ++i)
+        if (pg_atomic_read_u32(&registry->slots[i].database) == database)
             return i;
     return -1;
 }
 
 // This backend's own database, remembered: every commit asks for it.
-Post* own_post()
+WorkerSlot* own_slot()
 {
     static int known = -1;
-    if (shared == nullptr || !OidIsValid(MyDatabaseId))
+    if (registry == nullptr || !OidIsValid(MyDatabaseId))
         return nullptr;
-    if (known < 0 || pg_atomic_read_u32(&shared->posts[known].database) != MyDatabaseId)
-        known = find_post(MyDatabaseId);
-    return known < 0 ? nullptr : &shared->posts[known];
+    if (known < 0 || pg_atomic_read_u32(&registry->slots[known].database) != MyDatabaseId)
+        known = find_slot(MyDatabaseId);
+    return known < 0 ? nullptr : &registry->slots[known];
 }
 
-bool hold_is_mine[max_holds];
-bool holds_any = false;
+bool is_own_block[max_blocked_databases];
+bool blocks_any = false;
 
-void release_holds_at_exit(int, Datum)
+void unblock_workers_at_exit(int, Datum)
 {
     unblock_workers();
 }
 
-void launcher_leaves(int, Datum)
+void on_launcher_exit(int, Datum)
 {
-    pg_atomic_write_u64(&shared->launcher_latch, 0);
-    pg_atomic_write_u32(&shared->launcher_pid, 0);
+    pg_atomic_write_u64(&registry->launcher_latch, 0);
+    pg_atomic_write_u32(&registry->launcher_pid, 0);
 }
 
-void worker_leaves(int, Datum post)
+void on_worker_exit(int, Datum slot)
 {
-    detach_worker(DatumGetInt32(post));
+    detach_worker(DatumGetInt32(slot));
 }
 
-void maintenance_ends(int, Datum post)
+void on_maintenance_exit(int, Datum slot)
 {
     uint32 mine = static_cast<uint32>(MyProcPid);
-    (void)pg_atomic_compare_exchange_u32(&shared->posts[DatumGetInt32(post)].maintenance_pid, &mine,
-                                         0);
+    (void)pg_atomic_compare_exchange_u32(&registry->slots[DatumGetInt32(slot)].maintenance_pid,
+                                         &mine, 0);
 }
 
 // Asks those who work for a database to leave. Is anybody there?
-bool send_away(Oid database)
+bool terminate_workers(Oid database)
 {
-    const int post = find_post(database);
-    if (post < 0)
+    const int slot = find_slot(database);
+    if (slot < 0)
         return false;
-    Post& one = shared->posts[post];
+    WorkerSlot& one = registry->slots[slot];
     set_latch(&one.latch);
     const auto maintenance = static_cast<pid_t>(pg_atomic_read_u32(&one.maintenance_pid));
     if (maintenance != 0)
@@ -138,18 +138,18 @@ bool send_away(Oid database)
     return maintenance != 0 || pg_atomic_read_u32(&one.pid) != 0;
 }
 
-void take_hold(Oid database)
+void add_block(Oid database)
 {
-    for (int i = 0; i < max_holds; ++i)
-        if (hold_is_mine[i] && pg_atomic_read_u32(&shared->holds[i]) == database)
+    for (int i = 0; i < max_blocked_databases; ++i)
+        if (is_own_block[i] && pg_atomic_read_u32(&registry->blocked_databases[i]) == database)
             return;
-    for (int i = 0; i < max_holds; ++i) {
+    for (int i = 0; i < max_blocked_databases; ++i) {
         uint32 expected = InvalidOid;
-        if (pg_atomic_compare_exchange_u32(&shared->holds[i], &expected, database)) {
+        if (pg_atomic_compare_exchange_u32(&registry->blocked_databases[i], &expected, database)) {
             static bool registered = false;
             if (!registered)
-                before_shmem_exit(release_holds_at_exit, 0);
-            registered = hold_is_mine[i] = holds_any = true;
+                before_shmem_exit(unblock_workers_at_exit, 0);
+            registered = is_own_block[i] = blocks_any = true;
             return;
         }
     }
@@ -160,218 +160,218 @@ void take_hold(Oid database)
 
 int assign_slot(Oid database)
 {
-    if (const int known = find_post(database); known >= 0)
+    if (const int known = find_slot(database); known >= 0)
         return known;
-    const int post = find_post(InvalidOid);
-    if (post >= 0) {
-        set_absence(post, WorkerAbsence::none);
-        set_lacks_maintenance(post, false);
-        pg_atomic_exchange_u32(&shared->posts[post].database, database);
+    const int slot = find_slot(InvalidOid);
+    if (slot >= 0) {
+        set_absence(slot, WorkerAbsence::none);
+        set_lacks_maintenance_worker(slot, false);
+        pg_atomic_exchange_u32(&registry->slots[slot].database, database);
     }
-    return post;
+    return slot;
 }
 
-void free_slot(int post)
+void free_slot(int slot)
 {
-    pg_atomic_exchange_u32(&shared->posts[post].database, InvalidOid);
+    pg_atomic_exchange_u32(&registry->slots[slot].database, InvalidOid);
 }
 
-WorkerAbsence absence_of(int post)
+WorkerAbsence absence_of(int slot)
 {
-    return static_cast<WorkerAbsence>(pg_atomic_read_u32(&shared->posts[post].vacancy));
+    return static_cast<WorkerAbsence>(pg_atomic_read_u32(&registry->slots[slot].absence));
 }
 
-void set_absence(int post, WorkerAbsence vacancy)
+void set_absence(int slot, WorkerAbsence absence)
 {
-    pg_atomic_write_u32(&shared->posts[post].vacancy, static_cast<uint32>(vacancy));
+    pg_atomic_write_u32(&registry->slots[slot].absence, static_cast<uint32>(absence));
 }
 
-bool is_taken(int post)
+bool has_worker(int slot)
 {
-    return pg_atomic_read_u32(&shared->posts[post].pid) != 0;
+    return pg_atomic_read_u32(&registry->slots[slot].pid) != 0;
 }
 
-bool is_served(int post)
+bool has_extension(int slot)
 {
-    return pg_atomic_read_u32(&shared->posts[post].serves) != 0;
+    return pg_atomic_read_u32(&registry->slots[slot].extension_present) != 0;
 }
 
-void become_launcher()
+void attach_launcher()
 {
-    pg_atomic_write_u32(&shared->launcher_pid, static_cast<uint32>(MyProcPid));
-    pg_atomic_write_u64(&shared->launcher_latch, my_latch());
-    on_shmem_exit(launcher_leaves, 0);
+    pg_atomic_write_u32(&registry->launcher_pid, static_cast<uint32>(MyProcPid));
+    pg_atomic_write_u64(&registry->launcher_latch, my_latch());
+    on_shmem_exit(on_launcher_exit, 0);
 }
 
-bool is_launcher_there()
+bool is_launcher_running()
 {
-    return shared != nullptr && pg_atomic_read_u32(&shared->launcher_pid) != 0;
+    return registry != nullptr && pg_atomic_read_u32(&registry->launcher_pid) != 0;
 }
 
 DatabaseChanges take_database_changes()
 {
-    const Oid database = pg_atomic_exchange_u32(&shared->news, InvalidOid);
-    const bool several = pg_atomic_exchange_u32(&shared->more_news, 0) != 0;
+    const Oid database = pg_atomic_exchange_u32(&registry->changed_database, InvalidOid);
+    const bool several = pg_atomic_exchange_u32(&registry->several_databases_changed, 0) != 0;
     return {database, several};
 }
 
-bool take_maintenance_call(int post)
+bool take_maintenance_request(int slot)
 {
-    return pg_atomic_exchange_u32(&shared->posts[post].maintenance_wanted, 0) != 0;
+    return pg_atomic_exchange_u32(&registry->slots[slot].maintenance_wanted, 0) != 0;
 }
 
-bool is_maintained(int post)
+bool has_maintenance_worker(int slot)
 {
-    return pg_atomic_read_u32(&shared->posts[post].maintenance_pid) != 0;
+    return pg_atomic_read_u32(&registry->slots[slot].maintenance_pid) != 0;
 }
 
-bool lacks_maintenance(int post)
+bool lacks_maintenance_worker(int slot)
 {
-    return pg_atomic_read_u32(&shared->posts[post].lacks_maintenance) != 0;
+    return pg_atomic_read_u32(&registry->slots[slot].lacks_maintenance_worker) != 0;
 }
 
-void set_lacks_maintenance(int post, bool lacks)
+void set_lacks_maintenance_worker(int slot, bool lacks)
 {
-    pg_atomic_write_u32(&shared->posts[post].lacks_maintenance, lacks);
+    pg_atomic_write_u32(&registry->slots[slot].lacks_maintenance_worker, lacks);
 }
 
-bool take_maintenance(int post)
+bool attach_maintenance_worker(int slot)
 {
-    uint32 nobody = 0;
-    if (!pg_atomic_compare_exchange_u32(&shared->posts[post].maintenance_pid, &nobody,
+    uint32 no_pid = 0;
+    if (!pg_atomic_compare_exchange_u32(&registry->slots[slot].maintenance_pid, &no_pid,
                                         static_cast<uint32>(MyProcPid)))
         return false;
-    on_shmem_exit(maintenance_ends, Int32GetDatum(post));
+    on_shmem_exit(on_maintenance_exit, Int32GetDatum(slot));
     return true;
 }
 
 void request_maintenance() noexcept
 {
-    if (Post* post = own_post()) {
-        pg_atomic_exchange_u32(&post->maintenance_wanted, 1);
+    if (WorkerSlot* slot = own_slot()) {
+        pg_atomic_exchange_u32(&slot->maintenance_wanted, 1);
         notify_launcher(MyDatabaseId);
     }
 }
 
-Oid database_of_slot(int post)
+Oid database_of_slot(int slot)
 {
-    return pg_atomic_read_u32(&shared->posts[post].database);
+    return pg_atomic_read_u32(&registry->slots[slot].database);
 }
 
-bool attach_worker(int post)
+bool attach_worker(int slot)
 {
-    uint32 nobody = 0;
-    Post& mine = shared->posts[post];
-    if (!pg_atomic_compare_exchange_u32(&mine.pid, &nobody, static_cast<uint32>(MyProcPid)))
+    uint32 no_pid = 0;
+    WorkerSlot& mine = registry->slots[slot];
+    if (!pg_atomic_compare_exchange_u32(&mine.pid, &no_pid, static_cast<uint32>(MyProcPid)))
         return false;
-    on_shmem_exit(worker_leaves, Int32GetDatum(post));
-    pg_atomic_write_u32(&mine.vacancy, static_cast<uint32>(WorkerAbsence::none));
+    on_shmem_exit(on_worker_exit, Int32GetDatum(slot));
+    pg_atomic_write_u32(&mine.absence, static_cast<uint32>(WorkerAbsence::none));
     pg_atomic_exchange_u64(&mine.latch, my_latch());
     return true;
 }
 
-void begin_service(int post)
+void mark_extension_present(int slot)
 {
-    if (pg_atomic_exchange_u32(&shared->posts[post].serves, 1) == 0)
-        set_latch(&shared->launcher_latch); // maintenance may begin
+    if (pg_atomic_exchange_u32(&registry->slots[slot].extension_present, 1) == 0)
+        set_latch(&registry->launcher_latch); // maintenance may begin
 }
 
-void detach_worker(int post)
+void detach_worker(int slot)
 {
-    Post& mine = shared->posts[post];
+    WorkerSlot& mine = registry->slots[slot];
     if (pg_atomic_read_u32(&mine.pid) != static_cast<uint32>(MyProcPid))
         return;
     pg_atomic_write_u64(&mine.latch, 0);
-    pg_atomic_write_u32(&mine.serves, 0);
-    for (pg_atomic_uint64& word : mine.interest)
+    pg_atomic_write_u32(&mine.extension_present, 0);
+    for (pg_atomic_uint64& word : mine.wanted_types)
         pg_atomic_write_u64(&word, 0);
     pg_atomic_exchange_u32(&mine.pid, 0);
-    set_latch(&shared->launcher_latch);
+    set_latch(&registry->launcher_latch);
 }
 
-void set_wanted_event_types(int post, const TypeSet& types)
+void set_wanted_event_types(int slot, const EventTypeBloom& types)
 {
-    for (std::size_t i = 0; i < TypeSet::word_count; ++i)
-        pg_atomic_exchange_u64(&shared->posts[post].interest[i], types.words[i]);
+    for (std::size_t i = 0; i < EventTypeBloom::word_count; ++i)
+        pg_atomic_exchange_u64(&registry->slots[slot].wanted_types[i], types.words[i]);
 }
 
-WakeupRequests take_wakeup_requests(int post)
+WakeupRequests take_wakeup_requests(int slot)
 {
-    Post& mine = shared->posts[post];
-    WakeupRequests calls = {};
-    calls.tasks = pg_atomic_exchange_u32(&mine.tasks, 0);
-    for (std::size_t i = 0; i < TypeSet::word_count; ++i)
-        if (pg_atomic_read_u64(&mine.types[i]) != 0)
-            calls.types.words[i] = pg_atomic_exchange_u64(&mine.types[i], 0);
-    return calls;
+    WorkerSlot& mine = registry->slots[slot];
+    WakeupRequests requests = {};
+    requests.reasons = pg_atomic_exchange_u32(&mine.reasons, 0);
+    for (std::size_t i = 0; i < EventTypeBloom::word_count; ++i)
+        if (pg_atomic_read_u64(&mine.committed_types[i]) != 0)
+            requests.types.words[i] = pg_atomic_exchange_u64(&mine.committed_types[i], 0);
+    return requests;
 }
 
 bool is_relay()
 {
-    Post* post = own_post();
-    return post != nullptr && pg_atomic_read_u32(&post->pid) == static_cast<uint32>(MyProcPid);
+    WorkerSlot* slot = own_slot();
+    return slot != nullptr && pg_atomic_read_u32(&slot->pid) == static_cast<uint32>(MyProcPid);
 }
 
-bool is_relay_called(uint32 tasks)
+bool is_wakeup_pending(uint32 reasons)
 {
-    Post* post = own_post();
-    return post == nullptr || (pg_atomic_read_u32(&post->tasks) & tasks) != 0;
+    WorkerSlot* slot = own_slot();
+    return slot == nullptr || (pg_atomic_read_u32(&slot->reasons) & reasons) != 0;
 }
 
 bool are_workers_blocked(Oid database)
 {
-    for (const pg_atomic_uint32& hold : shared->holds)
-        if (pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&hold)) == database)
+    for (const pg_atomic_uint32& block : registry->blocked_databases)
+        if (pg_atomic_read_u32(const_cast<pg_atomic_uint32*>(&block)) == database)
             return true;
     return false;
 }
 
-void wake_relay(const TypeSet& types, uint32 tasks) noexcept
+void wake_relay(const EventTypeBloom& types, uint32 reasons) noexcept
 {
-    Post* post = own_post();
+    WorkerSlot* slot = own_slot();
     // A relay knows of its own doings.
-    if (post == nullptr || is_relay())
+    if (slot == nullptr || is_relay())
         return;
-    bool wanted = tasks != 0;
-    if (tasks != 0)
-        pg_atomic_fetch_or_u32(&post->tasks, tasks);
-    for (std::size_t i = 0; i < TypeSet::word_count; ++i)
-        if (const uint64 bits = types.words[i] & pg_atomic_read_u64(&post->interest[i]);
+    bool wanted = reasons != 0;
+    if (reasons != 0)
+        pg_atomic_fetch_or_u32(&slot->reasons, reasons);
+    for (std::size_t i = 0; i < EventTypeBloom::word_count; ++i)
+        if (const uint64 bits = types.words[i] & pg_atomic_read_u64(&slot->wanted_types[i]);
             bits != 0) {
-            pg_atomic_fetch_or_u64(&post->types[i], bits);
+            pg_atomic_fetch_or_u64(&slot->committed_types[i], bits);
             wanted = true;
         }
     if (wanted)
-        set_latch(&post->latch);
+        set_latch(&slot->latch);
 }
 
 int relay_pid(Oid database)
 {
-    const int post = find_post(database);
-    return post < 0 ? 0 : static_cast<int>(pg_atomic_read_u32(&shared->posts[post].pid));
+    const int slot = find_slot(database);
+    return slot < 0 ? 0 : static_cast<int>(pg_atomic_read_u32(&registry->slots[slot].pid));
 }
 
-WorkerAbsence vacancy_of_database(Oid database)
+WorkerAbsence absence_of_database(Oid database)
 {
-    const int post = find_post(database);
-    return post < 0 ? WorkerAbsence::none : absence_of(post);
+    const int slot = find_slot(database);
+    return slot < 0 ? WorkerAbsence::none : absence_of(slot);
 }
 
-bool database_lacks_maintenance(Oid database)
+bool database_lacks_maintenance_worker(Oid database)
 {
-    const int post = find_post(database);
-    return post >= 0 && lacks_maintenance(post);
+    const int slot = find_slot(database);
+    return slot >= 0 && lacks_maintenance_worker(slot);
 }
 
 void block_workers(Oid database)
 {
-    constexpr int patience = 500; // of ten milliseconds each
-    if (shared == nullptr)
+    constexpr int max_polls = 500; // of ten milliseconds each
+    if (registry == nullptr)
         return;
-    take_hold(database);
-    for (int i = 0; i < patience && send_away(database); ++i) {
+    add_block(database);
+    for (int i = 0; i < max_polls && terminate_workers(database); ++i) {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 10,
-                        hold_wait.number());
+                        block_wait.event_info());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
     }
@@ -379,30 +379,33 @@ void block_workers(Oid database)
 
 void unblock_workers() noexcept
 {
-    if (!holds_any)
+    if (!blocks_any)
         return;
-    for (int i = 0; i < max_holds; ++i)
-        if (hold_is_mine[i]) {
-            hold_is_mine[i] = false;
-            const Oid database = pg_atomic_exchange_u32(&shared->holds[i], InvalidOid);
+    for (int i = 0; i < max_blocked_databases; ++i)
+        if (is_own_block[i]) {
+            is_own_block[i] = false;
+            const Oid database =
+                pg_atomic_exchange_u32(&registry->blocked_databases[i], InvalidOid);
             notify_launcher(database);
         }
-    holds_any = false;
+    blocks_any = false;
 }
 
 void notify_launcher(Oid database) noexcept
 {
-    if (shared == nullptr)
+    if (registry == nullptr)
         return;
     uint32 expected = InvalidOid;
-    if (!pg_atomic_compare_exchange_u32(&shared->news, &expected, database) && expected != database)
-        pg_atomic_exchange_u32(&shared->more_news, 1);
-    set_latch(&shared->launcher_latch);
+    if (!pg_atomic_compare_exchange_u32(&registry->changed_database, &expected, database) &&
+        expected != database)
+        pg_atomic_exchange_u32(&registry->several_databases_changed, 1);
+    set_latch(&registry->launcher_latch);
 }
 
-void set_up_posts()
+void set_up_worker_registry()
 {
-    want_shared("outbox posts", sizeof(Shared), reinterpret_cast<void**>(&shared), initialize);
+    request_shmem("outbox posts", sizeof(Registry), reinterpret_cast<void**>(&registry),
+                  initialize_shmem);
 }
 
 } // namespace outbox::pg

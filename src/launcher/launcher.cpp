@@ -30,14 +30,14 @@ namespace {
 constexpr int64 second = 1000000; // microseconds, as timestamps count
 
 // A relay that lived so long ended for a new reason.
-constexpr int64 long_life = 60 * second;
+constexpr int64 min_stable_time = 60 * second;
 constexpr int64 first_pause = second / 10;
-constexpr int64 longest_pause = 60 * second;
+constexpr int64 max_pause = 60 * second;
 constexpr int64 pause_without_slot = 10 * second;
 
 // Maintenance can be long, and is nobody's hurry.
-constexpr int most_maintenance = 4; // at once
-constexpr int64 pause_after_refusal = 10 * second;
+constexpr int max_maintenance_workers = 4; // at once
+constexpr int64 maintenance_retry_pause = 10 * second;
 
 // Somebody tells of every change; this is for what nobody could tell.
 constexpr int64 idle_pause = 60 * second;
@@ -45,16 +45,16 @@ constexpr int64 idle_pause = 60 * second;
 struct Database {
     Oid oid;
     char name[NAMEDATALEN];
-    bool listed; // in the last look at pg_database
-    bool active; // a relay was started, and has not been seen to end
+    bool exists;        // in the last look at pg_database
+    bool relay_started; // a relay was started, and has not been seen to end
     bool lacks_extension;
-    bool has_news; // since its relay was started
-    int post;
-    BackgroundWorkerHandle* handle;
+    bool has_changed; // since its relay was started
+    int slot;
+    BackgroundWorkerHandle* relay;
     TimestampTz started_at;
     TimestampTz not_before;
     int failures;
-    BackgroundWorkerHandle* maintenance; // that was started, and has not been seen to end
+    BackgroundWorkerHandle* maintenance_worker; // that was started, and has not been seen to end
     TimestampTz next_maintenance;
 };
 
@@ -67,7 +67,7 @@ struct Databases {
 
 Databases databases;
 
-Database* find(Oid oid)
+Database* find_database(Oid oid)
 {
     for (int i = 0; i < databases.count; ++i)
         if (databases.all[i].oid == oid)
@@ -75,9 +75,9 @@ Database* find(Oid oid)
     return nullptr;
 }
 
-Database* find_or_add(Oid oid)
+Database* find_or_add_database(Oid oid)
 {
-    if (Database* known = find(oid))
+    if (Database* known = find_database(oid))
         return known;
     if (databases.count == databases.capacity) {
         databases.capacity = Max(databases.capacity * 2, 16);
@@ -89,7 +89,7 @@ Database* find_or_add(Oid oid)
     Database* fresh = &databases.all[databases.count++];
     *fresh = {};
     fresh->oid = oid;
-    fresh->post = -1;
+    fresh->slot = -1;
     return fresh;
 }
 
@@ -101,10 +101,10 @@ bool can_be_served(Form_pg_database row)
            is_database_served(NameStr(row->datname));
 }
 
-void look_at_databases()
+void list_databases()
 {
     for (int i = 0; i < databases.count; ++i)
-        databases.all[i].listed = false;
+        databases.all[i].exists = false;
     SetCurrentStatementStartTimestamp();
     StartTransactionCommand();
     const Relation catalog = table_open(DatabaseRelationId, AccessShareLock);
@@ -113,8 +113,8 @@ void look_at_databases()
         auto* row = reinterpret_cast<Form_pg_database>(GETSTRUCT(tuple));
         if (!can_be_served(row))
             continue;
-        Database* database = find_or_add(row->oid);
-        database->listed = true;
+        Database* database = find_or_add_database(row->oid);
+        database->exists = true;
         strlcpy(database->name, NameStr(row->datname), NAMEDATALEN);
     }
     table_endscan(scan);
@@ -133,43 +133,42 @@ bool is_alive(BackgroundWorkerHandle* handle)
 
 bool is_running(const Database& database)
 {
-    return (database.post >= 0 && pg::is_taken(database.post)) || is_alive(database.handle);
+    return (database.slot >= 0 && pg::has_worker(database.slot)) || is_alive(database.relay);
 }
 
 // Its relay has ended. When is it to be started again?
-void note_end(Database& database, TimestampTz now)
+void on_relay_ended(Database& database, TimestampTz now)
 {
-    const pg::WorkerAbsence vacancy = pg::absence_of(database.post);
-    database.active = false;
-    if (database.handle != nullptr)
-        pfree(database.handle);
-    database.handle = nullptr;
+    const pg::WorkerAbsence absence = pg::absence_of(database.slot);
+    database.relay_started = false;
+    if (database.relay != nullptr)
+        pfree(database.relay);
+    database.relay = nullptr;
     database.not_before = now;
-    if (vacancy == pg::WorkerAbsence::no_extension) {
+    if (absence == pg::WorkerAbsence::no_extension) {
         // Unless it has come while the relay was leaving.
-        database.lacks_extension = !database.has_news;
-        pg::free_slot(database.post);
-        database.post = -1;
-    } else if (vacancy == pg::WorkerAbsence::on_sigterm) {
+        database.lacks_extension = !database.has_changed;
+        pg::free_slot(database.slot);
+        database.slot = -1;
+    } else if (absence == pg::WorkerAbsence::terminated) {
         database.not_before = now + first_pause;
-    } else if (vacancy != pg::WorkerAbsence::stepped_aside) {
-        if (now - database.started_at > long_life)
+    } else if (absence != pg::WorkerAbsence::stopped_for_command) {
+        if (now - database.started_at > min_stable_time)
             database.failures = 0;
-        constexpr int most_doublings = 10;
+        constexpr int max_doublings = 10;
         database.not_before =
-            now +
-            std::min(first_pause << std::min(database.failures, most_doublings), longest_pause);
+            now + std::min(first_pause << std::min(database.failures, max_doublings), max_pause);
         ++database.failures;
     }
 }
 
-BackgroundWorker worker_for(const Database& database, const char* function, const char* type)
+BackgroundWorker make_worker(const Database& database, const char* function, const char* type)
 {
     BackgroundWorker worker = {};
     worker.bgw_flags = BGWORKER_SHMEM_ACCESS | BGWORKER_BACKEND_DATABASE_CONNECTION;
     worker.bgw_start_time = BgWorkerStart_RecoveryFinished;
     worker.bgw_restart_time = BGW_NEVER_RESTART;
-    worker.bgw_main_arg = Int32GetDatum(database.post);
+    worker.bgw_main_arg = Int32GetDatum(database.slot);
     worker.bgw_notify_pid = MyProcPid;
     strlcpy(worker.bgw_library_name, "outbox", sizeof(worker.bgw_library_name));
     strlcpy(worker.bgw_function_name, function, sizeof(worker.bgw_function_name));
@@ -186,125 +185,126 @@ bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
     return registered;
 }
 
-void start(Database& database, TimestampTz now)
+void start_relay(Database& database, TimestampTz now)
 {
-    database.post = pg::assign_slot(database.oid);
-    if (database.post < 0) {
+    database.slot = pg::assign_slot(database.oid);
+    if (database.slot < 0) {
         ereport(WARNING, (errmsg("outbox: there are no relays for more than %d databases",
                                  pg::max_worker_slots)));
         database.not_before = now + idle_pause;
         return;
     }
-    BackgroundWorker worker = worker_for(database, "outbox_relay_main", "outbox relay");
-    if (!register_worker(worker, &database.handle)) {
-        if (pg::absence_of(database.post) != pg::WorkerAbsence::no_worker_slot)
+    BackgroundWorker worker = make_worker(database, "outbox_relay_main", "outbox relay");
+    if (!register_worker(worker, &database.relay)) {
+        if (pg::absence_of(database.slot) != pg::WorkerAbsence::no_worker_slot)
             ereport(WARNING, (errmsg("outbox: no relay for database \"%s\": no worker slot is free",
                                      database.name),
                               errhint("Raise max_worker_processes.")));
-        pg::set_absence(database.post, pg::WorkerAbsence::no_worker_slot);
+        pg::set_absence(database.slot, pg::WorkerAbsence::no_worker_slot);
         database.not_before = now + pause_without_slot;
         return;
     }
-    pg::set_absence(database.post, pg::WorkerAbsence::none);
-    database.active = true;
-    database.has_news = false;
+    pg::set_absence(database.slot, pg::WorkerAbsence::none);
+    database.relay_started = true;
+    database.has_changed = false;
     database.started_at = now;
 }
 
-int count_maintenance()
+int count_maintenance_workers()
 {
     int count = 0;
     for (int i = 0; i < databases.count; ++i)
-        count += is_alive(databases.all[i].maintenance);
+        count += is_alive(databases.all[i].maintenance_worker);
     return count;
 }
 
 // Maintenance of a database that is served, if it is due. Returns when the next one is.
-TimestampTz see_to_maintenance(Database& database, TimestampTz now)
+TimestampTz start_maintenance_if_due(Database& database, TimestampTz now)
 {
-    if (database.maintenance != nullptr) {
-        if (is_alive(database.maintenance))
+    if (database.maintenance_worker != nullptr) {
+        if (is_alive(database.maintenance_worker))
             return DT_NOEND; // its end wakes us
-        pfree(database.maintenance);
-        database.maintenance = nullptr;
+        pfree(database.maintenance_worker);
+        database.maintenance_worker = nullptr;
     }
-    if (!pg::is_served(database.post) || pg::are_workers_blocked(database.oid))
+    if (!pg::has_extension(database.slot) || pg::are_workers_blocked(database.oid))
         return DT_NOEND;
     // Left behind by another launcher.
-    if (pg::is_maintained(database.post))
-        return now + pause_after_refusal;
-    if (pg::take_maintenance_call(database.post))
+    if (pg::has_maintenance_worker(database.slot))
+        return now + maintenance_retry_pause;
+    if (pg::take_maintenance_request(database.slot))
         database.next_maintenance = now;
     // The interval may have been shortened, and the clock set back.
     database.next_maintenance =
         Min(database.next_maintenance, now + settings::maintenance_interval * second);
     if (now < database.next_maintenance)
         return database.next_maintenance;
-    if (count_maintenance() >= most_maintenance)
+    if (count_maintenance_workers() >= max_maintenance_workers)
         return DT_NOEND;
-    BackgroundWorker worker = worker_for(database, "outbox_maintenance_main", "outbox maintenance");
-    const bool registered = register_worker(worker, &database.maintenance);
-    if (!registered && !pg::lacks_maintenance(database.post))
+    BackgroundWorker worker =
+        make_worker(database, "outbox_maintenance_main", "outbox maintenance");
+    const bool registered = register_worker(worker, &database.maintenance_worker);
+    if (!registered && !pg::lacks_maintenance_worker(database.slot))
         ereport(WARNING,
                 (errmsg("outbox: no maintenance for database \"%s\": no worker slot is free",
                         database.name),
                  errhint("Raise max_worker_processes.")));
-    pg::set_lacks_maintenance(database.post, !registered);
+    pg::set_lacks_maintenance_worker(database.slot, !registered);
     if (!registered) {
-        database.maintenance = nullptr;
-        return database.next_maintenance = now + pause_after_refusal;
+        database.maintenance_worker = nullptr;
+        return database.next_maintenance = now + maintenance_retry_pause;
     }
     return database.next_maintenance = now + settings::maintenance_interval * second;
 }
 
 // One step for one database. Returns when the next one is to be taken.
-TimestampTz step(Database& database, TimestampTz now)
+TimestampTz advance_database(Database& database, TimestampTz now)
 {
     if (is_running(database)) {
-        database.active = true;
-        return see_to_maintenance(database, now);
+        database.relay_started = true;
+        return start_maintenance_if_due(database, now);
     }
-    if (database.active)
-        note_end(database, now);
+    if (database.relay_started)
+        on_relay_ended(database, now);
     // Whoever holds it calls when it is done.
-    if (!database.listed || database.lacks_extension || pg::are_workers_blocked(database.oid))
+    if (!database.exists || database.lacks_extension || pg::are_workers_blocked(database.oid))
         return DT_NOEND;
     if (now < database.not_before)
         return database.not_before;
-    start(database, now);
-    return database.active ? DT_NOEND : database.not_before;
+    start_relay(database, now);
+    return database.relay_started ? DT_NOEND : database.not_before;
 }
 
-void forget_dropped()
+void remove_dropped_databases()
 {
     for (int i = databases.count; i-- > 0;) {
         Database& database = databases.all[i];
-        if (database.listed || is_running(database))
+        if (database.exists || is_running(database))
             continue;
-        if (database.post >= 0)
-            pg::free_slot(database.post);
+        if (database.slot >= 0)
+            pg::free_slot(database.slot);
         database = databases.all[--databases.count];
     }
 }
 
-void hear_news()
+void apply_database_changes()
 {
-    const pg::DatabaseChanges news = pg::take_database_changes();
+    const pg::DatabaseChanges changes = pg::take_database_changes();
     for (int i = 0; i < databases.count; ++i)
-        if (news.several || databases.all[i].oid == news.database) {
+        if (changes.several || databases.all[i].oid == changes.database) {
             databases.all[i].lacks_extension = false;
-            databases.all[i].has_news = true;
+            databases.all[i].has_changed = true;
         }
 }
 
-constinit pg::NamedWait launcher_wait{"OutboxLauncher"};
+constinit pg::CustomWaitEvent launcher_wait{"OutboxLauncher"};
 
 void wait_until(TimestampTz time)
 {
     const TimestampTz now = GetCurrentTimestamp();
     const int64 left = Min(time == DT_NOEND ? idle_pause : Max(time - now, 0), idle_pause);
     (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-                    static_cast<long>(left / 1000 + 1), launcher_wait.number());
+                    static_cast<long>(left / 1000 + 1), launcher_wait.event_info());
     ResetLatch(MyLatch);
     CHECK_FOR_INTERRUPTS();
     if (ConfigReloadPending) {
@@ -313,15 +313,15 @@ void wait_until(TimestampTz time)
     }
 }
 
-void run()
+void run_launcher()
 {
     while (!ShutdownRequestPending) {
-        hear_news();
-        look_at_databases();
-        forget_dropped();
+        apply_database_changes();
+        list_databases();
+        remove_dropped_databases();
         TimestampTz next = DT_NOEND;
         for (int i = 0; i < databases.count; ++i)
-            next = Min(next, step(databases.all[i], GetCurrentTimestamp()));
+            next = Min(next, advance_database(databases.all[i], GetCurrentTimestamp()));
         wait_until(next);
     }
 }
@@ -356,9 +356,9 @@ void outbox_launcher_main(Datum)
     BackgroundWorkerUnblockSignals();
     BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
     SetConfigOption("application_name", "outbox launcher", PGC_USERSET, PGC_S_OVERRIDE);
-    outbox::pg::lift_time_limits();
-    outbox::pg::become_launcher();
-    outbox::pg::entry([] { outbox::run(); });
+    outbox::pg::disable_timeouts();
+    outbox::pg::attach_launcher();
+    outbox::pg::sql_entry([] { outbox::run_launcher(); });
     // Not 0, or the postmaster would not start it again.
     proc_exit(1);
 }

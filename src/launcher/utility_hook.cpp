@@ -18,7 +18,7 @@ ProcessUtility_hook_type next_hook = nullptr;
 
 constexpr const char* extension = "outbox";
 
-bool is_our_extension(const List* objects)
+bool names_outbox(const List* objects)
 {
     ListCell* cell;
     foreach (cell, objects)
@@ -27,7 +27,7 @@ bool is_our_extension(const List* objects)
     return false;
 }
 
-const char* option(List* options, const char* name)
+const char* string_option(List* options, const char* name)
 {
     ListCell* cell;
     foreach (cell, options) {
@@ -39,16 +39,16 @@ const char* option(List* options, const char* name)
 }
 
 // The database that the command wants to have to itself; nullptr if there is none.
-const char* wanted_database(Node* command)
+const char* database_needed_exclusively(Node* command)
 {
     switch (nodeTag(command)) {
     case T_DropdbStmt:
         return reinterpret_cast<DropdbStmt*>(command)->dbname;
     case T_CreatedbStmt:
-        return option(reinterpret_cast<CreatedbStmt*>(command)->options, "template");
+        return string_option(reinterpret_cast<CreatedbStmt*>(command)->options, "template");
     case T_AlterDatabaseStmt: {
         auto* alter = reinterpret_cast<AlterDatabaseStmt*>(command);
-        return option(alter->options, "tablespace") != nullptr ? alter->dbname : nullptr;
+        return string_option(alter->options, "tablespace") != nullptr ? alter->dbname : nullptr;
     }
     case T_RenameStmt: {
         auto* rename = reinterpret_cast<RenameStmt*>(command);
@@ -62,63 +62,64 @@ const char* wanted_database(Node* command)
 // Before the command: whoever may not do it anyway keeps nobody away.
 void stop_workers_for_command(Node* command)
 {
-    if (const char* name = wanted_database(command)) {
+    if (const char* name = database_needed_exclusively(command)) {
         const Oid database = get_database_oid(name, true);
         if (OidIsValid(database) && pg::owns_database(database))
             pg::block_workers(database);
     } else if (IsA(command, DropStmt)) {
         auto* drop = reinterpret_cast<DropStmt*>(command);
-        if (drop->removeType == OBJECT_EXTENSION && is_our_extension(drop->objects) &&
+        if (drop->removeType == OBJECT_EXTENSION && names_outbox(drop->objects) &&
             pg::owns_database(MyDatabaseId))
             pg::block_workers(MyDatabaseId);
     }
 }
 
 // What becomes of a command that has succeeded. Asked beforehand: a command may free its own tree.
-enum class News { none, for_launcher, commits_prepared };
+enum class CommandEffect { none, changes_databases, commits_prepared };
 
-News news_of(Node* command)
+CommandEffect effect_of(Node* command)
 {
     switch (nodeTag(command)) {
     case T_CreateExtensionStmt:
         return std::strcmp(reinterpret_cast<CreateExtensionStmt*>(command)->extname, extension) == 0
-                   ? News::for_launcher
-                   : News::none;
+                   ? CommandEffect::changes_databases
+                   : CommandEffect::none;
     case T_CreatedbStmt:
-        return News::for_launcher;
+        return CommandEffect::changes_databases;
     case T_TransactionStmt:
         return reinterpret_cast<TransactionStmt*>(command)->kind == TRANS_STMT_COMMIT_PREPARED
-                   ? News::commits_prepared
-                   : News::none;
+                   ? CommandEffect::commits_prepared
+                   : CommandEffect::none;
     default:
-        return News::none;
+        return CommandEffect::none;
     }
 }
 
-void process(PlannedStmt* statement, const char* text, bool read_only_tree,
-             ProcessUtilityContext context, ParamListInfo parameters, QueryEnvironment* environment,
-             DestReceiver* destination, QueryCompletion* completion)
+void process_utility(PlannedStmt* statement, const char* text, bool read_only_tree,
+                     ProcessUtilityContext context, ParamListInfo parameters,
+                     QueryEnvironment* environment, DestReceiver* destination,
+                     QueryCompletion* completion)
 {
-    const News news = news_of(statement->utilityStmt);
+    const CommandEffect effect = effect_of(statement->utilityStmt);
     stop_workers_for_command(statement->utilityStmt);
     // Before its locks are gone the relay must know, and afterwards it must look.
-    if (news == News::commits_prepared)
-        pg::wake_now();
+    if (effect == CommandEffect::commits_prepared)
+        pg::wake_all_now();
     const auto next = next_hook != nullptr ? next_hook : standard_ProcessUtility;
     next(statement, text, read_only_tree, context, parameters, environment, destination,
          completion);
-    if (news == News::for_launcher)
+    if (effect == CommandEffect::changes_databases)
         pg::notify_launcher_at_commit();
-    else if (news == News::commits_prepared)
-        pg::wake_now();
+    else if (effect == CommandEffect::commits_prepared)
+        pg::wake_all_now();
 }
 
 } // namespace
 
-void watch_commands()
+void set_up_utility_hook()
 {
     next_hook = ProcessUtility_hook;
-    ProcessUtility_hook = process;
+    ProcessUtility_hook = process_utility;
 }
 
 } // namespace outbox

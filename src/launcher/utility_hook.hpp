@@ -4,6 +4,6 @@
 namespace outbox {
 
 // Once, when the library is loaded at server start.
-void watch_commands();
+void set_up_utility_hook();
 
 } // namespace outbox

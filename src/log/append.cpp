@@ -49,14 +49,14 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     Assert(count <= max_events_per_append);
     const FullTransactionId xid = GetTopFullTransactionId();
     pg::injection_point("append");
-    const int64 first_id = pg::draw(pg::objects().log_sequence, count);
+    const int64 first_id = pg::draw_values(pg::extension_relations().log_sequence, count);
 
-    pg::TableWriter writer = pg::open_writer(partition, count);
+    pg::TableWriter writer = pg::open_table_writer(partition, count);
     for (int i = 0; i < count; ++i)
-        fill_slot(pg::fresh_slot(writer, i), events[i], xid, first_id + i, occurred_at,
+        fill_slot(pg::clear_slot(writer, i), events[i], xid, first_id + i, occurred_at,
                   i == 0 ? count : 0);
-    pg::insert(writer, count);
-    pg::close_writer(writer);
+    pg::insert_rows(writer, count);
+    pg::close_table_writer(writer);
 }
 
 // The way for a log that somebody has put a trigger, a column or a policy on.
@@ -71,9 +71,9 @@ void append_by_statement(const Event& event)
     insert.execute(parameters.values, parameters.nulls);
 }
 
-TypeSet event_types_of(const Event* events, int count)
+EventTypeBloom event_types_of(const Event* events, int count)
 {
-    TypeSet types;
+    EventTypeBloom types;
     for (int i = 0; i < count; ++i)
         types.add(pg::to_view(events[i].event_type));
     return types;
@@ -83,8 +83,8 @@ TypeSet event_types_of(const Event* events, int count)
 void count_enqueued_by_type(const Event* events, int count)
 {
     for (int from = 0, upto; from < count; from = upto) {
-        const stats::TypePlace type = stats::place_of(events[from].event_type);
-        for (upto = from + 1; upto < count && stats::place_of(events[upto].event_type) == type;)
+        const stats::TypeSlotNumber type = stats::type_slot_of(events[from].event_type);
+        for (upto = from + 1; upto < count && stats::type_slot_of(events[upto].event_type) == type;)
             ++upto;
         stats::count_enqueued(type, upto - from);
     }
@@ -94,13 +94,13 @@ void count_enqueued_by_type(const Event* events, int count)
 
 void ensure_log_partition()
 {
-    close_insert_target(open_insert_target(&pg::Objects::log));
+    close_insert_target(open_insert_target(&pg::ExtensionRelations::log));
 }
 
 void append_to_log(const Event* events, int count)
 {
-    static constinit DirectInsertCheck direct_insert{pg::Watcher::log, log_columns};
-    const InsertTarget target = open_insert_target(&pg::Objects::log);
+    static constinit DirectInsertCheck direct_insert{pg::PartitionWatch::log, log_columns};
+    const InsertTarget target = open_insert_target(&pg::ExtensionRelations::log);
     if (direct_insert.is_allowed(target))
         append_directly(target.partition, events, count, target.now);
     else
@@ -110,7 +110,7 @@ void append_to_log(const Event* events, int count)
         });
     close_insert_target(target);
     pg::wake_for_types_at_commit(event_types_of(events, count));
-    if (stats::is_on())
+    if (stats::is_enabled())
         count_enqueued_by_type(events, count);
 }
 
@@ -119,10 +119,10 @@ void append_to_log(const Event* events, int count)
 // The default of outbox_messages.id, so that a direct INSERT keeps the order too.
 OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_next_id()");
         (void)GetTopTransactionId();
-        outbox::pg::wake_at_commit();
-        PG_RETURN_INT64(outbox::pg::draw(outbox::pg::objects().log_sequence, 1));
+        outbox::pg::wake_all_at_commit();
+        PG_RETURN_INT64(outbox::pg::draw_values(outbox::pg::extension_relations().log_sequence, 1));
     });
 }

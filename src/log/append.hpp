@@ -29,7 +29,7 @@ enum Column {
 inline constexpr int col_run_length = column_count;
 inline constexpr int log_column_count = column_count + 1;
 
-inline constexpr pg::ColumnShape log_columns[log_column_count] = {
+inline constexpr pg::ColumnSpec log_columns[log_column_count] = {
     {"xid", XID8OID},
     {"id", INT8OID},
     {"occurred_at", TIMESTAMPTZOID},

@@ -163,7 +163,7 @@ Event make_event(const EventArguments& arguments, TimestampTz now)
     event.event_version = checked_event_version(arguments);
     event.payload = checked_payload(arguments);
     event.metadata = checked_json_object(arguments, "metadata", arguments.metadata);
-    event.trace_id = arguments.trace_id ? arguments.trace_id : settings::trace_of_session();
+    event.trace_id = arguments.trace_id ? arguments.trace_id : settings::session_traceparent();
     event.available_at = checked_available_at(arguments, now);
     if (arguments.dedup_key)
         event.dedup_key = checked_text(arguments, "dedup_key", *arguments.dedup_key);
@@ -193,7 +193,7 @@ pg_uuid_t new_tracking_id(TimestampTz now)
 
 OUTBOX_SQL_FUNCTION(outbox_new_tracking_id)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         auto* uuid = static_cast<pg_uuid_t*>(palloc(sizeof(pg_uuid_t)));
         *uuid = outbox::new_tracking_id(GetCurrentTimestamp());
         PG_RETURN_UUID_P(uuid);

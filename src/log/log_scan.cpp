@@ -205,14 +205,15 @@ Xid find_xid_from(IndexScanDesc scan, Xid from)
 
 // Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
 // of xids, of subtransactions above all, so the index is asked for the next one that exists.
-pg::PallocVector<Running> find_present_xids(const LogPartition& partition, Relation index,
-                                            Snapshot snapshot, std::span<const Running> ended)
+pg::PallocVector<RunningRange> find_present_xids(const LogPartition& partition, Relation index,
+                                                 Snapshot snapshot,
+                                                 std::span<const RunningRange> ended)
 {
-    pg::PallocVector<Running> present;
+    pg::PallocVector<RunningRange> present;
     const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
     scan->xs_want_itup = true;
     Xid known = 0; // there is no entry below it that has not been looked at
-    for (const Running& range : ended) {
+    for (const RunningRange& range : ended) {
         Xid from = Max(range.from, known);
         while (from < range.upto) {
             const Xid xid = find_xid_from(scan, from);
@@ -232,7 +233,7 @@ pg::PallocVector<Running> find_present_xids(const LogPartition& partition, Relat
 // What the transaction has written with after < id <= upto. A run that begins before that may reach
 // into it.
 PartitionScanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
-                                  const Running& transaction, Id after, Id upto)
+                                  const RunningRange& transaction, Id after, Id upto)
 {
     PartitionScanner scanner = open_scanner(partition, open_index_on_id(partition), snapshot, 2);
     auto* runs = static_cast<RunScan*>(palloc0(sizeof(RunScan)));
@@ -287,9 +288,9 @@ void MergedScan::close()
 
 LateCommitScan::LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
 {
-    pg::PallocVector<Running> ended;
+    pg::PallocVector<RunningRange> ended;
     ended.reserve(cursor.passed.running.size() + cursor.target->running.size());
-    ended.set_size(find_ended(cursor.passed, *cursor.target, ended.data()));
+    ended.set_size(find_ended_ranges(cursor.passed, *cursor.target, ended.data()));
     if (ended.empty())
         return;
     add_transactions(log, snapshot, ended.view(), cursor.last_id, cursor.passed.seq);
@@ -301,13 +302,14 @@ RunningXidScan::RunningXidScan(OpenLog& log, Snapshot snapshot, const Position& 
 }
 
 void TransactionScan::add_transactions(OpenLog& log, Snapshot snapshot,
-                                       std::span<const Running> transactions, Id after, Id upto)
+                                       std::span<const RunningRange> transactions, Id after,
+                                       Id upto)
 {
     for (LogPartition& partition : log.partitions) {
         if (!has_rows(partition))
             continue;
         const Relation index = open_index_on_xid(partition);
-        for (const Running& one : find_present_xids(partition, index, snapshot, transactions))
+        for (const RunningRange& one : find_present_xids(partition, index, snapshot, transactions))
             add(open_run_scanner(partition, RelationGetRelid(index), snapshot, one, after, upto));
         index_close(index, NoLock);
     }

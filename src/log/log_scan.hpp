@@ -71,8 +71,8 @@ private:
 class TransactionScan : public MergedScan {
 protected:
     // With after < id <= upto, and above what is said of each.
-    void add_transactions(OpenLog& log, Snapshot snapshot, std::span<const Running> transactions,
-                          Id after, Id upto);
+    void add_transactions(OpenLog& log, Snapshot snapshot,
+                          std::span<const RunningRange> transactions, Id after, Id upto);
 };
 
 // What was running when `cursor.passed` was taken, has ended at `cursor.target`, and lies between

@@ -52,7 +52,7 @@ LogSnapshot take_log_snapshot()
     LogSnapshot log_snapshot;
     log_snapshot.snapshot = RegisterSnapshot(GetLatestSnapshot());
     injection_point("snapshot");
-    log_snapshot.seq = last_value(objects().log_sequence);
+    log_snapshot.seq = last_drawn_value(extension_relations().log_sequence);
     injection_point("sequence");
     log_snapshot.running = running_xids_at(log_snapshot.snapshot, ReadNextFullTransactionId());
     injection_point("xids");

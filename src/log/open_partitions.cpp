@@ -71,7 +71,7 @@ OpenLog open_log_for_reading(Id above)
 {
     OpenLog log = {};
     log.archive_above = above;
-    log.parent = table_open(pg::objects().log, AccessShareLock);
+    log.parent = table_open(pg::extension_relations().log, AccessShareLock);
     if (!try_open_partitions(log, pg::cached_children(RelationGetRelid(log.parent)))) {
         close_partitions(log);
         List* partitions = pg::partition_children_of(RelationGetRelid(log.parent));
@@ -82,7 +82,7 @@ OpenLog open_log_for_reading(Id above)
 
     // What has left the log is in the archive by now: none leaves while the log is locked.
     if (archive_has_ids_above(above)) {
-        log.archive = table_open(pg::objects().archive, AccessShareLock);
+        log.archive = table_open(pg::extension_relations().archive, AccessShareLock);
         for (const Oid partition : archived_partitions_above(above))
             if (!contains_partition(log, partition))
                 open_partition(log, partition);
@@ -115,7 +115,7 @@ OpenLog open_partition_for_reading(Oid partition)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("there is no partition with OID %u any more", partition)));
     const Oid parent = table->rd_rel->relispartition ? get_partition_parent(partition, true) : 0;
-    if (parent != pg::objects().log && parent != pg::objects().archive)
+    if (parent != pg::extension_relations().log && parent != pg::extension_relations().archive)
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                         errmsg("\"%s\" is no partition of the log or the archive",
                                RelationGetRelationName(table))));

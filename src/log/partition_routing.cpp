@@ -27,8 +27,9 @@ int count_partitions(Oid oid)
 // Locked. Another session may have replaced it while this one waited.
 Relation open_partitioned_table(PartitionedTable table)
 {
-    const Relation relation = try_table_open(pg::objects().*table, RowExclusiveLock);
-    return relation != nullptr ? relation : table_open(pg::objects().*table, RowExclusiveLock);
+    const Relation relation = try_table_open(pg::extension_relations().*table, RowExclusiveLock);
+    return relation != nullptr ? relation
+                               : table_open(pg::extension_relations().*table, RowExclusiveLock);
 }
 
 // Mirrors get_partition_for_tuple() for a range over one column.
@@ -66,7 +67,7 @@ void create_partitions(PartitionedTable table)
 {
     // The lock comes before the look: of several who find no partition one makes them, and the
     // others see it. The relation cache knows the truth whatever the caller's snapshot is.
-    const Oid oid = pg::objects().*table;
+    const Oid oid = pg::extension_relations().*table;
     const bool first_time = count_partitions(oid) == 0;
     if (first_time) {
         LockRelationOid(oid, AccessExclusiveLock);
@@ -79,7 +80,7 @@ void create_partitions(PartitionedTable table)
     pg::as_owner([&] {
         static constinit pg::Statement make{"SELECT _outbox.make_partitions($1, $2, $3)",
                                             {TEXTOID, BOOLOID, REGCLASSOID}};
-        const char* interval = table == &pg::Objects::log
+        const char* interval = table == &pg::ExtensionRelations::log
                                    ? GetConfigOption("outbox.partition_interval", false, false)
                                    : "monthly";
         const Datum values[] = {CStringGetTextDatum(interval), BoolGetDatum(first_time),
@@ -110,7 +111,7 @@ bool is_partman_trusted()
     const ErrorData* error = pg::in_subtransaction([&] {
         static constinit pg::Statement find{"SELECT _outbox.untrusted_partman_roles()"};
         find.execute_with_latest_snapshot(nullptr);
-        intruders = pg::Row(0).find(1);
+        intruders = pg::ResultRow(0).find(1);
     });
     if (error != nullptr || intruders)
         ereport(WARNING,
@@ -125,8 +126,8 @@ bool is_partman_trusted()
 // With names as they are now: nothing here may keep anybody from dropping the extension.
 void delete_partman_config()
 {
-    const char* partman = pg::schema_of("pg_partman");
-    const auto objects = pg::find_objects();
+    const char* partman = pg::schema_of_extension("pg_partman");
+    const auto objects = pg::find_extension_relations();
     if (partman == nullptr || !objects)
         return;
     pg::as_owner([&] {
@@ -168,10 +169,11 @@ InsertTarget open_insert_target(PartitionedTable table)
         // would be a deadlock.
         table_close(relation, RowExclusiveLock);
         if (created)
-            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                            errmsg("%s has no partition for the present time",
-                                   table == &pg::Objects::log ? "the log" : "the audit log"),
-                            errhint("See SELECT * FROM outbox_status().")));
+            ereport(ERROR,
+                    (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                     errmsg("%s has no partition for the present time",
+                            table == &pg::ExtensionRelations::log ? "the log" : "the audit log"),
+                     errhint("See SELECT * FROM outbox_status().")));
         create_partitions(table);
         created = true;
     }
@@ -189,12 +191,12 @@ bool DirectInsertCheck::is_allowed(const InsertTarget& target)
     if (known_partition_ == oid && known_generation_ == pg::catalog_generation())
         return known_answer_;
 
-    pg::watch_relation(watcher_, oid);
+    pg::set_watched_partition(watcher_, oid);
     const uint64 generation = pg::catalog_generation();
-    known_answer_ = !pg::fires_on_insert(target.table) && target.table->rd_rules == nullptr &&
+    known_answer_ = !pg::has_insert_triggers(target.table) && target.table->rd_rules == nullptr &&
                     !target.table->rd_rel->relforcerowsecurity &&
-                    pg::has_shape(target.partition, columns_, count_) &&
-                    pg::takes_rows_plainly(target.partition, bounds_check_name);
+                    pg::has_columns(target.partition, columns_, count_) &&
+                    pg::allows_direct_insert(target.partition, bounds_check_name);
     known_partition_ = oid;
     known_generation_ = generation;
     return known_answer_;
@@ -204,24 +206,24 @@ bool DirectInsertCheck::is_allowed(const InsertTarget& target)
 
 OUTBOX_SQL_FUNCTION(outbox_setup)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_setup()");
-        outbox::create_partitions(&outbox::pg::Objects::log);
-        PG_RETURN_INT32(outbox::count_partitions(outbox::pg::objects().log));
+        outbox::create_partitions(&outbox::pg::ExtensionRelations::log);
+        PG_RETURN_INT32(outbox::count_partitions(outbox::pg::extension_relations().log));
     });
 }
 
 OUTBOX_SQL_FUNCTION(audit_setup)
 {
-    return outbox::pg::entry([&] {
-        outbox::create_partitions(&outbox::pg::Objects::audit_log);
+    return outbox::pg::sql_entry([&] {
+        outbox::create_partitions(&outbox::pg::ExtensionRelations::audit_log);
         PG_RETURN_VOID();
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         const Relation table = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
         if (table == nullptr || table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
             ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
@@ -236,7 +238,7 @@ OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
 // command fails, this is rolled back with it.
 OUTBOX_SQL_FUNCTION(outbox_before_drop)
 {
-    return outbox::pg::entry([&]() -> Datum {
+    return outbox::pg::sql_entry([&]() -> Datum {
         if (!CALLED_AS_EVENT_TRIGGER(fcinfo))
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_EVENT_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("outbox_before_drop() is an event trigger function")));

@@ -8,8 +8,8 @@
 
 namespace outbox {
 
-// Which of them: &pg::Objects::log or &pg::Objects::audit_log.
-using PartitionedTable = Oid pg::Objects::*;
+// Which of them: &pg::ExtensionRelations::log or &pg::ExtensionRelations::audit_log.
+using PartitionedTable = Oid pg::ExtensionRelations::*;
 
 // Where rows go now: both are open and locked.
 struct InsertTarget {
@@ -29,15 +29,15 @@ void close_insert_target(const InsertTarget& target);
 class DirectInsertCheck {
 public:
     template <int count>
-    constexpr DirectInsertCheck(pg::Watcher watcher, const pg::ColumnShape (&columns)[count])
+    constexpr DirectInsertCheck(pg::PartitionWatch watcher, const pg::ColumnSpec (&columns)[count])
         : watcher_(watcher), columns_(columns), count_(count)
     {}
 
     bool is_allowed(const InsertTarget& target);
 
 private:
-    pg::Watcher watcher_;
-    const pg::ColumnShape* columns_;
+    pg::PartitionWatch watcher_;
+    const pg::ColumnSpec* columns_;
     int count_;
     Oid known_partition_ = InvalidOid;
     uint64 known_generation_ = 0;

@@ -32,7 +32,7 @@ const char* cold_path(const char* file)
 }
 
 // A file of cold storage, as somebody named it.
-const char* checked_path(const char* file)
+const char* checked_cold_path(const char* file)
 {
     if (*file == '\0' || std::strchr(file, '/') != nullptr || *file == '.' ||
         std::strlen(file) > NAME_MAX)
@@ -43,7 +43,7 @@ const char* checked_path(const char* file)
 }
 
 // For the name of a file, and for a shell.
-char* plain_name(const char* name)
+char* escape_for_file_name(const char* name)
 {
     constexpr char hex[] = "0123456789ABCDEF";
     const char* given = name;
@@ -61,10 +61,10 @@ char* plain_name(const char* name)
     }
     *end = '\0';
     // With what follows it has to be the name of a file.
-    constexpr int most = 100;
-    if (end - out > most) {
+    constexpr int max_length = 100;
+    if (end - out > max_length) {
         const auto size = static_cast<int>(std::strlen(given));
-        return psprintf("%.*s-%08x", most, out,
+        return psprintf("%.*s-%08x", max_length, out,
                         hash_bytes(reinterpret_cast<const unsigned char*>(given), size));
     }
     return out;
@@ -73,7 +73,7 @@ char* plain_name(const char* name)
 // All databases of a cluster share the directory.
 char* file_prefix()
 {
-    return plain_name(get_database_name(MyDatabaseId));
+    return escape_for_file_name(get_database_name(MyDatabaseId));
 }
 
 // Its name tells all that is needed to bring it back.
@@ -91,7 +91,7 @@ const char* file_name_for(Oid partition)
     if (name.execute_with_latest_snapshot(values) == 0)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("table %u is no partition of the archive", partition)));
-    return psprintf("%s.%s", file_prefix(), TextDatumGetCString(pg::Row(0).get(1)));
+    return psprintf("%s.%s", file_prefix(), TextDatumGetCString(pg::ResultRow(0).get(1)));
 }
 
 int64 write_rows(Oid partition, pg::CompressedWriter* writer)
@@ -109,7 +109,7 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
         if (SPI_processed == 0)
             break;
         for (uint64 i = 0; i < SPI_processed; ++i) {
-            const std::string_view line = pg::to_view(pg::Row(i).get(1));
+            const std::string_view line = pg::to_view(pg::ResultRow(i).get(1));
             pg::write_compressed(writer, line.data(), line.size());
             pg::write_compressed(writer, "\n", 1);
         }
@@ -122,7 +122,7 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
 
 const char* export_partition(Oid partition)
 {
-    static constinit pg::Statement note{
+    static constinit pg::Statement insert_file{
         "INSERT INTO _outbox.cold_files"
         " (file, partition, lower_bound, upper_bound, events, bytes, stored_at)"
         " SELECT $2, a.partition, a.lower_bound, a.upper_bound, $3, $4,"
@@ -137,7 +137,7 @@ const char* export_partition(Oid partition)
     const Datum values[] = {ObjectIdGetDatum(partition), CStringGetTextDatum(file),
                             Int64GetDatum(count), Int64GetDatum(bytes),
                             BoolGetDatum(*settings::archive_command == '\0')};
-    note.execute_with_latest_snapshot(values);
+    insert_file.execute_with_latest_snapshot(values);
     return file;
 }
 
@@ -177,7 +177,7 @@ std::string archive_command_for(const std::string& file, const std::string& tabl
 
 OUTBOX_SQL_FUNCTION(outbox_has_cold_storage)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PG_RETURN_BOOL(*settings::cold_storage_dir != '\0' || *settings::archive_command != '\0');
     });
@@ -185,12 +185,12 @@ OUTBOX_SQL_FUNCTION(outbox_has_cold_storage)
 
 OUTBOX_SQL_FUNCTION(outbox_cold_prefix)
 {
-    return outbox::pg::entry([&] { PG_RETURN_TEXT_P(cstring_to_text(outbox::file_prefix())); });
+    return outbox::pg::sql_entry([&] { PG_RETURN_TEXT_P(cstring_to_text(outbox::file_prefix())); });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_export_partition)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Oid partition = PG_GETARG_OID(0);
         const MemoryContext memory = CurrentMemoryContext;
@@ -202,9 +202,9 @@ OUTBOX_SQL_FUNCTION(outbox_export_partition)
 
 OUTBOX_SQL_FUNCTION(outbox_remove_cold_file)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
-        const char* path = checked_path(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+        const char* path = checked_cold_path(text_to_cstring(PG_GETARG_TEXT_PP(0)));
         // One that archive_command has moved elsewhere is for others to remove.
         if (unlink(path) != 0 && errno != ENOENT)
             ereport(ERROR,
@@ -215,12 +215,12 @@ OUTBOX_SQL_FUNCTION(outbox_remove_cold_file)
 
 OUTBOX_SQL_FUNCTION(outbox_read_cold_file)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         pg::CompressedReader* reader =
-            pg::open_compressed(checked_path(text_to_cstring(PG_GETARG_TEXT_PP(0))));
+            pg::open_compressed(checked_cold_path(text_to_cstring(PG_GETARG_TEXT_PP(0))));
         const char* no_text = nullptr;
         while (const char* line = pg::read_compressed_line(reader)) {
             // Anybody can have written it. Whether it is damaged is known at its end, and comes

@@ -28,35 +28,35 @@ namespace {
 
 // How often a step is taken that has more to do, and how often in a row when nothing comes of it,
 // because others are in the way. Then the next run goes on.
-constexpr int most_rounds = 200;
-constexpr int most_idle_rounds = 6;
+constexpr int max_rounds = 200;
+constexpr int max_idle_rounds = 6;
 constexpr long first_pause = 100; // milliseconds; it doubles
 
 // Of one command, and before the last of several: then somebody should look at it, and the rest of
 // maintenance is due again.
-constexpr std::chrono::hours longest_command{1};
+constexpr std::chrono::hours max_command_time{1};
 
 // What comes out of a transaction, in memory of the worker's.
-constexpr int most_lines = 32;
-struct Lines {
+constexpr int max_lines = 32;
+struct StepReport {
     struct Line {
         char object[2 * NAMEDATALEN + 2];
         char detail[256];
-        bool done;
+        bool changed;
     };
-    Line all[most_lines];
+    Line all[max_lines];
     int count = 0;
-    bool again = false;
+    bool has_more = false;
 
-    bool has_done() const { return std::any_of(all, all + count, std::mem_fn(&Line::done)); }
+    bool has_changed() const { return std::any_of(all, all + count, std::mem_fn(&Line::changed)); }
 
-    void add(const char* object, const char* detail, bool done)
+    void add(const char* object, const char* detail, bool changed)
     {
-        if (count == most_lines)
+        if (count == max_lines)
             return;
         strlcpy(all[count].object, object, sizeof(all[count].object));
         strlcpy(all[count].detail, detail, sizeof(all[count].detail));
-        all[count].done = done;
+        all[count].changed = changed;
         ++count;
     }
 };
@@ -66,26 +66,26 @@ const char* text_or_empty(const std::optional<Datum>& value)
     return value ? TextDatumGetCString(*value) : "";
 }
 
-void take_step(const char* step, Lines& lines)
+void execute_step(const char* step, StepReport& lines)
 {
     static constinit pg::Statement run{
         "SELECT object, detail, done, again FROM _outbox.run_step($1)", {TEXTOID}};
     const Datum values[] = {CStringGetTextDatum(step)};
     const uint64 count = run.execute(values);
     for (uint64 i = 0; i < count; ++i) {
-        const pg::Row row(i);
+        const pg::ResultRow row(i);
         lines.add(text_or_empty(row.find(1)), text_or_empty(row.find(2)), DatumGetBool(row.get(3)));
-        lines.again = lines.again || DatumGetBool(row.get(4));
+        lines.has_more = lines.has_more || DatumGetBool(row.get(4));
     }
 }
 
-constinit pg::NamedWait maintenance_wait{"OutboxMaintenance"};
+constinit pg::CustomWaitEvent maintenance_wait{"OutboxMaintenance"};
 
-void pause(long milliseconds)
+void wait_for_latch(long milliseconds)
 {
-    pg::call([&] {
+    pg::guarded_call([&] {
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
-                        maintenance_wait.number());
+                        maintenance_wait.event_info());
         ResetLatch(MyLatch);
     });
 }
@@ -98,60 +98,61 @@ struct Step {
     bool follows_storing;
 };
 
-void log_line(const Step& step, const Lines::Line& line, const std::string& hint = {})
+void log_step_line(const Step& step, const StepReport::Line& line, const std::string& hint = {})
 {
-    pg::log_line(step.is_routine ? DEBUG1 : LOG,
-                 "maintenance, " + step.name + ": " + line.object + ": " + line.detail, hint);
+    pg::log_rate_limited(step.is_routine ? DEBUG1 : LOG,
+                         "maintenance, " + step.name + ": " + line.object + ": " + line.detail,
+                         hint);
 }
 
 // What has no detail is not worth to be told.
-void log_what_was_done(const Step& step, const Lines& lines)
+void log_changes(const Step& step, const StepReport& lines)
 {
     for (int i = 0; i < lines.count; ++i)
-        if (lines.all[i].done && lines.all[i].detail[0] != '\0')
-            log_line(step, lines.all[i]);
+        if (lines.all[i].changed && lines.all[i].detail[0] != '\0')
+            log_step_line(step, lines.all[i]);
 }
 
 // One of them says enough: the rest is to be asked for.
-void log_what_was_not(const Step& step, const Lines& lines)
+void log_first_obstacle(const Step& step, const StepReport& lines)
 {
     for (int i = 0; i < lines.count; ++i)
-        if (!lines.all[i].done) {
-            log_line(step, lines.all[i], "See SELECT * FROM outbox_status().");
+        if (!lines.all[i].changed) {
+            log_step_line(step, lines.all[i], "See SELECT * FROM outbox_status().");
             return;
         }
 }
 
 // False: there is nothing left to do at once, or it cannot be done.
-bool take_round(const Step& step, Lines& lines)
+bool run_round(const Step& step, StepReport& lines)
 {
     const char* name = step.name.c_str();
-    const auto rollback = pg::in_transaction("maintenance", [&] { take_step(name, lines); });
+    const auto rollback = pg::in_transaction("maintenance", [&] { execute_step(name, lines); });
     // Without this autovacuum would not hear of what was removed.
-    pg::call([] { (void)pgstat_report_stat(true); });
+    pg::guarded_call([] { (void)pgstat_report_stat(true); });
     if (ShutdownRequestPending)
         return false;
     if (rollback && rollback->sqlstate != ERRCODE_LOCK_NOT_AVAILABLE) {
-        pg::log_line(WARNING, "maintenance, " + step.name + ": " + rollback->message);
+        pg::log_rate_limited(WARNING, "maintenance, " + step.name + ": " + rollback->message);
         return false;
     }
-    log_what_was_done(step, lines);
-    return rollback || lines.again;
+    log_changes(step, lines);
+    return rollback || lines.has_more;
 }
 
 void run_step(const Step& step)
 {
     int idle = 0;
-    for (int round = 0; round < most_rounds && idle < most_idle_rounds; ++round) {
-        Lines lines;
-        const bool goes_on = take_round(step, lines);
-        idle = lines.has_done() ? 0 : idle + 1;
-        if (!goes_on || idle == most_idle_rounds) {
-            log_what_was_not(step, lines);
+    for (int round = 0; round < max_rounds && idle < max_idle_rounds; ++round) {
+        StepReport lines;
+        const bool goes_on = run_round(step, lines);
+        idle = lines.has_changed() ? 0 : idle + 1;
+        if (!goes_on || idle == max_idle_rounds) {
+            log_first_obstacle(step, lines);
             return;
         }
         if (idle > 0)
-            pause(first_pause << idle);
+            wait_for_latch(first_pause << idle);
     }
 }
 
@@ -161,22 +162,22 @@ struct ColdFile {
 
 // Files that outbox.archive_command has not taken yet. One that takes its time, or always fails, is
 // behind those that have not had their turn. Names that we have given mean nothing to a shell.
-std::vector<ColdFile> files_to_store()
+std::vector<ColdFile> list_files_to_store()
 {
     static constinit pg::Statement find{
         "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
         " FROM _outbox.cold_files"
         " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
         " ORDER BY tried_at NULLS FIRST, upper_bound"};
-    constexpr int most = 32;
+    constexpr int max_files = 32;
     struct {
         char name[MAXPGPATH], table[NAMEDATALEN], day[16];
-    } found[most];
+    } found[max_files];
     uint64 count = 0;
     const auto rollback = pg::in_transaction("maintenance", [&] {
-        count = Min(find.execute(nullptr), static_cast<uint64>(most));
+        count = Min(find.execute(nullptr), static_cast<uint64>(max_files));
         for (uint64 i = 0; i < count; ++i) {
-            const pg::Row row(i);
+            const pg::ResultRow row(i);
             strlcpy(found[i].name, TextDatumGetCString(row.get(1)), MAXPGPATH);
             strlcpy(found[i].table, TextDatumGetCString(row.get(2)), NAMEDATALEN);
             strlcpy(found[i].day, TextDatumGetCString(row.get(3)), sizeof(found[i].day));
@@ -189,7 +190,7 @@ std::vector<ColdFile> files_to_store()
     return files;
 }
 
-std::optional<pg::Rollback> note(pg::Statement& what, const std::string& file)
+std::optional<pg::Rollback> execute_for_file(pg::Statement& what, const std::string& file)
 {
     const char* name = file.c_str();
     return pg::in_transaction("maintenance", [&] {
@@ -198,20 +199,22 @@ std::optional<pg::Rollback> note(pg::Statement& what, const std::string& file)
     });
 }
 
-void note_tried(const std::string& file)
+void record_tried(const std::string& file)
 {
     static constinit pg::Statement tried{
         "UPDATE _outbox.cold_files SET tried_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
-    if (const auto rollback = note(tried, file))
-        pg::log_line(WARNING, "maintenance: " + file + " cannot be noted: " + rollback->message);
+    if (const auto rollback = execute_for_file(tried, file))
+        pg::log_rate_limited(WARNING,
+                             "maintenance: " + file + " cannot be noted: " + rollback->message);
 }
 
-void note_stored(const std::string& file)
+void record_stored(const std::string& file)
 {
     static constinit pg::Statement stored{
         "UPDATE _outbox.cold_files SET stored_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
-    if (const auto rollback = note(stored, file))
-        pg::log_line(WARNING, "maintenance: " + file + " was stored, but: " + rollback->message);
+    if (const auto rollback = execute_for_file(stored, file))
+        pg::log_rate_limited(WARNING,
+                             "maintenance: " + file + " was stored, but: " + rollback->message);
 }
 
 // No transaction is open while a command runs. Was anything stored?
@@ -219,28 +222,29 @@ bool store_files()
 {
     bool stored = false;
     const auto since = std::chrono::steady_clock::now();
-    for (const ColdFile& file : files_to_store()) {
-        if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= longest_command)
+    for (const ColdFile& file : list_files_to_store()) {
+        if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= max_command_time)
             break;
-        note_tried(file.name);
+        record_tried(file.name);
         // The command may have gone since the file was written.
         const std::string wrong =
             *settings::archive_command == '\0'
                 ? std::string()
-                : pg::run_command(archive_command_for(file.name, file.table, file.day),
-                                  longest_command);
+                : pg::run_shell_command(archive_command_for(file.name, file.table, file.day),
+                                        max_command_time);
         stored = stored || wrong.empty();
         if (wrong.empty())
-            note_stored(file.name);
+            record_stored(file.name);
         else if (!ShutdownRequestPending)
-            pg::log_line(WARNING, "outbox.archive_command failed for " + file.name + ": " + wrong,
-                         "The partition stays until the command succeeds.");
+            pg::log_rate_limited(WARNING,
+                                 "outbox.archive_command failed for " + file.name + ": " + wrong,
+                                 "The partition stays until the command succeeds.");
     }
     return stored;
 }
 
 // Not in a database that is being restored.
-bool may_touch_the_log()
+bool may_maintain_log()
 {
     static constinit pg::Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
     bool found = false;
@@ -249,7 +253,7 @@ bool may_touch_the_log()
     return !rollback && found;
 }
 
-std::vector<Step> all_steps()
+std::vector<Step> list_steps()
 {
     static constinit pg::Statement list{
         "SELECT step, touches_log, is_routine, follows_storing FROM _outbox.maintenance_steps()"
@@ -263,7 +267,7 @@ std::vector<Step> all_steps()
     const auto rollback = pg::in_transaction("maintenance", [&] {
         count = Min(list.execute(nullptr), static_cast<uint64>(max_steps));
         for (uint64 i = 0; i < count; ++i) {
-            const pg::Row row(i);
+            const pg::ResultRow row(i);
             strlcpy(found[i].name, TextDatumGetCString(row.get(1)), NAMEDATALEN);
             found[i].touches_log = DatumGetBool(row.get(2));
             found[i].is_routine = DatumGetBool(row.get(3));
@@ -280,18 +284,18 @@ std::vector<Step> all_steps()
 
 } // namespace
 
-void maintain()
+void run_maintenance()
 {
-    const bool may_touch_log = may_touch_the_log();
-    const std::vector<Step> steps = all_steps();
+    const bool maintains_log = may_maintain_log();
+    const std::vector<Step> steps = list_steps();
     for (const Step& step : steps) {
         if (ShutdownRequestPending)
             return;
-        if (may_touch_log || !step.touches_log)
+        if (maintains_log || !step.touches_log)
             run_step(step);
     }
     // Last: outbox.archive_command may take an hour per file.
-    if (may_touch_log && store_files())
+    if (maintains_log && store_files())
         for (const Step& step : steps)
             if (step.follows_storing)
                 run_step(step);
@@ -302,7 +306,7 @@ void maintain()
 // A setting in seconds; NULL for -1.
 OUTBOX_SQL_FUNCTION(outbox_setting)
 {
-    return outbox::pg::entry([&]() -> Datum {
+    return outbox::pg::sql_entry([&]() -> Datum {
         const char* value = GetConfigOption(text_to_cstring(PG_GETARG_TEXT_PP(0)), false, false);
         if (std::strcmp(value, "-1") == 0)
             PG_RETURN_NULL();
@@ -314,7 +318,7 @@ OUTBOX_SQL_FUNCTION(outbox_setting)
 
 OUTBOX_SQL_FUNCTION(outbox_request_maintenance)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         outbox::pg::request_maintenance_at_commit();
         PG_RETURN_VOID();
     });

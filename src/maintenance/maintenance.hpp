@@ -3,6 +3,6 @@
 
 namespace outbox {
 
-void maintain();
+void run_maintenance();
 
 } // namespace outbox

@@ -27,19 +27,19 @@ void on_sigterm(SIGNAL_ARGS)
 
 void set_worker_gucs()
 {
-    const auto choose = [](const char* name, const char* value) {
+    const auto set_guc = [](const char* name, const char* value) {
         SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
     };
-    choose("application_name", "outbox maintenance");
+    set_guc("application_name", "outbox maintenance");
     // Steps that need strong locks have less patience. This is for the others.
-    choose("lock_timeout", "1s");
-    choose("jit", "off");
-    choose("outbox.tenant_id", ""); // it works for all of them
-    pg::lift_time_limits();
-    choose("default_transaction_read_only", "off");
-    choose("default_transaction_isolation", "read committed");
+    set_guc("lock_timeout", "1s");
+    set_guc("jit", "off");
+    set_guc("outbox.tenant_id", ""); // it works for all of them
+    pg::disable_timeouts();
+    set_guc("default_transaction_read_only", "off");
+    set_guc("default_transaction_isolation", "read committed");
     // Lost in a crash, it is done again.
-    choose("synchronous_commit", "off");
+    set_guc("synchronous_commit", "off");
 }
 
 } // namespace
@@ -48,29 +48,29 @@ void set_worker_gucs()
 
 #pragma GCC visibility push(default)
 extern "C" {
-PGDLLEXPORT void outbox_maintenance_main(Datum post);
+PGDLLEXPORT void outbox_maintenance_main(Datum slot);
 }
 #pragma GCC visibility pop
 
-void outbox_maintenance_main(Datum post)
+void outbox_maintenance_main(Datum slot)
 {
     using namespace outbox;
-    const int number = DatumGetInt32(post);
+    const int slot_number = DatumGetInt32(slot);
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
-    const Oid database = pg::database_of_slot(number);
+    const Oid database = pg::database_of_slot(slot_number);
     if (!OidIsValid(database))
         proc_exit(0);
     BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-    if (!pg::take_maintenance(number) || pg::are_workers_blocked(database))
+    if (!pg::attach_maintenance_worker(slot_number) || pg::are_workers_blocked(database))
         proc_exit(0);
     set_worker_gucs();
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox maintenance", ALLOCSET_DEFAULT_SIZES));
-    pg::entry([] {
-        if (pg::is_installed())
-            maintain();
+    pg::sql_entry([] {
+        if (pg::is_extension_installed())
+            run_maintenance();
     });
     proc_exit(0);
 }

@@ -28,7 +28,7 @@ bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
 // What the consumer needs the partition for; nullptr if it does not. Whoever asks for good holds a
 // lock that keeps writers away: then all that was written is visible, or was rolled back. Claims go
 // on meanwhile. First what is unread: what they read in between is then found unread or unsettled.
-const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
+const char* reason_to_keep(Datum consumer, OpenLog& partition, Snapshot snapshot)
 {
     const ConsumerState state = read_consumer(consumer);
     if (has_unread_rows(partition, snapshot, state.progress.cursor))
@@ -39,19 +39,19 @@ const char* need_of(Datum consumer, OpenLog& partition, Snapshot snapshot)
     return nullptr;
 }
 
-void find_holders(Oid partition, const ReturnSetInfo& result)
+void find_partition_readers(Oid partition, const ReturnSetInfo& result)
 {
     static constinit pg::Statement list{"SELECT name FROM _outbox.consumers ORDER BY 1"};
     const uint64 count = list.execute_with_latest_snapshot(nullptr);
-    pg::PallocVector<pg::Row> consumers;
+    pg::PallocVector<pg::ResultRow> consumers;
     for (uint64 i = 0; i < count; ++i)
-        consumers.push(pg::Row(i));
+        consumers.push(pg::ResultRow(i));
 
     OpenLog log = open_partition_for_reading(partition);
     const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    for (const pg::Row& consumer : consumers)
-        if (const char* need = need_of(consumer.get(1), log, snapshot)) {
-            Datum values[] = {consumer.get(1), CStringGetTextDatum(need)};
+    for (const pg::ResultRow& consumer : consumers)
+        if (const char* reason = reason_to_keep(consumer.get(1), log, snapshot)) {
+            Datum values[] = {consumer.get(1), CStringGetTextDatum(reason)};
             bool nulls[] = {false, false};
             tuplestore_putvalues(result.setResult, result.setDesc, values, nulls);
         }
@@ -60,7 +60,7 @@ void find_holders(Oid partition, const ReturnSetInfo& result)
 }
 
 // A consumer that wants little is not called, and its cursor stays where it last found something.
-bool catch_up(Datum name)
+bool skip_unwanted_events(Datum name)
 {
     const int32 consumer = read_consumer(name).consumer.id;
     if (!pg::lock_consumer(consumer, 0))
@@ -78,7 +78,7 @@ bool catch_up(Datum name)
     Batch batch = {};
     batch.token = batch.root_token = draw_tokens(1);
     add_cursor_row(consumer, batch, {cursor, state.progress.open_tokens});
-    pg::wake_relay_at_commit(pg::task_sinks);
+    pg::wake_relay_at_commit(pg::reason_sinks_changed);
     return true;
 }
 
@@ -88,23 +88,23 @@ bool catch_up(Datum name)
 
 OUTBOX_SQL_FUNCTION(outbox_partition_readers)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         const Oid partition = PG_GETARG_OID(0);
-        pg::as_owner([&] { find_holders(partition, *result); });
+        pg::as_owner([&] { find_partition_readers(partition, *result); });
         return Datum{0};
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_skip_unwanted_events)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const Datum name = PG_GETARG_DATUM(0);
         bool moved = false;
-        pg::as_owner([&] { moved = catch_up(name); });
+        pg::as_owner([&] { moved = skip_unwanted_events(name); });
         PG_RETURN_BOOL(moved);
     });
 }

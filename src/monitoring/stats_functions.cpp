@@ -9,7 +9,7 @@ namespace outbox {
 
 namespace {
 
-Datum milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnull)
+Datum percentile_milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnull)
 {
     const double microseconds = latency::percentile(counts.latency, part);
     isnull = microseconds < 0;
@@ -17,12 +17,12 @@ Datum milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnul
 }
 
 // One number for each power of two: those that took less, and not less than half of it.
-Datum powers_of_two(const stats::ConsumerCounts& counts)
+Datum latency_histogram(const stats::ConsumerCounts& counts)
 {
-    Datum sums[latency::powers] = {};
+    Datum sums[latency::power_count] = {};
     for (std::size_t i = 0; i < latency::bucket_count; ++i)
-        sums[latency::power_of(i)] += counts.latency[i];
-    return PointerGetDatum(construct_array(sums, latency::powers, INT8OID, sizeof(int64),
+        sums[latency::power_of_bucket(i)] += counts.latency[i];
+    return PointerGetDatum(construct_array(sums, latency::power_count, INT8OID, sizeof(int64),
                                            FLOAT8PASSBYVAL, TYPALIGN_DOUBLE));
 }
 
@@ -34,12 +34,12 @@ Datum powers_of_two(const stats::ConsumerCounts& counts)
 // place of their own, of any database.
 OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         stats::ConsumerCounts counts;
-        for (int i = 0; i < stats::consumer_places; ++i) {
+        for (int i = 0; i < stats::consumer_slots; ++i) {
             if (!stats::read_consumer_counts(i, counts))
                 continue;
             bool nulls[14] = {};
@@ -49,10 +49,10 @@ OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
                                 Int64GetDatum(static_cast<int64>(counts.dead)),
                                 Int64GetDatum(static_cast<int64>(counts.bytes)),
                                 Float8GetDatum(counts.per_second),
-                                milliseconds(counts, 0.5, nulls[6]),
-                                milliseconds(counts, 0.95, nulls[7]),
-                                milliseconds(counts, 0.99, nulls[8]),
-                                powers_of_two(counts),
+                                percentile_milliseconds(counts, 0.5, nulls[6]),
+                                percentile_milliseconds(counts, 0.95, nulls[7]),
+                                percentile_milliseconds(counts, 0.99, nulls[8]),
+                                latency_histogram(counts),
                                 Float8GetDatum(static_cast<double>(counts.latency_sum) / 1e6),
                                 CStringGetTextDatum(counts.last_error),
                                 TimestampTzGetDatum(counts.last_error_at),
@@ -67,12 +67,12 @@ OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
 // Internal: what was counted for each event type; one without a name is all that have no place.
 OUTBOX_SQL_FUNCTION(outbox_event_counts)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         stats::TypeCounts counts;
-        for (int i = 0; i < stats::type_places; ++i) {
+        for (int i = 0; i < stats::type_slots; ++i) {
             if (!stats::read_type_counts(i, counts))
                 continue;
             bool nulls[6] = {};
@@ -91,20 +91,20 @@ OUTBOX_SQL_FUNCTION(outbox_event_counts)
 
 OUTBOX_SQL_FUNCTION(outbox_stats_reset)
 {
-    return outbox::pg::entry([&] {
-        outbox::refuse_tenants("outbox_stats_reset()");
-        outbox::stats::reset();
+    return outbox::pg::sql_entry([&] {
+        outbox::require_no_tenant("outbox_stats_reset()");
+        outbox::stats::reset_counters();
         PG_RETURN_VOID();
     });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_release_stats_slots)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         const auto* consumers = PG_GETARG_ARRAYTYPE_P(0);
         const auto count =
             static_cast<std::size_t>(ArrayGetNItems(ARR_NDIM(consumers), ARR_DIMS(consumers)));
-        outbox::stats::give_back_unused(
+        outbox::stats::free_unused_slots(
             {reinterpret_cast<const int32*>(ARR_DATA_PTR(consumers)), count});
         PG_RETURN_VOID();
     });
@@ -112,13 +112,13 @@ OUTBOX_SQL_FUNCTION(outbox_release_stats_slots)
 
 OUTBOX_SQL_FUNCTION(outbox_stats_overflowed)
 {
-    return outbox::pg::entry([&] { PG_RETURN_BOOL(outbox::stats::has_overflowed()); });
+    return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::stats::has_overflowed()); });
 }
 
 // Internal: since when the oldest event waits that the consumer has not settled, retries aside.
 OUTBOX_SQL_FUNCTION(outbox_oldest_unsettled)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         TupleDesc descriptor;
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)

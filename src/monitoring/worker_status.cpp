@@ -7,14 +7,14 @@ namespace outbox {
 
 namespace {
 
-const char* reason_of(pg::WorkerAbsence vacancy)
+const char* absence_reason(pg::WorkerAbsence absence)
 {
-    switch (vacancy) {
+    switch (absence) {
     case pg::WorkerAbsence::no_worker_slot:
         return "no worker slot is free";
-    case pg::WorkerAbsence::stepped_aside:
+    case pg::WorkerAbsence::stopped_for_command:
         return "a command keeps it away";
-    case pg::WorkerAbsence::on_sigterm:
+    case pg::WorkerAbsence::terminated:
     case pg::WorkerAbsence::no_extension:
     case pg::WorkerAbsence::none:
         break;
@@ -28,21 +28,21 @@ const char* reason_of(pg::WorkerAbsence vacancy)
 
 OUTBOX_SQL_FUNCTION(outbox_is_preloaded)
 {
-    return outbox::pg::entry([&] { PG_RETURN_BOOL(outbox::pg::preloaded); });
+    return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::pg::preloaded); });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_relay_status)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         TupleDesc descriptor;
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
             elog(ERROR, "outbox_relay_status() must return a row");
         const int pid = pg::relay_pid(MyDatabaseId);
-        const char* reason = reason_of(pg::vacancy_of_database(MyDatabaseId));
-        Datum values[] = {BoolGetDatum(pg::is_launcher_there()), Int32GetDatum(pid),
+        const char* reason = absence_reason(pg::absence_of_database(MyDatabaseId));
+        Datum values[] = {BoolGetDatum(pg::is_launcher_running()), Int32GetDatum(pid),
                           reason != nullptr ? CStringGetTextDatum(reason) : Datum{0},
-                          BoolGetDatum(pg::database_lacks_maintenance(MyDatabaseId))};
+                          BoolGetDatum(pg::database_lacks_maintenance_worker(MyDatabaseId))};
         bool nulls[] = {false, pid == 0, reason == nullptr, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
     });

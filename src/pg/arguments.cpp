@@ -2,14 +2,14 @@
 
 namespace outbox::pg {
 
-void refuse_null(const char* argument)
+void raise_null_argument(const char* argument)
 {
     ereport(ERROR,
             (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("%s must not be NULL", argument)));
     pg_unreachable();
 }
 
-Oid argument_type(FunctionCallInfo fcinfo, int number)
+Oid declared_argument_type(FunctionCallInfo fcinfo, int number)
 {
     const Oid function = fcinfo->flinfo->fn_oid;
     const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));

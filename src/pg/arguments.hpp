@@ -7,10 +7,10 @@
 
 namespace outbox::pg {
 
-[[noreturn]] void refuse_null(const char* argument);
+[[noreturn]] void raise_null_argument(const char* argument);
 
 // Nothing for NULL, and for one that this overload does not have.
-inline std::optional<Datum> argument(FunctionCallInfo fcinfo, int number)
+inline std::optional<Datum> optional_argument(FunctionCallInfo fcinfo, int number)
 {
     if (number >= PG_NARGS() || PG_ARGISNULL(number))
         return std::nullopt;
@@ -20,14 +20,14 @@ inline std::optional<Datum> argument(FunctionCallInfo fcinfo, int number)
 // Raises an error instead.
 inline Datum required_argument(FunctionCallInfo fcinfo, int number, const char* name)
 {
-    const auto value = argument(fcinfo, number);
+    const auto value = optional_argument(fcinfo, number);
     if (!value)
-        refuse_null(name);
+        raise_null_argument(name);
     return *value;
 }
 
 // The type that the function was declared with: overloads share their code.
-Oid argument_type(FunctionCallInfo fcinfo, int number);
+Oid declared_argument_type(FunctionCallInfo fcinfo, int number);
 
 // jsonb, json or text as jsonb.
 Datum to_jsonb(Datum value, Oid type);

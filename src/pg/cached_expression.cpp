@@ -9,7 +9,7 @@ namespace outbox::pg {
 
 namespace {
 
-Node* call_of(Oid function)
+Node* make_call_expression(Oid function)
 {
     Param* argument = makeNode(Param);
     argument->paramkind = PARAM_EXTERN;
@@ -24,24 +24,25 @@ Node* call_of(Oid function)
 
 } // namespace
 
-ExprState* PlannedCall::prepare()
+ExprState* CachedFunctionCall::prepare()
 {
     if (plan_ != nullptr && !plan_->is_valid)
         forget();
     if (plan_ == nullptr)
-        plan_ = GetCachedExpression(call_of(function_));
+        plan_ = GetCachedExpression(make_call_expression(function_));
     // The parameter is looked up when it is evaluated.
     return ExecInitExprWithParams(reinterpret_cast<Expr*>(plan_->expr), nullptr);
 }
 
-void PlannedCall::forget()
+void CachedFunctionCall::forget()
 {
     if (plan_ != nullptr)
         FreeCachedExpression(plan_);
     plan_ = nullptr;
 }
 
-Evaluation::Evaluation() : context_(CreateStandaloneExprContext()), parameters_(makeParamList(1))
+CallEvaluation::CallEvaluation()
+    : context_(CreateStandaloneExprContext()), parameters_(makeParamList(1))
 {
     parameters_->params[0].ptype = JSONBOID;
     parameters_->params[0].isnull = false;
@@ -49,7 +50,7 @@ Evaluation::Evaluation() : context_(CreateStandaloneExprContext()), parameters_(
     context_->ecxt_param_list_info = parameters_;
 }
 
-std::optional<Datum> Evaluation::call(ExprState* prepared, Datum argument)
+std::optional<Datum> CallEvaluation::call(ExprState* prepared, Datum argument)
 {
     bool isnull;
     parameters_->params[0].value = argument;
@@ -57,12 +58,12 @@ std::optional<Datum> Evaluation::call(ExprState* prepared, Datum argument)
     return isnull ? std::nullopt : std::optional<Datum>(result);
 }
 
-void Evaluation::reset()
+void CallEvaluation::reset()
 {
     ResetExprContext(context_);
 }
 
-void Evaluation::end()
+void CallEvaluation::end()
 {
     FreeExprContext(context_, true);
 }

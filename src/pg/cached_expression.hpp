@@ -12,9 +12,9 @@ extern "C" {
 
 namespace outbox::pg {
 
-class PlannedCall {
+class CachedFunctionCall {
 public:
-    explicit PlannedCall(Oid function) : function_(function) {}
+    explicit CachedFunctionCall(Oid function) : function_(function) {}
 
     // To be evaluated in the memory context, role and subtransaction that it is made in.
     ExprState* prepare();
@@ -29,9 +29,9 @@ private:
 
 // Where prepared calls are evaluated. Made and ended inside one subtransaction; what an error
 // leaves behind ends with that.
-class Evaluation {
+class CallEvaluation {
 public:
-    Evaluation();
+    CallEvaluation();
 
     // NULL is nothing. What it returns lives until reset().
     std::optional<Datum> call(ExprState* prepared, Datum argument);

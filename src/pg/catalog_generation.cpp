@@ -9,19 +9,21 @@ namespace {
 constexpr std::size_t max_watched = 32;
 
 uint64 generation = 1;
-Oid watched[max_watched];
+Oid watched_relations[max_watched];
 std::size_t watched_count = 0;
-Oid extra[] = {InvalidOid, InvalidOid}; // by Watcher
+Oid watched_partitions[] = {InvalidOid, InvalidOid}; // by PartitionWatch
 
 // Callbacks run wherever the server accepts invalidations: they only count.
-void relation_changed(Datum, Oid relation)
+void on_relcache_invalidation(Datum, Oid relation)
 {
-    if (relation == InvalidOid || relation == extra[0] || relation == extra[1] ||
-        std::find(watched, watched + watched_count, relation) != watched + watched_count)
+    if (relation == InvalidOid || relation == watched_partitions[0] ||
+        relation == watched_partitions[1] ||
+        std::find(watched_relations, watched_relations + watched_count, relation) !=
+            watched_relations + watched_count)
         ++generation;
 }
 
-void namespace_changed(Datum, int, uint32)
+void on_namespace_invalidation(Datum, int, uint32)
 {
     ++generation;
 }
@@ -33,22 +35,22 @@ uint64 catalog_generation()
     return generation;
 }
 
-void watch_relations(std::span<const Oid> relations)
+void set_watched_relations(std::span<const Oid> relations)
 {
     Assert(relations.size() <= max_watched);
     watched_count = std::min(relations.size(), max_watched);
-    std::copy_n(relations.begin(), watched_count, watched);
+    std::copy_n(relations.begin(), watched_count, watched_relations);
 }
 
-void watch_relation(Watcher watcher, Oid relation)
+void set_watched_partition(PartitionWatch watch, Oid relation)
 {
-    extra[static_cast<int>(watcher)] = relation;
+    watched_partitions[static_cast<int>(watch)] = relation;
 }
 
-void watch_catalog()
+void set_up_catalog_generation()
 {
-    CacheRegisterRelcacheCallback(relation_changed, 0);
-    CacheRegisterSyscacheCallback(NAMESPACEOID, namespace_changed, 0);
+    CacheRegisterRelcacheCallback(on_relcache_invalidation, 0);
+    CacheRegisterSyscacheCallback(NAMESPACEOID, on_namespace_invalidation, 0);
 }
 
 } // namespace outbox::pg

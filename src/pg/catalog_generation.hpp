@@ -12,13 +12,13 @@ namespace outbox::pg {
 uint64 catalog_generation();
 
 // The relations whose invalidations count, in place of those that were given before.
-void watch_relations(std::span<const Oid> relations);
+void set_watched_relations(std::span<const Oid> relations);
 
 // One more for each of these, in place of the one that was watched before for the same.
-enum class Watcher { log, audit_log };
-void watch_relation(Watcher watcher, Oid relation);
+enum class PartitionWatch { log, audit_log };
+void set_watched_partition(PartitionWatch watch, Oid relation);
 
 // Registers the callbacks; once, when the library is loaded.
-void watch_catalog();
+void set_up_catalog_generation();
 
 } // namespace outbox::pg

@@ -11,12 +11,12 @@ namespace outbox::pg {
 
 namespace {
 
-TypeCacheEntry* bigint_range()
+TypeCacheEntry* int8range_type()
 {
     return lookup_type_cache(INT8RANGEOID, TYPECACHE_RANGE_INFO);
 }
 
-RangeBound bound(Id value, bool lower)
+RangeBound make_bound(Id value, bool lower)
 {
     RangeBound bound;
     bound.val = Int64GetDatum(value);
@@ -30,11 +30,11 @@ RangeBound bound(Id value, bool lower)
 
 Datum to_multirange(IdRanges ids)
 {
-    TypeCacheEntry* type = bigint_range();
+    TypeCacheEntry* type = int8range_type();
     auto** ranges = static_cast<RangeType**>(palloc(sizeof(RangeType*) * Max(ids.size(), 1u)));
     for (std::size_t i = 0; i < ids.size(); ++i) {
-        RangeBound lower = bound(ids[i].from, true);
-        RangeBound upper = bound(ids[i].upto, false);
+        RangeBound lower = make_bound(ids[i].from, true);
+        RangeBound upper = make_bound(ids[i].upto, false);
         ranges[i] = make_plain_range(type, &lower, &upper);
     }
     return MultirangeTypePGetDatum(
@@ -43,7 +43,7 @@ Datum to_multirange(IdRanges ids)
 
 IdRanges from_multirange(Datum multirange)
 {
-    TypeCacheEntry* type = bigint_range();
+    TypeCacheEntry* type = int8range_type();
     int32 count;
     RangeType** ranges;
     multirange_deserialize(type, DatumGetMultirangeTypeP(multirange), &count, &ranges);

@@ -4,7 +4,7 @@
 
 namespace outbox::pg {
 
-Datum text_from_utf8(std::string_view text)
+Datum error_text_from_utf8(std::string_view text)
 {
     const int length = pg_encoding_mbcliplen(PG_UTF8, text.data(), static_cast<int>(text.size()),
                                              limits::max_error_bytes);
@@ -16,7 +16,7 @@ Datum text_from_utf8(std::string_view text)
     return PointerGetDatum(cstring_to_text(copy));
 }
 
-char* in_one_line(char* text)
+char* replace_control_characters(char* text)
 {
     for (char* at = text; *at != '\0'; ++at)
         if (static_cast<unsigned char>(*at) < ' ' || *at == 0x7F)

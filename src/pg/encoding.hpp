@@ -9,9 +9,9 @@ namespace outbox::pg {
 
 // Valid UTF-8 as text of the server, cut to what an error may have. What the database's encoding
 // does not know becomes a question mark.
-Datum text_from_utf8(std::string_view text);
+Datum error_text_from_utf8(std::string_view text);
 
 // Whatever somebody has said, it stays one line of the server's log. Changes the text itself.
-char* in_one_line(char* text);
+char* replace_control_characters(char* text);
 
 } // namespace outbox::pg

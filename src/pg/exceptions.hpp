@@ -1,11 +1,11 @@
 // The boundary between C++ exceptions and the server's longjmp.
 //
-//   entry(body)  the server calls us: whatever C++ throws leaves as an ordinary server error
-//   call(body)   C++ calls the server: an error of the server arrives as a C++ exception
+//   sql_entry(body)     the server calls us: whatever C++ throws leaves as an ordinary server error
+//   guarded_call(body)  C++ calls the server: an error of the server arrives as a C++ exception
 //
 // Two rules make this sound. No object with a destructor lives in a frame that a longjmp may cross:
-// code that calls the server without `call` keeps to trivially destructible objects. And no server
-// error is raised while a C++ handler is open, no exception leaves an open PG_TRY.
+// code that calls the server without `guarded_call` keeps to trivially destructible objects. And no
+// server error is raised while a C++ handler is open, no exception leaves an open PG_TRY.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -16,24 +16,24 @@
 
 namespace outbox::pg {
 
-// An error that the server raised inside `call`. After catching one the transaction is in the state
-// that the server's error left it in: unless a subtransaction was rolled back, let it go on to
-// `entry`.
-class Error : public std::exception {
+// An error that the server raised inside `guarded_call`. After catching one the transaction is in
+// the state that the server's error left it in: unless a subtransaction was rolled back, let it go
+// on to `sql_entry`.
+class ServerError : public std::exception {
 public:
-    explicit Error(ErrorData* data) noexcept : data_(data) {}
+    explicit ServerError(ErrorData* data) noexcept : data_(data) {}
 
     const char* what() const noexcept override { return data_->message; }
     int sqlstate() const noexcept { return data_->sqlerrcode; }
     ErrorData* data() const noexcept { return data_; }
 
 private:
-    ErrorData* data_; // lives in the memory context that was current at `call`
+    ErrorData* data_; // lives in the memory context that was current at `guarded_call`
 };
 
 // What is known of an exception once its handler is closed. Fixed buffers, because a handler may
 // neither allocate server memory (that can raise) nor leave a destructor behind (raise() jumps).
-class Report {
+class CapturedException {
 public:
     // Call inside a handler only.
     void capture() noexcept;
@@ -50,26 +50,27 @@ private:
 };
 
 template <typename Body>
-auto entry(Body&& body) -> decltype(body())
+auto sql_entry(Body&& body) -> decltype(body())
 {
     static_assert(std::is_trivially_destructible_v<std::remove_reference_t<Body>>,
                   "a longjmp crosses this frame");
-    static_assert(std::is_trivially_destructible_v<Report>, "raise() jumps over this frame");
+    static_assert(std::is_trivially_destructible_v<CapturedException>,
+                  "raise() jumps over this frame");
 
-    Report report;
+    CapturedException captured;
     try {
         return std::forward<Body>(body)();
     } catch (...) {
-        report.capture();
+        captured.capture();
     }
-    report.raise();
+    captured.raise();
 }
 
 namespace detail {
 
 // Runs `body` under PG_TRY. Both kinds of failure are carried out of it and thrown afterwards.
 template <typename Body>
-void guarded(Body&& body)
+void run_guarded(Body&& body)
 {
     static_assert(std::is_trivially_destructible_v<std::remove_reference_t<Body>>,
                   "a longjmp crosses the frames of the body");
@@ -94,7 +95,7 @@ void guarded(Body&& body)
     PG_END_TRY();
 
     if (error != nullptr)
-        throw Error(error);
+        throw ServerError(error);
     if (thrown)
         std::rethrow_exception(thrown);
 }
@@ -102,15 +103,15 @@ void guarded(Body&& body)
 } // namespace detail
 
 template <typename Body>
-auto call(Body&& body) -> decltype(body())
+auto guarded_call(Body&& body) -> decltype(body())
 {
     using Result = decltype(body());
     if constexpr (std::is_void_v<Result>) {
-        detail::guarded(body);
+        detail::run_guarded(body);
     } else {
         static_assert(std::is_trivially_copyable_v<Result>, "a longjmp may leave it half made");
         Result result{};
-        detail::guarded([&] { result = body(); });
+        detail::run_guarded([&] { result = body(); });
         return result;
     }
 }

@@ -12,24 +12,25 @@ namespace outbox::pg {
 
 namespace {
 
-bool is_clients(const config_generic& setting)
+bool is_set_by_client(const config_generic& setting)
 {
     return setting.reset_source == PGC_S_CLIENT;
 }
 
 // Those without a definition, too.
-List* given_by_client(const char* prefix)
+List* gucs_set_by_client(const char* prefix)
 {
     List* names = NIL;
     int count;
-    config_generic** all = all_settings(&count);
+    config_generic** all = all_gucs(&count);
     for (int i = 0; i < count; ++i)
-        if (is_clients(*all[i]) && pg_strncasecmp(all[i]->name, prefix, std::strlen(prefix)) == 0)
+        if (is_set_by_client(*all[i]) &&
+            pg_strncasecmp(all[i]->name, prefix, std::strlen(prefix)) == 0)
             names = lappend(names, pstrdup(all[i]->name));
     return names;
 }
 
-bool is_among(const char* name, const List* names)
+bool contains_name(const char* name, const List* names)
 {
     ListCell* cell;
     foreach (cell, names)
@@ -40,14 +41,14 @@ bool is_among(const char* name, const List* names)
 
 } // namespace
 
-void define_settings(const char* prefix, void (*define)())
+void define_gucs_rejecting_client_placeholders(const char* prefix, void (*define)())
 {
-    const List* given = given_by_client(prefix);
+    const List* client_gucs = gucs_set_by_client(prefix);
     define();
     int count;
-    config_generic** all = all_settings(&count);
+    config_generic** all = all_gucs(&count);
     for (int i = 0; i < count; ++i)
-        if (!is_clients(*all[i]) && is_among(all[i]->name, given))
+        if (!is_set_by_client(*all[i]) && contains_name(all[i]->name, client_gucs))
             ereport(FATAL,
                     (errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
                      errmsg("parameter \"%s\" cannot be set with the connection", all[i]->name),

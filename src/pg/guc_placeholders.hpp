@@ -5,8 +5,8 @@
 
 namespace outbox::pg {
 
-// WakeupRequests it to define all settings whose names begin with the prefix. Ends the session, as
+// Calls it to define all settings whose names begin with the prefix. Ends the session, as
 // the server does when it knows them at the start, if the client had no right to one that it gave.
-void define_settings(const char* prefix, void (*define)());
+void define_gucs_rejecting_client_placeholders(const char* prefix, void (*define)());
 
 } // namespace outbox::pg

@@ -8,7 +8,7 @@ namespace outbox::pg {
 
 namespace {
 
-bool has_plain_indexes(Relation relation)
+bool indexes_allow_direct_insert(Relation relation)
 {
     bool plain = true;
     List* indexes = RelationGetIndexList(relation);
@@ -17,7 +17,7 @@ bool has_plain_indexes(Relation relation)
         const Relation index = index_open(lfirst_oid(cell), AccessShareLock);
         const IndexInfo* info = BuildIndexInfo(index);
         plain = plain && info->ii_Expressions == NIL &&
-                (info->ii_Predicate == NIL || column_wanted_by(info->ii_Predicate) > 0) &&
+                (info->ii_Predicate == NIL || not_null_column_of(info->ii_Predicate) > 0) &&
                 info->ii_ExclusionOps == nullptr && index->rd_index->indimmediate;
         index_close(index, NoLock);
     }
@@ -26,7 +26,7 @@ bool has_plain_indexes(Relation relation)
 }
 
 // Are all columns of the other index among this one's? Then this one is unique if the other is.
-bool covers(const IndexInfo* info, const IndexInfo* other)
+bool contains_columns_of(const IndexInfo* info, const IndexInfo* other)
 {
     for (int i = 0; i < other->ii_NumIndexKeyAttrs; ++i) {
         bool found = false;
@@ -39,7 +39,7 @@ bool covers(const IndexInfo* info, const IndexInfo* other)
 }
 
 // Must a unique index be checked, or does the check of one with fewer columns say as much?
-bool must_check(const ResultRelInfo* result, int number)
+bool needs_unique_check(const ResultRelInfo* result, int number)
 {
     const IndexInfo* info = result->ri_IndexRelationInfo[number];
     if (!info->ii_Unique)
@@ -49,7 +49,8 @@ bool must_check(const ResultRelInfo* result, int number)
     for (int i = 0; i < result->ri_NumIndices; ++i) {
         const IndexInfo* other = result->ri_IndexRelationInfo[i];
         if (other->ii_Unique && other->ii_ReadyForInserts && other->ii_Predicate == NIL &&
-            other->ii_NumIndexKeyAttrs < info->ii_NumIndexKeyAttrs && covers(info, other))
+            other->ii_NumIndexKeyAttrs < info->ii_NumIndexKeyAttrs &&
+            contains_columns_of(info, other))
             return false;
     }
     return true;
@@ -57,8 +58,8 @@ bool must_check(const ResultRelInfo* result, int number)
 
 void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
 {
-    const AttrNumber wanted = writer.wanted[number];
-    if (wanted > 0 && slot->tts_isnull[wanted - 1])
+    const AttrNumber column = writer.not_null[number];
+    if (column > 0 && slot->tts_isnull[column - 1])
         return;
     Datum values[INDEX_MAX_KEYS];
     bool isnull[INDEX_MAX_KEYS];
@@ -66,13 +67,13 @@ void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
     IndexInfo* info = writer.result->ri_IndexRelationInfo[number];
     FormIndexDatum(info, slot, nullptr, values, isnull);
     index_insert(index, values, isnull, &slot->tts_tid, writer.relation,
-                 writer.must_check[number] ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
+                 writer.checks_unique[number] ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
 }
 
 void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key,
                          TupleTableSlot* slot)
 {
-    const Relation index = writer.result->ri_IndexRelationDescs[primary_key(writer)];
+    const Relation index = writer.result->ri_IndexRelationDescs[primary_key_index(writer)];
     ScanKeyData scan_key;
     ScanKeyInit(&scan_key, 1, BTEqualStrategyNumber, F_INT8EQ, Int64GetDatum(key));
     const IndexScanDesc scan = begin_index_scan(writer.relation, index, snapshot, 1);
@@ -85,7 +86,7 @@ void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key
 
 } // namespace
 
-bool fires_on_insert(Relation relation)
+bool has_insert_triggers(Relation relation)
 {
     const TriggerDesc* triggers = relation->trigdesc;
     return triggers != nullptr &&
@@ -94,24 +95,24 @@ bool fires_on_insert(Relation relation)
             triggers->trig_insert_after_statement || triggers->trig_insert_new_table);
 }
 
-bool is_plain(Relation relation, const char* check)
+bool allows_direct_write(Relation relation, const char* check)
 {
-    return relation->trigdesc == nullptr && takes_rows_plainly(relation, check);
+    return relation->trigdesc == nullptr && allows_direct_insert(relation, check);
 }
 
-bool takes_rows_plainly(Relation relation, const char* check)
+bool allows_direct_insert(Relation relation, const char* check)
 {
     const TupleConstr* constraints = relation->rd_att->constr;
     bool computed = constraints != nullptr && constraints->has_generated_stored;
     for (int i = 0; constraints != nullptr && i < constraints->num_check; ++i)
         computed =
             computed || check == nullptr || std::strcmp(constraints->check[i].ccname, check) != 0;
-    return relation->rd_rel->relkind == RELKIND_RELATION && !fires_on_insert(relation) &&
+    return relation->rd_rel->relkind == RELKIND_RELATION && !has_insert_triggers(relation) &&
            relation->rd_rules == nullptr && !relation->rd_rel->relforcerowsecurity && !computed &&
-           has_plain_indexes(relation);
+           indexes_allow_direct_insert(relation);
 }
 
-bool has_shape(Relation relation, const ColumnShape* columns, int count)
+bool has_columns(Relation relation, const ColumnSpec* columns, int count)
 {
     const TupleDesc descriptor = RelationGetDescr(relation);
     if (descriptor->natts != count)
@@ -126,7 +127,7 @@ bool has_shape(Relation relation, const ColumnShape* columns, int count)
     return true;
 }
 
-TableWriter open_writer(Relation relation, int capacity)
+TableWriter open_table_writer(Relation relation, int capacity)
 {
     TableWriter writer;
     writer.relation = relation;
@@ -135,11 +136,12 @@ TableWriter open_writer(Relation relation, int capacity)
     InitResultRelInfo(writer.result, relation, 1, nullptr, 0);
     ExecOpenIndices(writer.result, false);
     const int indexes = writer.result->ri_NumIndices;
-    writer.must_check = static_cast<bool*>(palloc(sizeof(bool) * Max(indexes, 1)));
-    writer.wanted = static_cast<AttrNumber*>(palloc(sizeof(AttrNumber) * Max(indexes, 1)));
+    writer.checks_unique = static_cast<bool*>(palloc(sizeof(bool) * Max(indexes, 1)));
+    writer.not_null = static_cast<AttrNumber*>(palloc(sizeof(AttrNumber) * Max(indexes, 1)));
     for (int i = 0; i < indexes; ++i) {
-        writer.must_check[i] = must_check(writer.result, i);
-        writer.wanted[i] = column_wanted_by(writer.result->ri_IndexRelationInfo[i]->ii_Predicate);
+        writer.checks_unique[i] = needs_unique_check(writer.result, i);
+        writer.not_null[i] =
+            not_null_column_of(writer.result->ri_IndexRelationInfo[i]->ii_Predicate);
     }
 
     // A copy, because each slot would pin the relation's own descriptor.
@@ -151,19 +153,19 @@ TableWriter open_writer(Relation relation, int capacity)
     return writer;
 }
 
-void close_writer(TableWriter& writer)
+void close_table_writer(TableWriter& writer)
 {
     for (int i = 0; i < writer.capacity; ++i)
         ExecDropSingleTupleTableSlot(writer.slots[i]);
     ExecCloseIndices(writer.result);
 }
 
-TupleTableSlot* fresh_slot(TableWriter& writer, int index)
+TupleTableSlot* clear_slot(TableWriter& writer, int index)
 {
     return ExecClearTuple(writer.slots[index]);
 }
 
-void insert(TableWriter& writer, int count)
+void insert_rows(TableWriter& writer, int count)
 {
     const CommandId command = GetCurrentCommandId(true);
     if (count == 1)
@@ -180,10 +182,10 @@ void insert(TableWriter& writer, int count)
     }
 }
 
-bool DirectTable::is_untouched(Oid table)
+bool DirectTable::is_as_installed(Oid table)
 {
     const Relation relation = table_open(table, RowExclusiveLock);
-    const bool untouched = is_as_made(relation);
+    const bool untouched = is_definition_unchanged(relation);
     table_close(relation, NoLock);
     return untouched;
 }
@@ -191,35 +193,35 @@ bool DirectTable::is_untouched(Oid table)
 bool DirectTable::insert(Oid table, const Datum* values, const bool* nulls)
 {
     const Relation relation = table_open(table, RowExclusiveLock);
-    const bool can_do = is_as_made(relation);
-    if (can_do) {
-        TableWriter writer = open_writer(relation, 1);
-        TupleTableSlot* slot = fresh_slot(writer, 0);
+    const bool is_possible = is_definition_unchanged(relation);
+    if (is_possible) {
+        TableWriter writer = open_table_writer(relation, 1);
+        TupleTableSlot* slot = clear_slot(writer, 0);
         for (int i = 0; i < count_; ++i) {
             slot->tts_values[i] = values[i];
             slot->tts_isnull[i] = nulls[i];
         }
         ExecStoreVirtualTuple(slot);
-        pg::insert(writer, 1);
-        close_writer(writer);
+        pg::insert_rows(writer, 1);
+        close_table_writer(writer);
     }
     table_close(relation, NoLock);
-    return can_do;
+    return is_possible;
 }
 
 bool DirectTable::update(Oid table, int64 key, std::span<const ColumnChange> changes)
 {
     const Relation relation = table_open(table, RowExclusiveLock);
-    TableWriter writer = open_writer(relation, 1);
+    TableWriter writer = open_table_writer(relation, 1);
     // With other indexes than the primary key, some may have to hear of the new row and some not.
-    const bool can_do = is_as_made(relation) && writer.result->ri_NumIndices == 1;
-    if (can_do) {
+    const bool is_possible = is_definition_unchanged(relation) && writer.result->ri_NumIndices == 1;
+    if (is_possible) {
         CommandCounterIncrement();
         const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
         TupleTableSlot* before = table_slot_create(relation, nullptr);
         find_by_primary_key(writer, snapshot, key, before);
         slot_getallattrs(before);
-        TupleTableSlot* after = fresh_slot(writer, 0);
+        TupleTableSlot* after = clear_slot(writer, 0);
         for (int i = 0; i < count_; ++i) {
             after->tts_values[i] = before->tts_values[i];
             after->tts_isnull[i] = before->tts_isnull[i];
@@ -234,22 +236,23 @@ bool DirectTable::update(Oid table, int64 key, std::span<const ColumnChange> cha
         ExecDropSingleTupleTableSlot(before);
         UnregisterSnapshot(snapshot);
     }
-    close_writer(writer);
+    close_table_writer(writer);
     table_close(relation, NoLock);
-    return can_do;
+    return is_possible;
 }
 
-bool DirectTable::is_as_made(Relation table)
+bool DirectTable::is_definition_unchanged(Relation table)
 {
     if (known_generation_ != catalog_generation()) {
         const uint64 generation = catalog_generation();
-        is_as_made_ = has_shape(table, columns_, count_) && is_plain(table);
+        is_definition_unchanged_ =
+            has_columns(table, columns_, count_) && allows_direct_write(table);
         known_generation_ = generation;
     }
-    return is_as_made_;
+    return is_definition_unchanged_;
 }
 
-int primary_key(const TableWriter& writer)
+int primary_key_index(const TableWriter& writer)
 {
     for (int i = 0; i < writer.result->ri_NumIndices; ++i)
         if (writer.result->ri_IndexRelationDescs[i]->rd_index->indisprimary)

@@ -13,7 +13,7 @@ namespace outbox::pg {
 namespace {
 
 // Ascending, with the column's own collation, by the operators that everybody uses.
-bool has_usual_order(Relation table, Relation index, std::size_t key)
+bool has_default_order(Relation table, Relation index, std::size_t key)
 {
     const Form_pg_attribute column =
         TupleDescAttr(RelationGetDescr(table), index->rd_index->indkey.values[key] - 1);
@@ -23,22 +23,23 @@ bool has_usual_order(Relation table, Relation index, std::size_t key)
 }
 
 bool is_index_on(Relation table, Relation index, std::span<const AttrNumber> columns,
-                 AttrNumber wanted)
+                 AttrNumber not_null_column)
 {
     const Form_pg_index form = index->rd_index;
     if (!form->indisvalid || index->rd_rel->relam != BTREE_AM_OID ||
         form->indnkeyatts != static_cast<int>(columns.size()))
         return false;
     List* predicate = RelationGetIndexPredicate(index);
-    if (predicate != NIL && (wanted == 0 || column_wanted_by(predicate) != wanted))
+    if (predicate != NIL &&
+        (not_null_column == 0 || not_null_column_of(predicate) != not_null_column))
         return false;
     for (std::size_t i = 0; i < columns.size(); ++i)
-        if (form->indkey.values[i] != columns[i] || !has_usual_order(table, index, i))
+        if (form->indkey.values[i] != columns[i] || !has_default_order(table, index, i))
             return false;
     return true;
 }
 
-const char* names_of(Relation table, std::span<const AttrNumber> columns)
+const char* column_names(Relation table, std::span<const AttrNumber> columns)
 {
     StringInfoData names;
     initStringInfo(&names);
@@ -49,7 +50,7 @@ const char* names_of(Relation table, std::span<const AttrNumber> columns)
     return names.data;
 }
 
-RegProcedure equality_of(Oid type)
+RegProcedure equality_function(Oid type)
 {
     switch (type) {
     case INT4OID:
@@ -66,7 +67,7 @@ RegProcedure equality_of(Oid type)
 
 } // namespace
 
-AttrNumber column_wanted_by(List* predicate)
+AttrNumber not_null_column_of(List* predicate)
 {
     if (list_length(predicate) != 1)
         return 0;
@@ -76,7 +77,7 @@ AttrNumber column_wanted_by(List* predicate)
     return reinterpret_cast<const Var*>(test->arg)->varattno;
 }
 
-AttrNumber find_column(Relation table, const ColumnShape& column, int expected)
+AttrNumber find_column(Relation table, const ColumnSpec& column, int expected)
 {
     const TupleDesc descriptor = RelationGetDescr(table);
     const bool is_expected =
@@ -94,20 +95,20 @@ AttrNumber find_column(Relation table, const ColumnShape& column, int expected)
 }
 
 Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
-                    AttrNumber wanted)
+                    AttrNumber not_null_column)
 {
     List* indexes = RelationGetIndexList(table);
     ListCell* cell;
     foreach (cell, indexes) {
         const Relation index = index_open(lfirst_oid(cell), lock);
-        if (is_index_on(table, index, columns, wanted)) {
+        if (is_index_on(table, index, columns, not_null_column)) {
             list_free(indexes);
             return index;
         }
         index_close(index, NoLock);
     }
     const char* schema = get_namespace_name(RelationGetNamespace(table));
-    const char* names = names_of(table, columns);
+    const char* names = column_names(table, columns);
     ereport(ERROR,
             (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
              errmsg("table \"%s\" has no index on (%s)", RelationGetRelationName(table), names),
@@ -120,27 +121,26 @@ namespace detail {
 
 namespace {
 
-void learn(IndexPlace& place, const WantedColumns& wanted, Relation table)
+void resolve_index(ResolvedIndex& resolved, const ColumnsToRead& to_read, Relation table)
 {
     const uint64 generation = catalog_generation();
-    if (place.generation == generation && place.table == RelationGetRelid(table))
+    if (resolved.generation == generation && resolved.table == RelationGetRelid(table))
         return;
-    for (std::size_t i = 0; i < wanted.columns.size(); ++i)
-        wanted.numbers[i] = find_column(table, wanted.columns[i], static_cast<int>(i));
+    for (std::size_t i = 0; i < to_read.columns.size(); ++i)
+        to_read.numbers[i] = find_column(table, to_read.columns[i], static_cast<int>(i));
     const Relation index = open_index(
-        table, {wanted.numbers, static_cast<std::size_t>(wanted.key_count)}, AccessShareLock);
-    place = {generation, RelationGetRelid(table), RelationGetRelid(index)};
+        table, {to_read.numbers, static_cast<std::size_t>(to_read.key_count)}, AccessShareLock);
+    resolved = {generation, RelationGetRelid(table), RelationGetRelid(index)};
     index_close(index, NoLock);
 }
 
 bool lock_row(Relation table, Snapshot snapshot, TupleTableSlot* slot)
 {
     TM_FailureData failure;
-    ItemPointerData place = slot->tts_tid;
+    ItemPointerData tid = slot->tts_tid;
     const TM_Result result = table_tuple_lock(
-        table, &place, snapshot, slot, GetCurrentCommandId(false), LockTupleExclusive,
-        LockWaitBlock, TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS | TUPLE_LOCK_FLAG_FIND_LAST_VERSION,
-        &failure);
+        table, &tid, snapshot, slot, GetCurrentCommandId(false), LockTupleExclusive, LockWaitBlock,
+        TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS | TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
     if (result != TM_Ok && result != TM_Deleted)
         elog(ERROR, "cannot lock a row of table \"%s\": %d", RelationGetRelationName(table),
              static_cast<int>(result));
@@ -149,31 +149,32 @@ bool lock_row(Relation table, Snapshot snapshot, TupleTableSlot* slot)
 
 } // namespace
 
-bool find_row(IndexPlace& place, const WantedColumns& wanted, Oid table, Snapshot snapshot,
-              std::span<const IndexKey> keys, Look look, Datum* values, bool* nulls)
+bool find_row(ResolvedIndex& resolved, const ColumnsToRead& to_read, Oid table, Snapshot snapshot,
+              std::span<const IndexKey> keys, Which which, Datum* values, bool* nulls)
 {
-    const bool for_update = look == Look::first_for_update;
+    const bool for_update = which == Which::first_for_update;
     const Relation relation = table_open(table, for_update ? RowExclusiveLock : AccessShareLock);
-    learn(place, wanted, relation);
-    const Relation index = index_open(place.index, AccessShareLock);
+    resolve_index(resolved, to_read, relation);
+    const Relation index = index_open(resolved.index, AccessShareLock);
     ScanKeyData scan_keys[INDEX_MAX_KEYS];
     for (std::size_t i = 0; i < keys.size(); ++i)
         ScanKeyEntryInitialize(&scan_keys[i], 0, static_cast<AttrNumber>(i + 1),
                                BTEqualStrategyNumber, InvalidOid, index->rd_indcollation[i],
-                               equality_of(keys[i].type), keys[i].value);
+                               equality_function(keys[i].type), keys[i].value);
     const int key_count = static_cast<int>(keys.size());
     const IndexScanDesc scan = begin_index_scan(relation, index, snapshot, key_count);
     index_rescan(scan, scan_keys, key_count, nullptr, 0);
     TupleTableSlot* slot = table_slot_create(relation, nullptr);
     const bool found =
-        index_getnext_slot(scan, look == Look::last ? BackwardScanDirection : ForwardScanDirection,
-                           slot) &&
+        index_getnext_slot(
+            scan, which == Which::last ? BackwardScanDirection : ForwardScanDirection, slot) &&
         (!for_update || lock_row(relation, snapshot, slot));
     if (found) {
         // A copy: the slot's own is in a buffer that will not stay pinned.
         const HeapTuple row = ExecCopySlotHeapTuple(slot);
-        for (std::size_t i = 0; i < wanted.columns.size(); ++i)
-            values[i] = heap_getattr(row, wanted.numbers[i], RelationGetDescr(relation), &nulls[i]);
+        for (std::size_t i = 0; i < to_read.columns.size(); ++i)
+            values[i] =
+                heap_getattr(row, to_read.numbers[i], RelationGetDescr(relation), &nulls[i]);
     }
     ExecDropSingleTupleTableSlot(slot);
     index_endscan(scan);

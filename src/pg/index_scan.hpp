@@ -8,19 +8,19 @@
 
 namespace outbox::pg {
 
-// WakeupRequests `look` with a snapshot that shows what is committed now, and what this transaction
+// Calls `body` with a snapshot that shows what is committed now, and what this transaction
 // has done so far.
-template <typename Look>
-auto with_latest_snapshot(Look&& look)
+template <typename Body>
+auto with_latest_snapshot(Body&& body)
 {
     CommandCounterIncrement();
     const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    const auto result = look(snapshot);
+    const auto result = body(snapshot);
     UnregisterSnapshot(snapshot);
     return result;
 }
 
-struct ColumnShape {
+struct ColumnSpec {
     const char* name;
     Oid type;
     bool may_be_null = false; // then it has to be without NOT NULL
@@ -28,17 +28,17 @@ struct ColumnShape {
 
 // Where the table has the column, which the install script has made its `expected`th from 0. Raises
 // an error if there is none of that type.
-AttrNumber find_column(Relation table, const ColumnShape& column, int expected);
+AttrNumber find_column(Relation table, const ColumnSpec& column, int expected);
 
 // Opens the index whose keys are these columns, in this order and ascending, and which has all
-// rows, or at least those with a value in column `wanted`. Raises an error that says how to make
-// one.
+// rows, or at least those with a value in column `not_null_column`. Raises an error that says how
+// to make one.
 Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
-                    AttrNumber wanted = 0);
+                    AttrNumber not_null_column = 0);
 
 // For a partial index with no other condition than that a column is not null: that column. 0 for
 // any other condition, and for none.
-AttrNumber column_wanted_by(List* predicate);
+AttrNumber not_null_column_of(List* predicate);
 
 // What a column of an index has to equal: int4, int8 or text.
 struct IndexKey {
@@ -49,22 +49,22 @@ struct IndexKey {
 namespace detail {
 
 // Which index it is, and since when that is known.
-struct IndexPlace {
+struct ResolvedIndex {
     uint64 generation = PG_UINT64_MAX;
     Oid table = InvalidOid;
     Oid index = InvalidOid;
 };
 
-struct WantedColumns {
-    std::span<const ColumnShape> columns; // the keys of the index come first
+struct ColumnsToRead {
+    std::span<const ColumnSpec> columns; // the keys of the index come first
     int key_count;
-    AttrNumber* numbers; // as far as `place` is known
+    AttrNumber* numbers; // as far as `resolved` is known
 };
 
-enum class Look { first, last, first_for_update };
+enum class Which { first, last, first_for_update };
 
-bool find_row(IndexPlace& place, const WantedColumns& wanted, Oid table, Snapshot snapshot,
-              std::span<const IndexKey> keys, Look look, Datum* values, bool* nulls);
+bool find_row(ResolvedIndex& resolved, const ColumnsToRead& to_read, Oid table, Snapshot snapshot,
+              std::span<const IndexKey> keys, Which which, Datum* values, bool* nulls);
 
 } // namespace detail
 
@@ -92,45 +92,45 @@ struct StoredRow {
 template <int count>
 class IndexedTable {
 public:
-    using Row = std::optional<StoredRow<count>>;
+    using FoundRow = std::optional<StoredRow<count>>;
 
     // The index is on the first `key_count` of these columns.
-    constexpr IndexedTable(const ColumnShape (&columns)[count], int key_count)
+    constexpr IndexedTable(const ColumnSpec (&columns)[count], int key_count)
         : columns_(columns), key_count_(key_count)
     {}
 
     // The first row whose leading keys equal these.
-    Row find_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
+    FoundRow find_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
-        return look(table, snapshot, keys, detail::Look::first);
+        return find(table, snapshot, keys, detail::Which::first);
     }
 
     // The last one.
-    Row find_last(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
+    FoundRow find_last(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
-        return look(table, snapshot, keys, detail::Look::last);
+        return find(table, snapshot, keys, detail::Which::last);
     }
 
     // The first one, locked as by FOR UPDATE: waits for whoever is changing it, and shows what it
     // is then. Nothing if it has been deleted.
-    Row lock_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
+    FoundRow lock_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
-        return look(table, snapshot, keys, detail::Look::first_for_update);
+        return find(table, snapshot, keys, detail::Which::first_for_update);
     }
 
 private:
-    Row look(Oid table, Snapshot snapshot, std::span<const IndexKey> keys, detail::Look look)
+    FoundRow find(Oid table, Snapshot snapshot, std::span<const IndexKey> keys, detail::Which which)
     {
-        Row row(std::in_place);
-        if (!detail::find_row(place_, {columns_, key_count_, numbers_}, table, snapshot, keys, look,
-                              row->values, row->nulls))
+        FoundRow row(std::in_place);
+        if (!detail::find_row(resolved_, {columns_, key_count_, numbers_}, table, snapshot, keys,
+                              which, row->values, row->nulls))
             row.reset();
         return row;
     }
 
-    const ColumnShape (&columns_)[count];
+    const ColumnSpec (&columns_)[count];
     int key_count_;
-    detail::IndexPlace place_;
+    detail::ResolvedIndex resolved_;
     AttrNumber numbers_[count] = {};
 };
 

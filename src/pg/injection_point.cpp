@@ -13,7 +13,7 @@ namespace {
 char* pauses;
 char* failures;
 
-bool is_among(const char* step, const char* steps)
+bool contains_step(const char* step, const char* steps)
 {
     return std::strstr(steps, step) != nullptr;
 }
@@ -22,10 +22,10 @@ bool is_among(const char* step, const char* steps)
 
 void injection_point(const char* step)
 {
-    constexpr long longest = 5000;
-    if (std::strcmp(pauses, "all") == 0 || is_among(step, pauses))
-        pg_usleep(random() % longest);
-    if (is_among(step, failures))
+    constexpr long max_microseconds = 5000;
+    if (std::strcmp(pauses, "all") == 0 || contains_step(step, pauses))
+        pg_usleep(random() % max_microseconds);
+    if (contains_step(step, failures))
         ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
                         errmsg("a test lets step \"%s\" fail", step)));
     char point[NAMEDATALEN];
@@ -33,7 +33,7 @@ void injection_point(const char* step)
     run_injection_point(point);
 }
 
-void define_pauses()
+void define_injection_point_gucs()
 {
     DefineCustomStringVariable("outbox.test_pauses", "Steps that sleep a little.", nullptr, &pauses,
                                "", PGC_SUSET, 0, nullptr, nullptr, nullptr);

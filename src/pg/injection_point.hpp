@@ -8,10 +8,10 @@ namespace outbox::pg {
 
 #ifdef OUTBOX_TEST_PAUSES
 void injection_point(const char* step);
-void define_pauses();
+void define_injection_point_gucs();
 #else
 inline void injection_point(const char*) {}
-inline void define_pauses() {}
+inline void define_injection_point_gucs() {}
 #endif
 
 } // namespace outbox::pg

@@ -9,7 +9,7 @@
 namespace outbox::pg {
 
 // A key or a value in a container.
-struct JsonEntry {
+struct JsonbEntry {
     JEntry entry;
     std::string_view bytes;
 
@@ -22,7 +22,7 @@ struct JsonEntry {
     }
 
     // Of a number, in memory of their own.
-    char* digits() const
+    char* number_text() const
     {
         return DatumGetCString(
             DirectFunctionCall1(numeric_out, PointerGetDatum(reinterpret_cast<void*>(aligned()))));
@@ -34,14 +34,14 @@ private:
 };
 
 // The entries of a container are in one array: in that of an object all keys come first.
-struct JsonEntries {
-    const JEntry* next;
+struct JsonbEntryReader {
+    const JEntry* next_entry;
     const char* base; // offsets count from here
     uint32 offset;    // of the next one
 
-    JsonEntry take()
+    JsonbEntry next()
     {
-        const JEntry entry = *next++;
+        const JEntry entry = *next_entry++;
         const uint32 start = offset;
         JBE_ADVANCE_OFFSET(offset, entry);
         return {entry, {base + start, offset - start}};
@@ -50,11 +50,11 @@ struct JsonEntries {
     void skip(uint32 count)
     {
         for (; count > 0; --count)
-            JBE_ADVANCE_OFFSET(offset, *next++);
+            JBE_ADVANCE_OFFSET(offset, *next_entry++);
     }
 };
 
-inline JsonEntries children_of(const JsonbContainer* container)
+inline JsonbEntryReader entries_of(const JsonbContainer* container)
 {
     const uint32 count = JsonContainerSize(container);
     const uint32 entries = JsonContainerIsObject(container) ? 2 * count : count;

@@ -12,27 +12,27 @@ namespace {
 
 // ---- writing
 
-char* make_room(StringInfo out, std::size_t bytes)
+char* reserve(StringInfo out, std::size_t bytes)
 {
     if (static_cast<std::size_t>(out->maxlen - out->len) <= bytes)
         enlargeStringInfo(out, static_cast<int>(bytes));
     return out->data + out->len;
 }
 
-void put(StringInfo out, std::string_view text)
+void append(StringInfo out, std::string_view text)
 {
-    std::memcpy(make_room(out, text.size()), text.data(), text.size());
+    std::memcpy(reserve(out, text.size()), text.data(), text.size());
     out->len += static_cast<int>(text.size());
 }
 
-bool has_to_be_escaped(char c)
+bool needs_escape(char c)
 {
     return static_cast<unsigned char>(c) < ' ' || c == '"' || c == '\\';
 }
 
 // How many of the first bytes stay as they are. Eight at a time: the high bit of each byte says
 // whether it is 0 after the subtraction, or below a space.
-std::size_t count_plain(std::string_view text)
+std::size_t count_unescaped(std::string_view text)
 {
     constexpr uint64 ones = 0x0101010101010101;
     constexpr uint64 high_bits = ones * 0x80;
@@ -47,93 +47,93 @@ std::size_t count_plain(std::string_view text)
         if (found != 0)
             break;
     }
-    while (at < text.size() && !has_to_be_escaped(text[at]))
+    while (at < text.size() && !needs_escape(text[at]))
         ++at;
     return at;
 }
 
-void put_escaped(StringInfo out, char c)
+void append_escaped(StringInfo out, char c)
 {
     switch (c) {
     case '\b':
-        put(out, "\\b");
+        append(out, "\\b");
         break;
     case '\f':
-        put(out, "\\f");
+        append(out, "\\f");
         break;
     case '\n':
-        put(out, "\\n");
+        append(out, "\\n");
         break;
     case '\r':
-        put(out, "\\r");
+        append(out, "\\r");
         break;
     case '\t':
-        put(out, "\\t");
+        append(out, "\\t");
         break;
     case '"':
-        put(out, "\\\"");
+        append(out, "\\\"");
         break;
     case '\\':
-        put(out, "\\\\");
+        append(out, "\\\\");
         break;
     default:
         appendStringInfo(out, "\\u%04x", static_cast<unsigned>(c));
     }
 }
 
-void put_string(StringInfo out, std::string_view text)
+void append_string(StringInfo out, std::string_view text)
 {
-    put(out, "\"");
+    append(out, "\"");
     for (;;) {
-        const std::size_t plain = count_plain(text);
-        put(out, text.substr(0, plain));
-        if (plain == text.size())
+        const std::size_t unescaped = count_unescaped(text);
+        append(out, text.substr(0, unescaped));
+        if (unescaped == text.size())
             break;
-        put_escaped(out, text[plain]);
-        text.remove_prefix(plain + 1);
+        append_escaped(out, text[unescaped]);
+        text.remove_prefix(unescaped + 1);
     }
-    put(out, "\"");
+    append(out, "\"");
 }
 
 // A container that is being written.
-struct Level {
-    JsonEntries keys; // of an object
-    JsonEntries values;
-    uint32 left;
+struct OpenContainer {
+    JsonbEntryReader keys; // of an object
+    JsonbEntryReader values;
+    uint32 remaining;
     bool is_object;
-    bool is_bare; // a scalar is an array of one, without the brackets
+    bool is_scalar; // a scalar is an array of one, without the brackets
     bool is_first = true;
 };
 
-Level open(const JsonbContainer* container)
+OpenContainer open_container(const JsonbContainer* container)
 {
-    Level level;
-    level.left = JsonContainerSize(container);
-    level.is_object = JsonContainerIsObject(container);
-    level.is_bare = JsonContainerIsScalar(container);
-    level.keys = level.values = children_of(container);
-    if (level.is_object)
-        level.values.skip(level.left);
-    return level;
+    OpenContainer top;
+    top.remaining = JsonContainerSize(container);
+    top.is_object = JsonContainerIsObject(container);
+    top.is_scalar = JsonContainerIsScalar(container);
+    top.keys = top.values = entries_of(container);
+    if (top.is_object)
+        top.values.skip(top.remaining);
+    return top;
 }
 
-void put_scalar(StringInfo out, const JsonEntry& value)
+void append_scalar(StringInfo out, const JsonbEntry& value)
 {
     switch (value.type()) {
     case JENTRY_ISNULL:
-        put(out, "null");
+        append(out, "null");
         break;
     case JENTRY_ISSTRING:
-        put_string(out, value.bytes);
+        append_string(out, value.bytes);
         break;
     case JENTRY_ISNUMERIC:
-        put(out, value.digits());
+        append(out, value.number_text());
         break;
     case JENTRY_ISBOOL_TRUE:
-        put(out, "true");
+        append(out, "true");
         break;
     case JENTRY_ISBOOL_FALSE:
-        put(out, "false");
+        append(out, "false");
         break;
     default:
         elog(ERROR, "unknown jsonb scalar type");
@@ -143,40 +143,40 @@ void put_scalar(StringInfo out, const JsonEntry& value)
 } // namespace
 
 // A stack of its own: how deep an event is nested must not depend on who writes it down.
-std::string_view to_json_text(const Jsonb* json)
+std::string_view jsonb_to_text(const Jsonb* json)
 {
     StringInfoData out;
     initStringInfo(&out);
     enlargeStringInfo(&out, static_cast<int>(VARSIZE(json)));
-    PallocVector<Level> levels;
-    const auto enter = [&](const JsonbContainer* container) {
-        levels.push(open(container));
-        const Level& level = levels[levels.size() - 1];
-        if (!level.is_bare)
-            put(&out, level.is_object ? "{" : "[");
+    PallocVector<OpenContainer> stack;
+    const auto enter_container = [&](const JsonbContainer* container) {
+        stack.push(open_container(container));
+        const OpenContainer& top = stack[stack.size() - 1];
+        if (!top.is_scalar)
+            append(&out, top.is_object ? "{" : "[");
     };
-    enter(&json->root);
-    while (!levels.empty()) {
-        Level& level = levels[levels.size() - 1];
-        if (level.left == 0) {
-            if (!level.is_bare)
-                put(&out, level.is_object ? "}" : "]");
-            levels.set_size(levels.size() - 1);
+    enter_container(&json->root);
+    while (!stack.empty()) {
+        OpenContainer& top = stack[stack.size() - 1];
+        if (top.remaining == 0) {
+            if (!top.is_scalar)
+                append(&out, top.is_object ? "}" : "]");
+            stack.set_size(stack.size() - 1);
             continue;
         }
-        if (!level.is_first)
-            put(&out, ", ");
-        level.is_first = false;
-        --level.left;
-        if (level.is_object) {
-            put_string(&out, level.keys.take().bytes);
-            put(&out, ": ");
+        if (!top.is_first)
+            append(&out, ", ");
+        top.is_first = false;
+        --top.remaining;
+        if (top.is_object) {
+            append_string(&out, top.keys.next().bytes);
+            append(&out, ": ");
         }
-        const JsonEntry value = level.values.take();
+        const JsonbEntry value = top.values.next();
         if (value.is_container())
-            enter(value.container());
+            enter_container(value.container());
         else
-            put_scalar(&out, value);
+            append_scalar(&out, value);
     }
     return {out.data, static_cast<std::size_t>(out.len)};
 }

@@ -8,6 +8,6 @@ namespace outbox::pg {
 
 // The very text that a cast to text gives, for less: strings are copied in one piece where nothing
 // in them has to be escaped.
-std::string_view to_json_text(const Jsonb* json);
+std::string_view jsonb_to_text(const Jsonb* json);
 
 } // namespace outbox::pg

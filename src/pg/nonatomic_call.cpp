@@ -2,7 +2,7 @@
 
 namespace outbox::pg {
 
-void check_can_end_transaction(FunctionCallInfo fcinfo, const char* procedure, const char* hint)
+void require_nonatomic_call(FunctionCallInfo fcinfo, const char* procedure, const char* hint)
 {
     const bool called = fcinfo->context != nullptr && IsA(fcinfo->context, CallContext);
     if (!called || reinterpret_cast<CallContext*>(fcinfo->context)->atomic)

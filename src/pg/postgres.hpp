@@ -92,7 +92,7 @@ extern "C" {
 namespace outbox::pg {
 
 // Memory for the `extra` of a setting, which the server frees.
-inline void* setting_extra(std::size_t size)
+inline void* alloc_guc_extra(std::size_t size)
 {
 #if PG_VERSION_NUM >= 160000
     return guc_malloc(LOG, size);
@@ -102,7 +102,7 @@ inline void* setting_extra(std::size_t size)
 }
 
 // All there are, with and without a definition.
-inline config_generic** all_settings(int* count)
+inline config_generic** all_gucs(int* count)
 {
 #if PG_VERSION_NUM >= 160000
     return get_guc_variables(count);
@@ -112,7 +112,7 @@ inline config_generic** all_settings(int* count)
 #endif
 }
 
-inline xl_seq_rec sequence_log_record(Relation sequence)
+inline xl_seq_rec sequence_wal_record(Relation sequence)
 {
     xl_seq_rec record;
 #if PG_VERSION_NUM >= 160000
@@ -125,9 +125,9 @@ inline xl_seq_rec sequence_log_record(Relation sequence)
 
 // What index_beginscan() takes besides tables and a snapshot, for those who stand in for it.
 #if PG_VERSION_NUM >= 180000
-#define OUTBOX_REST_OF_BEGINSCAN IndexScanInstrumentation*, int, int
+#define OUTBOX_MORE_BEGINSCAN_PARAMETERS IndexScanInstrumentation*, int, int
 #else
-#define OUTBOX_REST_OF_BEGINSCAN int, int
+#define OUTBOX_MORE_BEGINSCAN_PARAMETERS int, int
 #endif
 
 inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot snapshot, int keys)
@@ -140,22 +140,21 @@ inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot s
 }
 
 // Is the new version one that the indexes have to hear of?
-inline bool update_row(Relation table, ItemPointerData place, TupleTableSlot* row,
-                       Snapshot snapshot)
+inline bool update_row(Relation table, ItemPointerData tid, TupleTableSlot* row, Snapshot snapshot)
 {
 #if PG_VERSION_NUM >= 160000
     TU_UpdateIndexes indexes;
-    simple_table_tuple_update(table, &place, row, snapshot, &indexes);
+    simple_table_tuple_update(table, &tid, row, snapshot, &indexes);
     return indexes != TU_None;
 #else
     bool indexes;
-    simple_table_tuple_update(table, &place, row, snapshot, &indexes);
+    simple_table_tuple_update(table, &tid, row, snapshot, &indexes);
     return indexes;
 #endif
 }
 
 // The oldest transaction whose status is still in the commit log. Needs XactTruncationLock.
-inline TransactionId oldest_logged_xid()
+inline TransactionId oldest_clog_xid()
 {
 #if PG_VERSION_NUM >= 170000
     return TransamVariables->oldestClogXid;
@@ -184,23 +183,23 @@ inline void run_injection_point([[maybe_unused]] const char* name)
 }
 
 // A wait of ours. pg_stat_activity shows its name where the server lets us choose one.
-class NamedWait {
+class CustomWaitEvent {
 public:
-    constexpr explicit NamedWait(const char* name) : name_(name) {}
+    constexpr explicit CustomWaitEvent(const char* name) : name_(name) {}
 
     // Asks the server the first time.
-    uint32 number()
+    uint32 event_info()
     {
 #if PG_VERSION_NUM >= 170000
-        if (number_ == PG_WAIT_EXTENSION)
-            number_ = WaitEventExtensionNew(name_);
+        if (event_info_ == PG_WAIT_EXTENSION)
+            event_info_ = WaitEventExtensionNew(name_);
 #endif
-        return number_;
+        return event_info_;
     }
 
 private:
     [[maybe_unused]] const char* name_;
-    uint32 number_ = PG_WAIT_EXTENSION;
+    uint32 event_info_ = PG_WAIT_EXTENSION;
 };
 
 inline bool owns_database(Oid database)

@@ -12,29 +12,29 @@ namespace outbox::pg {
 
 namespace {
 
-volatile sig_atomic_t time_is_up = false;
+volatile sig_atomic_t time_limit_expired = false;
 
-// As a cancel that somebody sends; is_time_up() tells them apart.
-void cancel()
+// As a cancel that somebody sends; has_time_limit_expired() tells them apart.
+void on_time_limit()
 {
-    time_is_up = true;
+    time_limit_expired = true;
     QueryCancelPending = true;
     InterruptPending = true;
     SetLatch(MyLatch);
 }
 
-TimeoutId time_limit()
+TimeoutId time_limit_id()
 {
     static bool registered = false;
     static TimeoutId id;
     if (!registered) {
-        id = RegisterTimeout(USER_TIMEOUT, cancel);
+        id = RegisterTimeout(USER_TIMEOUT, on_time_limit);
         registered = true;
     }
     return id;
 }
 
-void go_in(Oid role)
+void enter_sandbox(Oid role)
 {
     Oid user;
     int context;
@@ -42,7 +42,7 @@ void go_in(Oid role)
     SetUserIdAndSecContext(role,
                            context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
     XactReadOnly = true; // cannot be undone inside of a subtransaction, and ends with it
-    // Ours alone, see become_owner(); the search_path stays.
+    // Ours alone, see switch_to_owner(); the search_path stays.
     (void)set_config_option("enable_seqscan", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL,
                             true, 0, false);
 }
@@ -55,8 +55,8 @@ void in_sandbox(Oid role, void (*body)(const void*), const void* state)
 {
     PG_TRY();
     {
-        go_in(role);
-        entry([&] { body(state); });
+        enter_sandbox(role);
+        sql_entry([&] { body(state); });
     }
     PG_CATCH();
     {
@@ -70,30 +70,30 @@ void in_sandbox(Oid role, void (*body)(const void*), const void* state)
 
 void start_time_limit(int milliseconds)
 {
-    time_is_up = false;
-    enable_timeout_after(time_limit(), milliseconds);
+    time_limit_expired = false;
+    enable_timeout_after(time_limit_id(), milliseconds);
 }
 
 void end_time_limit()
 {
-    disable_timeout(time_limit(), false);
+    disable_timeout(time_limit_id(), false);
     // It came too late to cancel anything.
-    if (time_is_up)
+    if (time_limit_expired)
         QueryCancelPending = false;
 }
 
-bool is_time_up()
+bool has_time_limit_expired()
 {
-    return time_is_up;
+    return time_limit_expired;
 }
 
 // By where it was raised: anybody can raise any SQLSTATE. A transaction that can fail to be
 // serialized is some caller's, who tries again: an upcaster that says so of itself tries its luck.
-bool is_cancel(const ErrorData& error)
+bool is_query_cancel(const ErrorData& error)
 {
     return (error.sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && IsolationUsesXactSnapshot()) ||
            (error.sqlerrcode == ERRCODE_QUERY_CANCELED && error.funcname != nullptr &&
-            std::strcmp(error.funcname, "ProcessInterrupts") == 0 && !time_is_up);
+            std::strcmp(error.funcname, "ProcessInterrupts") == 0 && !time_limit_expired);
 }
 
 } // namespace outbox::pg

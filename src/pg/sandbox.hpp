@@ -26,15 +26,15 @@ ErrorData* in_sandbox(Oid role, Body&& body)
             detail::in_sandbox(
                 role, [](const void* state) { (*static_cast<const Plain*>(state))(); }, &body);
         },
-        Ending::undone);
+        SubxactEnd::rolled_back);
 }
 
-// What `call` sets does not stay either.
-template <typename Call>
-auto with_own_settings(Call&& call)
+// What `body` sets does not stay either.
+template <typename Body>
+auto with_guc_nest_level(Body&& body)
 {
     const int level = NewGUCNestLevel();
-    const auto result = call();
+    const auto result = body();
     AtEOXact_GUC(false, level);
     return result;
 }
@@ -44,9 +44,9 @@ void start_time_limit(int milliseconds);
 void end_time_limit();
 
 // Was it the limit that canceled what ran last?
-bool is_time_up();
+bool has_time_limit_expired();
 
 // Does this error mean that somebody wants the whole statement to end?
-bool is_cancel(const ErrorData& error);
+bool is_query_cancel(const ErrorData& error);
 
 } // namespace outbox::pg

@@ -11,18 +11,18 @@ namespace outbox::pg {
 namespace {
 
 // How far beyond the values in use the sequence is logged: SEQ_LOG_VALS of the server.
-constexpr int64 log_ahead = 32;
+constexpr int64 wal_logged_ahead = 32;
 
 // Claims read the sequence to learn which ids can exist. A cached block of ids would be drawn long
 // before it is used, a falling or cycling sequence would go back behind the cursors.
-int64 check_usable(Oid sequence)
+int64 check_options(Oid sequence)
 {
     const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
     if (!HeapTupleIsValid(tuple))
         elog(ERROR, "cache lookup failed for sequence %u", sequence);
     const auto* form = reinterpret_cast<Form_pg_sequence>(GETSTRUCT(tuple));
     const bool usable = form->seqcache == 1 && form->seqincrement == 1 && !form->seqcycle;
-    const int64 highest = form->seqmax;
+    const int64 max_value = form->seqmax;
     ReleaseSysCache(tuple);
     if (!usable) {
         const char* schema = get_namespace_name(get_rel_namespace(sequence));
@@ -33,7 +33,7 @@ int64 check_usable(Oid sequence)
                  errhint("Run ALTER SEQUENCE %s CACHE 1 INCREMENT BY 1 NO CYCLE.",
                          quote_qualified_identifier(schema, name))));
     }
-    return highest;
+    return max_value;
 }
 
 // The page of a sequence with its one tuple.
@@ -58,9 +58,9 @@ SequencePage lock_page(Relation sequence)
     return page;
 }
 
-void log_page(Relation sequence, const SequencePage& page)
+void wal_log_page(Relation sequence, const SequencePage& page)
 {
-    xl_seq_rec record = sequence_log_record(sequence);
+    xl_seq_rec record = sequence_wal_record(sequence);
     XLogBeginInsert();
     XLogRegisterBuffer(0, page.buffer, REGBUF_WILL_INIT);
     XLogRegisterData(reinterpret_cast<char*>(&record), sizeof(record));
@@ -71,12 +71,12 @@ void log_page(Relation sequence, const SequencePage& page)
 }
 
 // Mirrors nextval_internal() for a sequence whose cache is as large as the demand.
-int64 advance(Relation sequence, int64 highest, int count)
+int64 draw_from_page(Relation sequence, int64 max_value, int count)
 {
     const SequencePage page = lock_page(sequence);
     const bool is_called = page.data->is_called;
     const int64 first = page.data->last_value + (is_called ? 1 : 0);
-    if (page.data->last_value > highest - count)
+    if (page.data->last_value > max_value - count)
         ereport(ERROR, (errcode(ERRCODE_SEQUENCE_GENERATOR_LIMIT_EXCEEDED),
                         errmsg("sequence \"%s\" has not enough values left",
                                RelationGetRelationName(sequence))));
@@ -86,7 +86,7 @@ int64 advance(Relation sequence, int64 highest, int count)
     // know of the values in use.
     const bool must_log = !is_called || page.data->log_cnt < count ||
                           PageGetLSN(BufferGetPage(page.buffer)) <= GetRedoRecPtr();
-    const int64 logged = must_log ? last + Min(log_ahead, highest - last)
+    const int64 logged = must_log ? last + Min(wal_logged_ahead, max_value - last)
                                   : page.data->last_value + page.data->log_cnt;
 
     // The state in the log comes first; nobody sees it here, because the page is locked.
@@ -96,7 +96,7 @@ int64 advance(Relation sequence, int64 highest, int count)
     if (must_log && RelationNeedsWAL(sequence)) {
         page.data->last_value = logged;
         page.data->log_cnt = 0;
-        log_page(sequence, page);
+        wal_log_page(sequence, page);
     }
     page.data->last_value = last;
     page.data->log_cnt = logged - last;
@@ -108,16 +108,16 @@ int64 advance(Relation sequence, int64 highest, int count)
 
 } // namespace
 
-int64 draw(Oid sequence, int count)
+int64 draw_values(Oid sequence, int count)
 {
     // Held to the end of the transaction, so that the sequence stays as it was checked to be.
     const Relation relation = relation_open(sequence, RowExclusiveLock);
-    const int64 first = advance(relation, check_usable(sequence), count);
+    const int64 first = draw_from_page(relation, check_options(sequence), count);
     relation_close(relation, NoLock);
     return first;
 }
 
-int64 last_value(Oid sequence)
+int64 last_drawn_value(Oid sequence)
 {
     LOCAL_FCINFO(fcinfo, 1);
     InitFunctionCallInfoData(*fcinfo, nullptr, 1, InvalidOid, nullptr, nullptr);
@@ -127,7 +127,7 @@ int64 last_value(Oid sequence)
     return fcinfo->isnull ? 0 : DatumGetInt64(value);
 }
 
-void set_next(Oid sequence, int64 value)
+void set_next_value(Oid sequence, int64 value)
 {
     (void)DirectFunctionCall3(setval3_oid, ObjectIdGetDatum(sequence), Int64GetDatum(value),
                               BoolGetDatum(false));

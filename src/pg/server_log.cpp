@@ -14,42 +14,42 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 // What goes wrong again and again is said again after a while, with how often it was.
-constexpr std::chrono::seconds between_repetitions{10};
+constexpr std::chrono::seconds min_repeat_interval{10};
 
-struct Said {
+struct LoggedLine {
     std::string message;
     Clock::time_point at;
-    int since = 0; // times that it was not said
+    int suppressed = 0; // times that it was not said
 };
 
-Said* find_said(const std::string& message)
+LoggedLine* find_or_replace_oldest(const std::string& message)
 {
-    static Said said[16];
-    const auto found = std::ranges::find(said, message, &Said::message);
-    if (found != std::end(said))
+    static LoggedLine logged[16];
+    const auto found = std::ranges::find(logged, message, &LoggedLine::message);
+    if (found != std::end(logged))
         return found;
-    Said* oldest = std::ranges::min_element(said, {}, &Said::at);
+    LoggedLine* oldest = std::ranges::min_element(logged, {}, &LoggedLine::at);
     *oldest = {message, Clock::time_point::min(), 0};
     return oldest;
 }
 
 } // namespace
 
-void log_line(int level, const std::string& message, const std::string& hint)
+void log_rate_limited(int level, const std::string& message, const std::string& hint)
 {
-    Said* said = find_said(message);
-    if (said->at != Clock::time_point::min() && Clock::now() < said->at + between_repetitions) {
-        ++said->since;
+    LoggedLine* logged = find_or_replace_oldest(message);
+    if (logged->at != Clock::time_point::min() && Clock::now() < logged->at + min_repeat_interval) {
+        ++logged->suppressed;
         return;
     }
-    const int times = std::exchange(said->since, 0);
-    said->at = Clock::now();
+    const int times = std::exchange(logged->suppressed, 0);
+    logged->at = Clock::now();
     const std::string repeated =
         times > 0 ? message + " (and " + std::to_string(times) + " times since the last such line)"
                   : message;
     const char* text = repeated.c_str();
     const char* help = hint.empty() ? nullptr : hint.c_str();
-    call([&] {
+    guarded_call([&] {
         ereport(level,
                 (errmsg_internal("outbox: %s", text), help != nullptr ? errhint("%s", help) : 0));
     });

@@ -8,6 +8,6 @@
 namespace outbox::pg {
 
 // LOG or WARNING. The same line again within seconds is counted instead.
-void log_line(int level, const std::string& message, const std::string& hint = {});
+void log_rate_limited(int level, const std::string& message, const std::string& hint = {});
 
 } // namespace outbox::pg

@@ -21,20 +21,20 @@ namespace outbox::pg {
 namespace {
 
 // With the signals as a shell expects them.
-int start(const std::string& command, pid_t& child)
+int spawn_shell(const std::string& command, pid_t& child)
 {
     posix_spawnattr_t attributes;
-    sigset_t none, usual;
-    sigemptyset(&none);
-    sigemptyset(&usual);
+    sigset_t no_signals, default_signals;
+    sigemptyset(&no_signals);
+    sigemptyset(&default_signals);
     for (const int signal : {SIGPIPE, SIGTERM, SIGINT, SIGQUIT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM})
-        sigaddset(&usual, signal);
+        sigaddset(&default_signals, signal);
     (void)posix_spawnattr_init(&attributes);
     (void)posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK |
                                                     POSIX_SPAWN_SETSIGDEF);
     (void)posix_spawnattr_setpgroup(&attributes, 0);
-    (void)posix_spawnattr_setsigmask(&attributes, &none);
-    (void)posix_spawnattr_setsigdefault(&attributes, &usual);
+    (void)posix_spawnattr_setsigmask(&attributes, &no_signals);
+    (void)posix_spawnattr_setsigdefault(&attributes, &default_signals);
     const char* arguments[] = {"sh", "-c", command.c_str(), nullptr};
     const int error = posix_spawn(&child, "/bin/sh", nullptr, &attributes,
                                   const_cast<char* const*>(arguments), environ);
@@ -42,14 +42,14 @@ int start(const std::string& command, pid_t& child)
     return error;
 }
 
-constinit NamedWait command_wait{"OutboxCommand"};
+constinit CustomWaitEvent command_wait{"OutboxCommand"};
 
-void wait_a_moment()
+void wait_for_latch()
 {
-    constexpr long moment = 50;
-    call([&] {
-        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, moment,
-                        command_wait.number());
+    constexpr long milliseconds = 50;
+    guarded_call([&] {
+        (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
+                        command_wait.event_info());
         ResetLatch(MyLatch);
         // Commands in other databases wait for everybody to hear of them.
         if (ProcSignalBarrierPending)
@@ -59,16 +59,16 @@ void wait_a_moment()
 
 } // namespace
 
-std::string run_command(const std::string& command, std::chrono::seconds limit)
+std::string run_shell_command(const std::string& command, std::chrono::seconds limit)
 {
     const auto end = std::chrono::steady_clock::now() + limit;
     pid_t child = 0;
-    if (const int error = start(command, child); error != 0)
+    if (const int error = spawn_shell(command, child); error != 0)
         return std::string("it could not be started: ") + std::strerror(error);
     int status = 0;
     pid_t ended;
     while ((ended = waitpid(child, &status, WNOHANG)) == 0 || (ended < 0 && errno == EINTR)) {
-        wait_a_moment();
+        wait_for_latch();
         const bool is_late = std::chrono::steady_clock::now() > end;
         if (ShutdownRequestPending || is_late) {
             (void)kill(-child, SIGKILL);

@@ -8,6 +8,6 @@ namespace outbox::pg {
 
 // Runs it in a group of processes of its own, and waits. Who is asked to leave meanwhile ends it,
 // and so does the limit. Says what went wrong; empty: it exited with 0. Not in a transaction.
-std::string run_command(const std::string& command, std::chrono::seconds limit);
+std::string run_shell_command(const std::string& command, std::chrono::seconds limit);
 
 } // namespace outbox::pg

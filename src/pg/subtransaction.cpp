@@ -8,7 +8,7 @@ extern "C" {
 
 namespace outbox::pg::detail {
 
-ErrorData* in_subtransaction(Ending ending, void (*body)(const void*), const void* state)
+ErrorData* in_subtransaction(SubxactEnd end, void (*body)(const void*), const void* state)
 {
     const MemoryContext caller = CurrentMemoryContext;
     const ResourceOwner owner = CurrentResourceOwner;
@@ -17,9 +17,9 @@ ErrorData* in_subtransaction(Ending ending, void (*body)(const void*), const voi
     MemoryContextSwitchTo(caller);
     PG_TRY();
     {
-        entry([&] { body(state); });
+        sql_entry([&] { body(state); });
         // Can fail, too.
-        if (ending == Ending::kept)
+        if (end == SubxactEnd::committed)
             ReleaseCurrentSubTransaction();
     }
     PG_CATCH();
@@ -29,7 +29,7 @@ ErrorData* in_subtransaction(Ending ending, void (*body)(const void*), const voi
         FlushErrorState();
     }
     PG_END_TRY();
-    if (error != nullptr || ending == Ending::undone)
+    if (error != nullptr || end == SubxactEnd::rolled_back)
         RollbackAndReleaseCurrentSubTransaction();
     MemoryContextSwitchTo(caller);
     CurrentResourceOwner = owner;

@@ -10,7 +10,7 @@ namespace outbox::pg {
 
 // The server itself asks this before it sets a hint bit for a transaction that was committed
 // asynchronously (SetHintBits in heapam_visibility.c).
-XLogRecPtr flush_needed_for(uint64 full_xid)
+XLogRecPtr commit_flush_position(uint64 full_xid)
 {
     const auto xid = static_cast<TransactionId>(full_xid);
     const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
@@ -20,24 +20,24 @@ XLogRecPtr flush_needed_for(uint64 full_xid)
     // commit log is durable, too: it was truncated behind a flush. (As in xid8funcs.c.)
     LWLockAcquire(XactTruncationLock, LW_SHARED);
     if (TransactionIdIsNormal(xid) && full_xid < next && next - full_xid < half &&
-        !TransactionIdPrecedes(xid, oldest_logged_xid()))
+        !TransactionIdPrecedes(xid, oldest_clog_xid()))
         position = TransactionIdGetCommitLSN(xid);
     LWLockRelease(XactTruncationLock);
     return position;
 }
 
-void flush_upto(XLogRecPtr position)
+void flush_wal_upto(XLogRecPtr position)
 {
-    if (!is_flushed_upto(position))
+    if (!is_wal_flushed_upto(position))
         XLogFlush(position);
 }
 
-bool is_flushed_upto(XLogRecPtr position)
+bool is_wal_flushed_upto(XLogRecPtr position)
 {
     return position <= GetFlushRecPtr(nullptr);
 }
 
-XLogRecPtr last_commit()
+XLogRecPtr last_commit_position()
 {
     return XactLastCommitEnd;
 }

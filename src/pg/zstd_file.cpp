@@ -30,8 +30,8 @@ struct CompressedReader {
     char* in;
     Size in_size;
     ZSTD_inBuffer input;
-    bool ended;        // the file
-    size_t unfinished; // 0: what was read so far is whole
+    bool at_end_of_file; // the file
+    size_t unfinished;   // 0: what was read so far is whole
     StringInfoData text;
     int at; // where in it the next line begins
 };
@@ -55,7 +55,7 @@ void remove_unfinished(void* writer)
 }
 
 // Whatever comes, before the current memory is freed: what belongs to the library, or to nobody.
-void free_with_memory(void (*function)(void*), void* argument)
+void register_reset_callback(void (*function)(void*), void* argument)
 {
     auto* callback = static_cast<MemoryContextCallback*>(palloc0(sizeof(MemoryContextCallback)));
     callback->func = function;
@@ -63,20 +63,20 @@ void free_with_memory(void (*function)(void*), void* argument)
     MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 }
 
-[[noreturn]] void fail(const char* what, const char* path)
+[[noreturn]] void raise_file_error(const char* what, const char* path)
 {
     ereport(ERROR, (errcode_for_file_access(), errmsg("could not %s file \"%s\": %m", what, path)));
     pg_unreachable();
 }
 
-[[noreturn]] void refuse_damaged(const CompressedReader& reader, const char* why)
+[[noreturn]] void raise_damaged_file(const CompressedReader& reader, const char* why)
 {
     ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
                     errmsg("file \"%s\" is damaged: %s", reader.path, why)));
     pg_unreachable();
 }
 
-void put(CompressedWriter& writer, const char* bytes, Size size)
+void write_bytes(CompressedWriter& writer, const char* bytes, Size size)
 {
     while (size > 0) {
         errno = 0;
@@ -88,7 +88,7 @@ void put(CompressedWriter& writer, const char* bytes, Size size)
             const int error = errno == 0 ? ENOSPC : errno;
             (void)unlink(writer.temporary);
             errno = error;
-            fail("write", writer.temporary);
+            raise_file_error("write", writer.temporary);
         }
         bytes += done;
         size -= static_cast<Size>(done);
@@ -105,21 +105,21 @@ void compress(CompressedWriter& writer, ZSTD_inBuffer input, ZSTD_EndDirective d
         left = ZSTD_compressStream2(writer.context, &output, &input, directive);
         if (ZSTD_isError(left))
             elog(ERROR, "zstd: %s", ZSTD_getErrorName(left));
-        put(writer, writer.out, output.pos);
+        write_bytes(writer, writer.out, output.pos);
     } while (directive == ZSTD_e_end ? left > 0 : input.pos < input.size);
 }
 
 // Reads on until there is more text, or the end.
-bool read_on(CompressedReader& reader)
+bool decompress_more(CompressedReader& reader)
 {
     const int before = reader.text.len;
     while (reader.text.len == before) {
         CHECK_FOR_INTERRUPTS();
-        if (reader.input.pos == reader.input.size && !reader.ended) {
+        if (reader.input.pos == reader.input.size && !reader.at_end_of_file) {
             const ssize_t size = read(reader.file, reader.in, reader.in_size);
             if (size < 0)
-                fail("read", reader.path);
-            reader.ended = size == 0;
+                raise_file_error("read", reader.path);
+            reader.at_end_of_file = size == 0;
             reader.input = {reader.in, static_cast<size_t>(size), 0};
         }
         enlargeStringInfo(&reader.text, static_cast<int>(ZSTD_DStreamOutSize()));
@@ -127,10 +127,10 @@ bool read_on(CompressedReader& reader)
         if (reader.input.pos < reader.input.size) {
             reader.unfinished = ZSTD_decompressStream(reader.context, &output, &reader.input);
             if (ZSTD_isError(reader.unfinished))
-                refuse_damaged(reader, ZSTD_getErrorName(reader.unfinished));
-        } else if (reader.ended) {
+                raise_damaged_file(reader, ZSTD_getErrorName(reader.unfinished));
+        } else if (reader.at_end_of_file) {
             if (reader.unfinished != 0)
-                refuse_damaged(reader, "its end is missing");
+                raise_damaged_file(reader, "its end is missing");
             return false;
         }
         reader.text.len += static_cast<int>(output.pos);
@@ -149,14 +149,14 @@ CompressedWriter* create_compressed(const char* path)
     writer->context = ZSTD_createCCtx();
     if (writer->context == nullptr)
         ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-    free_with_memory(free_compressor, writer->context);
+    register_reset_callback(free_compressor, writer->context);
     (void)ZSTD_CCtx_setParameter(writer->context, ZSTD_c_checksumFlag, 1);
     writer->out_size = ZSTD_CStreamOutSize();
     writer->out = static_cast<char*>(palloc(writer->out_size));
     writer->file = OpenTransientFile(writer->temporary, O_WRONLY | O_CREAT | O_TRUNC | PG_BINARY);
     if (writer->file < 0)
-        fail("create", writer->temporary);
-    free_with_memory(remove_unfinished, writer);
+        raise_file_error("create", writer->temporary);
+    register_reset_callback(remove_unfinished, writer);
     return writer;
 }
 
@@ -169,7 +169,7 @@ int64 finish_compressed(CompressedWriter* writer)
 {
     compress(*writer, {nullptr, 0, 0}, ZSTD_e_end);
     if (CloseTransientFile(writer->file) != 0)
-        fail("close", writer->temporary);
+        raise_file_error("close", writer->temporary);
     // Makes the file durable, then its name.
     (void)durable_rename(writer->temporary, writer->path, ERROR);
     writer->temporary = nullptr;
@@ -183,14 +183,14 @@ CompressedReader* open_compressed(const char* path)
     reader->context = ZSTD_createDCtx();
     if (reader->context == nullptr)
         ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
-    free_with_memory(free_decompressor, reader->context);
+    register_reset_callback(free_decompressor, reader->context);
     reader->in_size = ZSTD_DStreamInSize();
     reader->unfinished = 1; // a file without anything is none
     reader->in = static_cast<char*>(palloc(reader->in_size));
     initStringInfo(&reader->text);
     reader->file = OpenTransientFile(path, O_RDONLY | PG_BINARY);
     if (reader->file < 0)
-        fail("open", path);
+        raise_file_error("open", path);
     return reader;
 }
 
@@ -203,10 +203,10 @@ const char* read_compressed_line(CompressedReader* reader)
                      static_cast<Size>(reader->text.len - reader->at) + 1);
         reader->text.len -= reader->at;
         reader->at = 0;
-        if (read_on(*reader))
+        if (decompress_more(*reader))
             continue;
         if (reader->text.len > 0)
-            refuse_damaged(*reader, "its last line has no end");
+            raise_damaged_file(*reader, "its last line has no end");
         return nullptr;
     }
     *end = '\0';

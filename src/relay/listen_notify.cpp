@@ -32,7 +32,7 @@ long notify_listeners()
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
     pg::PallocVector<Datum> names;
     for (uint64 i = 0; i < count; ++i)
-        names.push(pg::Row(i).get(1));
+        names.push(pg::ResultRow(i).get(1));
     long next = LONG_MAX;
     for (const Datum name : names) {
         const char* channel = channel_of(name);

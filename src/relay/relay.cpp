@@ -105,7 +105,7 @@ private:
     bool test_requested_ = false; // to test a sink
     std::unique_ptr<SinkTest> test_;
     WaitEventSet* wait_set_ = nullptr;
-    pg::NamedWait wait_{"OutboxRelay"};
+    pg::CustomWaitEvent wait_{"OutboxRelay"};
 };
 
 void Relay::run()
@@ -141,18 +141,18 @@ void Relay::take_requests()
 {
     const pg::WakeupRequests requests = pg::take_wakeup_requests(slot_);
     for (const auto& task : sink_tasks_)
-        if (task->definition().types.meets(requests.types))
+        if (task->definition().types.intersects(requests.types))
             task->wake();
     if (!settings::notify)
         next_notify_ = TimePoint::max();
-    else if (requests.types.meets(TypeSet::all()))
+    else if (requests.types.intersects(EventTypeBloom::all()))
         next_notify_ = std::min(next_notify_, last_notify_ + min_notify_interval);
-    scheduled_release_.handle_requests(requests.tasks);
-    test_requested_ = test_requested_ || (requests.tasks & pg::task_test) != 0;
-    if ((requests.tasks & pg::task_sinks) != 0)
+    scheduled_release_.handle_requests(requests.reasons);
+    test_requested_ = test_requested_ || (requests.reasons & pg::reason_sink_test) != 0;
+    if ((requests.reasons & pg::reason_sinks_changed) != 0)
         for (const auto& task : sink_tasks_)
             task->invalidate_cache();
-    if ((requests.tasks & pg::task_sinks) != 0 || Clock::now() >= next_reload_)
+    if ((requests.reasons & pg::reason_sinks_changed) != 0 || Clock::now() >= next_reload_)
         sinks_changed_ = true;
 }
 
@@ -184,14 +184,14 @@ void Relay::reload_sinks()
     next_reload_ = Clock::now() + milliseconds(settings::relay_interval);
     sinks_changed_ = false;
     if (rollback) {
-        extension_is_gone_ = !pg::is_installed();
+        extension_is_gone_ = !pg::is_extension_installed();
         if (!extension_is_gone_) {
             next_reload_ = Clock::now() + pause_after_error;
-            pg::log_line(WARNING, "the sinks cannot be read: " + rollback->message);
+            pg::log_rate_limited(WARNING, "the sinks cannot be read: " + rollback->message);
         }
         return;
     }
-    pg::begin_service(slot_);
+    pg::mark_extension_present(slot_);
     database_ = name;
     pfree(const_cast<char*>(name));
     update_sink_tasks(wanted);
@@ -200,7 +200,7 @@ void Relay::reload_sinks()
 void Relay::update_sink_tasks(std::vector<SinkDefinition>& wanted)
 {
     // Before anybody looks: what is committed from now on wakes this worker.
-    TypeSet types = settings::notify ? TypeSet::all() : TypeSet{};
+    EventTypeBloom types = settings::notify ? EventTypeBloom::all() : EventTypeBloom{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
     pg::set_wanted_event_types(slot_, types);
@@ -238,8 +238,8 @@ void Relay::open_sink_task(const SinkDefinition& definition)
         log_and_pause(definition, config_error);
     // No memory, no thread, no descriptor: that is nothing about this sink, and passes.
     if (!resource_error.empty()) {
-        pg::log_line(WARNING,
-                     "sink \"" + definition.name + "\" cannot be opened: " + resource_error);
+        pg::log_rate_limited(WARNING, "sink \"" + definition.name +
+                                          "\" cannot be opened: " + resource_error);
         next_reload_ = Clock::now() + pause_after_error;
     }
 }
@@ -254,12 +254,12 @@ void Relay::close_sink_task(std::size_t index)
 // A sink that cannot work is paused, and stays so until somebody who has mended it resumes it.
 void Relay::log_and_pause(const SinkDefinition& definition, const std::string& reason)
 {
-    pg::log_line(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
-                 "Mend it, then call outbox_resume().");
+    pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
+                         "Mend it, then call outbox_resume().");
     const auto rollback = pg::in_transaction("relay: pauses a sink",
                                              [&] { pause_sink(definition.consumer, reason); });
     if (rollback)
-        pg::log_line(WARNING, "sink \"" + definition.name + "\": " + rollback->message);
+        pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\": " + rollback->message);
 }
 
 void Relay::pause_gone_sinks()
@@ -304,7 +304,7 @@ void Relay::notify()
     long next = 0;
     const auto rollback = pg::in_transaction("relay: notifies", [&] { next = notify_listeners(); });
     if (rollback)
-        pg::log_line(WARNING, "consumers cannot be notified: " + rollback->message);
+        pg::log_rate_limited(WARNING, "consumers cannot be notified: " + rollback->message);
     last_notify_ = now;
     const long interval = settings::relay_interval;
     next_notify_ = now + milliseconds(rollback ? interval
@@ -361,7 +361,7 @@ TimePoint Relay::next_run_at() const
 
 void Relay::create_wait_set()
 {
-    pg::call([&] {
+    pg::guarded_call([&] {
         wait_set_ = pg::create_wait_event_set(static_cast<int>(sink_tasks_.size()) + 3);
         AddWaitEventToSet(wait_set_, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, nullptr);
         AddWaitEventToSet(wait_set_, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, nullptr, nullptr);
@@ -384,9 +384,9 @@ void Relay::wait()
         create_wait_set();
     const auto left = std::chrono::ceil<milliseconds>(next_run_at() - Clock::now());
     const long timeout = std::clamp<long>(left.count(), 0, settings::relay_interval);
-    pg::call([&] {
+    pg::guarded_call([&] {
         WaitEvent event;
-        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_.number());
+        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_.event_info());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
@@ -401,7 +401,7 @@ void Relay::wait()
 void Relay::reload_configuration()
 {
     ConfigReloadPending = false;
-    pg::call([] {
+    pg::guarded_call([] {
         ProcessConfigFile(PGC_SIGHUP);
         set_worker_gucs();
     });
@@ -465,7 +465,7 @@ void Relay::abandon_aborted_tasks()
             log_and_pause(task->definition(), reason);
     // If nobody can be blamed, the relay starts again, and the launcher waits longer each time.
     if (std::ranges::none_of(aborted, caused_abort))
-        pg::log_line(WARNING, reason);
+        pg::log_rate_limited(WARNING, reason);
     for (auto& task : aborted)
         (void)task.release();
     (void)test_.release();
@@ -482,9 +482,9 @@ void Relay::shut_down()
     if (extension_is_gone_)
         pg::set_absence(slot_, pg::WorkerAbsence::no_extension);
     else if (pg::are_workers_blocked(MyDatabaseId))
-        pg::set_absence(slot_, pg::WorkerAbsence::stepped_aside);
+        pg::set_absence(slot_, pg::WorkerAbsence::stopped_for_command);
     else
-        pg::set_absence(slot_, pg::WorkerAbsence::on_sigterm);
+        pg::set_absence(slot_, pg::WorkerAbsence::terminated);
 }
 
 } // namespace

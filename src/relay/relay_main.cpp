@@ -32,7 +32,7 @@ void on_sigterm(SIGNAL_ARGS)
     const int saved_errno = errno;
     const bool is_asked_again = ShutdownRequestPending;
     ShutdownRequestPending = true;
-    if (sink::library_aborted() ? is_asked_again : pg::is_committing) {
+    if (sink::library_aborted() ? is_asked_again : pg::is_waiting_for_commit) {
         ProcDiePending = true;
         InterruptPending = true;
     }
@@ -74,13 +74,13 @@ void set_worker_gucs()
     // One sink that somebody has locked must not hold up the others for long.
     override_guc("lock_timeout", "500ms");
     // As the owner's transactions have them anyway.
-    override_guc("search_path", pg::owners_search_path);
+    override_guc("search_path", pg::owner_search_path);
     override_guc("enable_seqscan", "off");
     // Plans are small, and look expensive where sequential scans are off.
     override_guc("jit", "off");
     override_guc("outbox.tenant_id", ""); // it works for all of them
     override_guc("application_name", "outbox relay");
-    pg::lift_time_limits();
+    pg::disable_timeouts();
     override_guc("default_transaction_read_only", "off");
     override_guc("default_transaction_isolation", "read committed");
 }
@@ -134,6 +134,6 @@ void outbox_relay_main(Datum slot)
     (void)curl_global_init(CURL_GLOBAL_DEFAULT);
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
-    pg::entry([&] { run_relay(number); });
+    pg::sql_entry([&] { run_relay(number); });
     proc_exit(0);
 }

@@ -21,11 +21,11 @@ constexpr int64 min_pause_after_none = 100;
 
 } // namespace
 
-void ScheduledRelease::handle_requests(uint32 tasks)
+void ScheduledRelease::handle_requests(uint32 reasons)
 {
-    if ((tasks & pg::task_schedule) != 0)
+    if ((reasons & pg::reason_event_scheduled) != 0)
         next_due_ = {};
-    if ((tasks & pg::task_refused) != 0)
+    if ((reasons & pg::reason_schedule_refused) != 0)
         next_refused_ = {};
 }
 
@@ -57,7 +57,7 @@ ReleaseResult ScheduledRelease::release(ReleaseFunction release_function,
         next = milliseconds_to_next();
     });
     if (rollback) {
-        pg::log_line(WARNING, "scheduled events cannot be released: " + rollback->message);
+        pg::log_rate_limited(WARNING, "scheduled events cannot be released: " + rollback->message);
         timer = now + milliseconds(interval);
         return {};
     }

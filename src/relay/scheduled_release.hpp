@@ -10,8 +10,8 @@ namespace outbox {
 
 class ScheduledRelease {
 public:
-    // What others call for: pg::WakeupRequests::tasks.
-    void handle_requests(uint32 tasks);
+    // What others call for: pg::WakeupRequests::reasons.
+    void handle_requests(uint32 reasons);
     void wake() { next_due_ = next_refused_ = {}; }
 
     // Moves those whose time has come, in transactions of its own. Has the log got any?

@@ -35,11 +35,11 @@ void pause_copied_sinks()
     pause.execute_with_latest_snapshot(values);
 }
 
-TypeSet event_types_of(const Filter& filter)
+EventTypeBloom event_types_of(const Filter& filter)
 {
     if (filter.event_types.empty())
-        return TypeSet::all();
-    TypeSet types;
+        return EventTypeBloom::all();
+    EventTypeBloom types;
     for (const Datum type : filter.event_types)
         types.add(pg::to_view(type));
     return types;
@@ -53,14 +53,14 @@ struct SinkRow {
     Consumer consumer;
 };
 
-SinkRow read_sink_row(const pg::Row& row)
+SinkRow read_sink_row(const pg::ResultRow& row)
 {
     const Datum name = row.get(1);
     return {pg::to_view(name), pg::to_view(row.get(2)), pg::to_view(row.get(3)),
             read_consumer(name).consumer};
 }
 
-SinkDefinition make_definition(const SinkRow& row, const TypeSet& types)
+SinkDefinition make_definition(const SinkRow& row, const EventTypeBloom& types)
 {
     return {row.consumer.id,           row.consumer.filter.tenant_id,
             std::string(row.name),     std::string(row.kind),
@@ -86,12 +86,12 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     const uint64 count = find.execute_with_latest_snapshot(values);
-    pg::PallocVector<pg::Row> found;
+    pg::PallocVector<pg::ResultRow> found;
     for (uint64 i = 0; i < count; ++i)
-        found.push(pg::Row(i));
-    for (const pg::Row& one : found) {
+        found.push(pg::ResultRow(i));
+    for (const pg::ResultRow& one : found) {
         const SinkRow row = read_sink_row(one);
-        const TypeSet types = event_types_of(row.consumer.filter);
+        const EventTypeBloom types = event_types_of(row.consumer.filter);
         sinks.push_back(make_definition(row, types));
     }
 }
@@ -102,7 +102,7 @@ void pause_sink(int32 consumer, std::string_view reason)
         "UPDATE _outbox.consumers SET paused = true, pause_reason = $2"
         " WHERE consumer_id = $1 AND NOT paused",
         {INT4OID, TEXTOID}};
-    const Datum values[] = {Int32GetDatum(consumer), pg::text_from_utf8(reason)};
+    const Datum values[] = {Int32GetDatum(consumer), pg::error_text_from_utf8(reason)};
     pause.execute_with_latest_snapshot(values);
 }
 
@@ -121,13 +121,13 @@ bool is_host_allowlist(const char* list)
 // Internal: the identity of this database, for telling it from its copies.
 OUTBOX_SQL_FUNCTION(outbox_database_identity)
 {
-    return outbox::pg::entry([&] { return outbox::database_identity(); });
+    return outbox::pg::sql_entry([&] { return outbox::database_identity(); });
 }
 
 // Internal: raises an error if there can be no such sink.
 OUTBOX_SQL_FUNCTION(outbox_check_sink)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const std::string_view kind = pg::to_view(PG_GETARG_DATUM(0));
         const std::string_view config = pg::to_view(PG_GETARG_DATUM(1));

@@ -17,7 +17,7 @@ struct SinkDefinition {
     std::string config; // JSON
     bool ordered;
     RetryPolicy policy;
-    TypeSet types; // of the events that it wants
+    EventTypeBloom types; // of the events that it wants
 
     // All but the types: these can change under way.
     bool equals_except_types(const SinkDefinition& other) const

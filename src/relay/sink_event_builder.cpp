@@ -69,7 +69,7 @@ std::string_view to_utf8(Datum text)
 
 std::string_view json_to_utf8(const Jsonb* json)
 {
-    return to_utf8(pg::to_json_text(json));
+    return to_utf8(pg::jsonb_to_text(json));
 }
 
 // A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.
@@ -126,7 +126,7 @@ MessageText text_of(const Message& message, const std::vector<std::string>& keys
 
 sink::EventStats event_stats_of(const Message& message)
 {
-    const stats::Facts facts = event_facts_of(message);
+    const stats::EventFacts facts = event_facts_of(message);
     return {facts.type, facts.bytes, facts.occurred_at};
 }
 
@@ -172,11 +172,11 @@ void SinkEventBuilder::receive(const Message& message, const Delivery& delivery)
     const MemoryContext before = MemoryContextSwitchTo(scratch_);
     const MessageText text = text_of(message, metadata_keys_);
     const sink::EventStats event_stats =
-        stats::is_on() ? event_stats_of(message) : sink::EventStats{};
+        stats::is_enabled() ? event_stats_of(message) : sink::EventStats{};
     MemoryContextSwitchTo(before);
     if (const Xid xid = message.xid(); xid != last_xid_) {
         last_xid_ = xid;
-        flush_needed_ = Max(flush_needed_, pg::flush_needed_for(xid));
+        flush_needed_ = Max(flush_needed_, pg::commit_flush_position(xid));
     }
     from_retries_ = delivery.from_retries;
     events_.push_back(event_pool_.acquire());

@@ -33,15 +33,15 @@ void SinkStatusReporter::log_library_lines(sink::Dispatcher& dispatcher, TimePoi
         return;
     if (now >= next_log_interval_at_) {
         if (lines_dropped_ > 0)
-            pg::log_line(LOG, "sink \"" + name_ + "\" had " + std::to_string(lines_dropped_) +
-                                  " more such lines");
+            pg::log_rate_limited(LOG, "sink \"" + name_ + "\" had " +
+                                          std::to_string(lines_dropped_) + " more such lines");
         next_log_interval_at_ = now + log_interval;
         lines_left_ = max_lines_per_interval;
         lines_dropped_ = 0;
     }
     for (const std::string& line : lines)
         if (lines_left_-- > 0)
-            pg::log_line(LOG, "sink \"" + name_ + "\": " + line);
+            pg::log_rate_limited(LOG, "sink \"" + name_ + "\": " + line);
         else
             ++lines_dropped_;
 }
@@ -49,10 +49,10 @@ void SinkStatusReporter::log_library_lines(sink::Dispatcher& dispatcher, TimePoi
 void SinkStatusReporter::log_status_change(bool is_failing, const std::string& status_message)
 {
     if (is_failing)
-        pg::log_line(WARNING, "sink \"" + name_ + "\" is in trouble: " + status_message,
-                     "Its events wait; it is tried again with growing pauses.");
+        pg::log_rate_limited(WARNING, "sink \"" + name_ + "\" is in trouble: " + status_message,
+                             "Its events wait; it is tried again with growing pauses.");
     else
-        pg::log_line(LOG, "sink \"" + name_ + "\" is back");
+        pg::log_rate_limited(LOG, "sink \"" + name_ + "\" is back");
 }
 
 void SinkStatusReporter::publish(sink::Dispatcher& dispatcher, const std::string& transaction_error,

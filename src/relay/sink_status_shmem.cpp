@@ -36,7 +36,7 @@ SinkStatus* find(Oid database, int32 consumer)
 
 void publish_sink_status(const SinkStatus& status)
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     SinkStatus* entry = find(MyDatabaseId, status.consumer);
     if (entry == nullptr)
         entry = find(InvalidOid, 0);
@@ -44,30 +44,30 @@ void publish_sink_status(const SinkStatus& status)
         *entry = status;
         entry->database = MyDatabaseId;
     }
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
 }
 
 void remove_sink_status(int32 consumer)
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     if (SinkStatus* entry = find(MyDatabaseId, consumer))
         *entry = {};
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
 }
 
 void clear_sink_statuses()
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     for (SinkStatus& status : sink_statuses->statuses)
         if (status.database == MyDatabaseId)
             status = {};
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
 }
 
 void set_up_sink_statuses()
 {
-    pg::want_shared("outbox board", sizeof(SinkStatuses), reinterpret_cast<void**>(&sink_statuses),
-                    initialize_shmem);
+    pg::request_shmem("outbox board", sizeof(SinkStatuses),
+                      reinterpret_cast<void**>(&sink_statuses), initialize_shmem);
 }
 
 } // namespace outbox
@@ -76,25 +76,28 @@ void set_up_sink_statuses()
 // about any tenant's events.
 OUTBOX_SQL_FUNCTION(outbox_sink_states)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         if (sink_statuses == nullptr)
             return Datum{0};
         auto* copy = static_cast<SinkStatuses*>(palloc(sizeof(SinkStatuses)));
-        LWLockAcquire(pg::shared_lock(), LW_SHARED);
+        LWLockAcquire(pg::shmem_lock(), LW_SHARED);
         *copy = *sink_statuses;
-        LWLockRelease(pg::shared_lock());
+        LWLockRelease(pg::shmem_lock());
         for (const SinkStatus& status : copy->statuses) {
-            if (status.database != MyDatabaseId || !shows_tenant(status.tenant))
+            if (status.database != MyDatabaseId || !can_see_tenant(status.tenant))
                 continue;
-            const Datum values[] = {
-                Int32GetDatum(status.consumer),        Int32GetDatum(status.claimed),
-                Int32GetDatum(status.in_flight),       Int32GetDatum(status.consecutive_failures),
-                Int64GetDatum(status.delivered),       Int64GetDatum(status.rejected),
-                TimestampTzGetDatum(status.resume_at), TimestampTzGetDatum(status.last_error_at),
-                pg::text_from_utf8(status.last_error)};
+            const Datum values[] = {Int32GetDatum(status.consumer),
+                                    Int32GetDatum(status.claimed),
+                                    Int32GetDatum(status.in_flight),
+                                    Int32GetDatum(status.consecutive_failures),
+                                    Int64GetDatum(status.delivered),
+                                    Int64GetDatum(status.rejected),
+                                    TimestampTzGetDatum(status.resume_at),
+                                    TimestampTzGetDatum(status.last_error_at),
+                                    pg::error_text_from_utf8(status.last_error)};
             const bool nulls[] = {false,
                                   false,
                                   false,

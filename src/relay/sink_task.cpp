@@ -101,7 +101,7 @@ void SinkTask::run_once(std::size_t memory)
     }
     if (now >= flush_by_) {
         flush_by_ = never;
-        pg::call([] { pg::flush_upto(pg::last_commit()); });
+        pg::guarded_call([] { pg::flush_wal_upto(pg::last_commit_position()); });
     }
     if (!dispatcher_->settled().empty() && settle_by_ == never)
         settle_by_ = now + max_unsettled_interval;
@@ -198,10 +198,11 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
     TransactionPlan plan = make_plan(now, settles, claims);
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
-    const auto commit = pg::has_synchronous_standbys() ? pg::Commit::durable : pg::Commit::soon;
+    const auto commit =
+        pg::has_synchronous_standbys() ? pg::CommitMode::durable : pg::CommitMode::asynchronous;
     // Nor need it be written before its events leave, if there is nothing else to write.
     const bool may_defer_write =
-        commit == pg::Commit::soon && plan.settled_count == 0 && plan.renewals.empty();
+        commit == pg::CommitMode::asynchronous && plan.settled_count == 0 && plan.renewals.empty();
     SinkEventBuilder sink_events(memory / 2 - std::min(memory / 2, dispatcher_->claimed_bytes()),
                                  metadata_keys_, plan.claim_size, dispatcher_->event_pool());
     if (!plan.rejections.empty())
@@ -220,14 +221,14 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
         commit);
     if (rollback) {
         state_cache_.invalidate();
-        pg::call([] { pg::release_session_lock(); });
+        pg::guarded_call([] { pg::release_session_lock(); });
         handle_rollback(*rollback, now);
         return;
     }
     state_cache_.commit();
     transaction_error_.clear();
     flush_by_ = now + max_unflushed_interval;
-    pg::call([&] { pg::flush_upto(sink_events.flush_needed()); });
+    pg::guarded_call([&] { pg::flush_wal_upto(sink_events.flush_needed()); });
     if (claimed.count > 0)
         settled_batches_.clear(); // the newest batch does not name them
     apply_committed(plan, now);
@@ -262,7 +263,7 @@ void SinkTask::write_settlements(TransactionPlan& plan) const
         if (!(all && batch.from_log))
             ack_messages(token, all ? nullptr : &some, StatsBy::caller);
     }
-    if (stats::is_on())
+    if (stats::is_enabled())
         count_delivered(plan);
     for (Rejection& rejection : plan.rejections)
         write_rejection(rejection);
@@ -285,7 +286,7 @@ void SinkTask::count_delivered(const TransactionPlan& plan) const
 void SinkTask::write_rejection(Rejection& rejection)
 {
     const EventRef ref = rejection.event.ref;
-    const Failure failure = {pg::text_from_utf8(rejection.event.reason), std::nullopt, false};
+    const Failure failure = {pg::error_text_from_utf8(rejection.event.reason), std::nullopt, false};
     const FailResult failed = fail_messages(ref.token, {&ref.id, 1}, {&failure, 1});
     note_blocked(rejection.blocked, ref.token, failed.blocked);
     for (const auto& [token, ids] : rejection.behind)
@@ -327,8 +328,8 @@ void SinkTask::write_deferred_batch(TimePoint now)
                              &deferred_batch->holder, deferred_batch->progress);
             reserved_token = draw_tokens(1);
         },
-        pg::Commit::soon);
-    pg::call([] { pg::release_session_lock(); });
+        pg::CommitMode::asynchronous);
+    pg::guarded_call([] { pg::release_session_lock(); });
     if (!rollback) {
         state_cache_.mark_deferred_written(reserved_token);
         return;
@@ -414,7 +415,7 @@ void SinkTask::handle_rollback(const pg::Rollback& rollback, TimePoint now)
     }
     retry_at_ = now + pause_after_error;
     transaction_error_ = rollback.message;
-    pg::log_line(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
+    pg::log_rate_limited(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
 }
 
 // Somebody has moved or dropped the consumer under our hands.
@@ -443,8 +444,8 @@ void SinkTask::drop_lost_batches()
         settle_by_ = never;
     retry_at_ = sink::Clock::now() + pause_after_lost_lease;
     invalidate_cache();
-    pg::log_line(LOG,
-                 "sink \"" + definition_.name + "\" was moved: what it had in hand is dropped");
+    pg::log_rate_limited(LOG, "sink \"" + definition_.name +
+                                  "\" was moved: what it had in hand is dropped");
 }
 
 void SinkTask::release_batches()
@@ -458,8 +459,8 @@ void SinkTask::release_batches()
     });
     // What is not handed back is taken over by the next claim all the same.
     if (rollback)
-        pg::log_line(LOG,
-                     "sink \"" + definition_.name + "\" hands nothing back: " + rollback->message);
+        pg::log_rate_limited(LOG, "sink \"" + definition_.name +
+                                      "\" hands nothing back: " + rollback->message);
     dispatcher_->cancel_all();
     batches_.clear();
     settle_by_ = never;

@@ -18,7 +18,7 @@ public:
     SinkTask(SinkDefinition definition, std::unique_ptr<sink::Sink> sink);
 
     const SinkDefinition& definition() const { return definition_; }
-    void set_types(const TypeSet& types) { definition_.types = types; }
+    void set_types(const EventTypeBloom& types) { definition_.types = types; }
     const char* name() const { return definition_.name.c_str(); }
     int wait_fd() const { return dispatcher_->wait_fd(); }
 

@@ -60,7 +60,7 @@ SinkTestSlot* find_slot(Oid database)
 // Asks, unless somebody else waits for an answer.
 bool submit_request(int32 consumer)
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     // One whose asker has gone away, or was interrupted, is nobody's.
     const bool is_free = slot == nullptr || slot->state == SinkTestSlot::finished ||
@@ -76,14 +76,14 @@ bool submit_request(int32 consumer)
         slot->requester_pid = MyProcPid;
         slot->state = SinkTestSlot::requested;
     }
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
     return submitted;
 }
 
 // The answer, if there is one, or if nobody wants it any more.
 bool take_result(SinkTestSlot& outcome, bool frees_slot)
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     const bool is_mine = slot != nullptr && slot->requester_pid == MyProcPid;
     const bool is_finished = is_mine && slot->state == SinkTestSlot::finished;
@@ -91,7 +91,7 @@ bool take_result(SinkTestSlot& outcome, bool frees_slot)
         outcome = *slot;
     if (is_mine && (is_finished || frees_slot))
         *slot = {};
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
     return is_finished;
 }
 
@@ -111,7 +111,7 @@ int32 find_sink(Datum name)
     return consumer;
 }
 
-constinit pg::NamedWait test_wait{"OutboxTestSink"};
+constinit pg::CustomWaitEvent test_wait{"OutboxTestSink"};
 
 void wait_for_result(SinkTestSlot& outcome)
 {
@@ -121,9 +121,9 @@ void wait_for_result(SinkTestSlot& outcome)
             strlcpy(outcome.detail, "no answer within 65 seconds", SinkTestSlot::max_detail);
             return;
         }
-        pg::wake_relay({}, pg::task_test);
+        pg::wake_relay({}, pg::reason_sink_test);
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
-                        test_wait.number());
+                        test_wait.event_info());
         ResetLatch(MyLatch);
         CHECK_FOR_INTERRUPTS();
     }
@@ -133,7 +133,7 @@ sink::Event make_test_event()
 {
     sink::Event event;
     Uuid id;
-    pg::call([&] {
+    pg::guarded_call([&] {
         if (!pg_strong_random(id.data(), id.size()))
             elog(ERROR, "no random bytes are to be had");
     });
@@ -157,17 +157,17 @@ sink::Event make_test_event()
 std::optional<SinkTestRequest> SinkTest::pending_request()
 {
     std::optional<SinkTestRequest> request;
-    LWLockAcquire(pg::shared_lock(), LW_SHARED);
+    LWLockAcquire(pg::shmem_lock(), LW_SHARED);
     if (const SinkTestSlot* slot = find_slot(MyDatabaseId))
         if (slot->state == SinkTestSlot::requested)
             request = slot->request;
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
     return request;
 }
 
 void SinkTest::respond(const SinkTestRequest& request, bool ok, std::string_view detail)
 {
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     if (slot != nullptr && slot->request.number == request.number &&
         slot->state == SinkTestSlot::requested) {
@@ -180,7 +180,7 @@ void SinkTest::respond(const SinkTestRequest& request, bool ok, std::string_view
         if (PGPROC* requester = BackendPidGetProc(slot->requester_pid))
             SetLatch(&requester->procLatch);
     }
-    LWLockRelease(pg::shared_lock());
+    LWLockRelease(pg::shmem_lock());
 }
 
 SinkTest::SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink)
@@ -205,18 +205,18 @@ bool SinkTest::poll()
 
 void set_up_sink_tests()
 {
-    pg::want_shared("outbox sink tests", sizeof(SinkTestSlots),
-                    reinterpret_cast<void**>(&test_slots), initialize_shmem);
+    pg::request_shmem("outbox sink tests", sizeof(SinkTestSlots),
+                      reinterpret_cast<void**>(&test_slots), initialize_shmem);
 }
 
 } // namespace outbox
 
 OUTBOX_SQL_FUNCTION(outbox_test_sink)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
-        refuse_tenants("outbox_test_sink()");
-        pg::check_can_end_transaction(fcinfo, "outbox_test_sink()", "CALL it on its own.");
+        require_no_tenant("outbox_test_sink()");
+        pg::require_nonatomic_call(fcinfo, "outbox_test_sink()", "CALL it on its own.");
         if (PG_ARGISNULL(0))
             ereport(ERROR,
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("name must not be NULL")));
@@ -238,7 +238,7 @@ OUTBOX_SQL_FUNCTION(outbox_test_sink)
         TupleDesc descriptor;
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
             elog(ERROR, "outbox_test_sink() must return a row");
-        Datum values[] = {BoolGetDatum(outcome.ok), pg::text_from_utf8(outcome.detail)};
+        Datum values[] = {BoolGetDatum(outcome.ok), pg::error_text_from_utf8(outcome.detail)};
         bool nulls[] = {false, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
     });

@@ -13,29 +13,29 @@ namespace outbox::stats {
 
 namespace {
 
-constexpr int remembered_batches = 4096;
+constexpr int max_summaries = 4096;
 
-struct Remembered {
+struct StoredSummary {
     pg_atomic_uint64 token; // 0 while it is being written
     Oid database;
-    Summary summary;
+    BatchSummary summary;
 };
 
-Remembered* remembered = nullptr;
+StoredSummary* summaries = nullptr;
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    std::memset(memory, 0, sizeof(Remembered) * remembered_batches);
+    std::memset(memory, 0, sizeof(StoredSummary) * max_summaries);
 }
 
-Remembered& place_of_batch(int64 token)
+StoredSummary& slot_of_batch(int64 token)
 {
-    return remembered[token % remembered_batches];
+    return summaries[token % max_summaries];
 }
 
 } // namespace
 
-void Collector::add(const Facts& event)
+void SummaryBuilder::add(const EventFacts& event)
 {
     auto* type = summary_.types;
     while (type != std::end(summary_.types) - 1 && type->count > 0 && type->type != event.type)
@@ -49,54 +49,54 @@ void Collector::add(const Facts& event)
     // Whenever there is no room for more samples, every other one goes.
     if (summary_.count++ % static_cast<uint32>(stride_) != 0)
         return;
-    if (taken_ == 2 * Summary::samples) {
-        for (int i = 0; i < Summary::samples; ++i)
-            taken_at_[i] = taken_at_[2 * i];
-        taken_ = Summary::samples;
+    if (sample_count_ == 2 * BatchSummary::max_samples) {
+        for (int i = 0; i < BatchSummary::max_samples; ++i)
+            sample_times_[i] = sample_times_[2 * i];
+        sample_count_ = BatchSummary::max_samples;
         stride_ *= 2;
         if ((summary_.count - 1) % static_cast<uint32>(stride_) != 0)
             return;
     }
-    taken_at_[taken_++] = event.occurred_at;
+    sample_times_[sample_count_++] = event.occurred_at;
 }
 
-Summary Collector::summary() const
+BatchSummary SummaryBuilder::summary() const
 {
-    Summary summary = summary_;
-    for (int i = 0; i < Summary::samples && taken_ > 0; ++i)
-        summary.occurred_at[i] = taken_at_[i * taken_ / Summary::samples];
+    BatchSummary summary = summary_;
+    for (int i = 0; i < BatchSummary::max_samples && sample_count_ > 0; ++i)
+        summary.occurred_at[i] = sample_times_[i * sample_count_ / BatchSummary::max_samples];
     return summary;
 }
 
-void remember_batch(int64 token, const Summary& summary)
+void store_batch_summary(int64 token, const BatchSummary& summary)
 {
-    Remembered& place = place_of_batch(token);
-    pg_atomic_write_u64(&place.token, 0);
+    StoredSummary& stored = slot_of_batch(token);
+    pg_atomic_write_u64(&stored.token, 0);
     pg_write_barrier();
-    place.database = MyDatabaseId;
-    place.summary = summary;
+    stored.database = MyDatabaseId;
+    stored.summary = summary;
     pg_write_barrier();
-    pg_atomic_write_u64(&place.token, static_cast<uint64>(token));
+    pg_atomic_write_u64(&stored.token, static_cast<uint64>(token));
 }
 
-std::optional<Summary> recall_batch(int64 token)
+std::optional<BatchSummary> find_batch_summary(int64 token)
 {
-    Remembered& place = place_of_batch(token);
-    if (pg_atomic_read_u64(&place.token) != static_cast<uint64>(token))
+    StoredSummary& stored = slot_of_batch(token);
+    if (pg_atomic_read_u64(&stored.token) != static_cast<uint64>(token))
         return std::nullopt;
     pg_read_barrier();
-    const Oid database = place.database;
-    const Summary summary = place.summary;
+    const Oid database = stored.database;
+    const BatchSummary summary = stored.summary;
     pg_read_barrier();
-    if (pg_atomic_read_u64(&place.token) != static_cast<uint64>(token) || database != MyDatabaseId)
+    if (pg_atomic_read_u64(&stored.token) != static_cast<uint64>(token) || database != MyDatabaseId)
         return std::nullopt;
     return summary;
 }
 
-void set_up_batches()
+void set_up_batch_summaries()
 {
-    pg::want_shared("outbox batches", sizeof(Remembered) * remembered_batches,
-                    reinterpret_cast<void**>(&remembered), initialize);
+    pg::request_shmem("outbox batches", sizeof(StoredSummary) * max_summaries,
+                      reinterpret_cast<void**>(&summaries), initialize_shmem);
 }
 
 } // namespace outbox::stats

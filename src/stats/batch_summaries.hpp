@@ -9,44 +9,44 @@
 namespace outbox::stats {
 
 // What is to be known of an event that was handed out.
-struct Facts {
-    TypePlace type;
+struct EventFacts {
+    TypeSlotNumber type;
     uint32 bytes;
     TimestampTz occurred_at;
 };
 
 // Some of what is in a batch stands for all of it.
-struct Summary {
+struct BatchSummary {
     static constexpr int max_types = 8;
-    static constexpr int samples = 8;
+    static constexpr int max_samples = 8;
 
     uint32 count;
     uint64 bytes;
     struct {
-        TypePlace type;
+        TypeSlotNumber type;
         uint32 count;
     } types[max_types]; // the last takes in what finds no place
-    TimestampTz occurred_at[samples];
+    TimestampTz occurred_at[max_samples];
 };
 
 // Collects a summary on the way.
-class Collector {
+class SummaryBuilder {
 public:
-    void add(const Facts& event);
-    Summary summary() const;
+    void add(const EventFacts& event);
+    BatchSummary summary() const;
     bool empty() const { return summary_.count == 0; }
 
 private:
-    Summary summary_ = {};
+    BatchSummary summary_ = {};
     int stride_ = 1; // every so many-th event is a sample
-    int taken_ = 0;
-    TimestampTz taken_at_[2 * Summary::samples];
+    int sample_count_ = 0;
+    TimestampTz sample_times_[2 * BatchSummary::max_samples];
 };
 
 // Beyond the transaction, for as long as there are few others.
-void remember_batch(int64 token, const Summary& summary);
-std::optional<Summary> recall_batch(int64 token);
+void store_batch_summary(int64 token, const BatchSummary& summary);
+std::optional<BatchSummary> find_batch_summary(int64 token);
 
-void set_up_batches();
+void set_up_batch_summaries();
 
 } // namespace outbox::stats

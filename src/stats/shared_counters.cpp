@@ -25,10 +25,10 @@ constexpr int buckets_in_minute = 12;
 using Counter = pg_atomic_uint64;
 
 // Keys of places that are nobody's. Searches go past one that was somebody's, and new keys take it.
-constexpr uint64 never_taken = 0;
-constexpr uint64 given_back = 1;
+constexpr uint64 never_used = 0;
+constexpr uint64 tombstone = 1;
 
-struct ConsumerPlace {
+struct ConsumerSlot {
     Counter key; // database and consumer
     Counter delivered, failed, dead, bytes;
     Counter latency[latency::bucket_count];
@@ -48,7 +48,7 @@ struct ConsumerPlace {
     }
 };
 
-struct TypeRow {
+struct TypeSlot {
     Counter key; // hash of database and name
     Counter enqueued, delivered, failed, dead;
     Counter since;
@@ -63,24 +63,24 @@ struct TypeRow {
     }
 };
 
-struct Shared {
+struct SharedCounters {
     pg_atomic_uint32 overflowed;
-    ConsumerPlace consumers[consumer_places];
-    TypeRow types[type_places];
+    ConsumerSlot consumers[consumer_slots];
+    TypeSlot types[type_slots];
 };
 
-Shared* shared = nullptr;
+SharedCounters* shared = nullptr;
 
-void initialize(void* memory)
+void initialize_shmem(void* memory)
 {
-    auto* fresh = static_cast<Shared*>(memory);
-    std::memset(static_cast<void*>(fresh), 0, sizeof(Shared));
+    auto* counters = static_cast<SharedCounters*>(memory);
+    std::memset(static_cast<void*>(counters), 0, sizeof(SharedCounters));
     const TimestampTz now = GetCurrentTimestamp();
-    pg_atomic_init_u32(&fresh->overflowed, 0);
-    for (ConsumerPlace& place : fresh->consumers)
-        place.clear(now);
-    for (TypeRow& row : fresh->types)
-        row.clear(now);
+    pg_atomic_init_u32(&counters->overflowed, 0);
+    for (ConsumerSlot& slot : counters->consumers)
+        slot.clear(now);
+    for (TypeSlot& slot : counters->types)
+        slot.clear(now);
 }
 
 void add(Counter& counter, uint64 count)
@@ -91,18 +91,18 @@ void add(Counter& counter, uint64 count)
 
 // Where a key is, or could be: 0 if it has no place and none is left. The first is for all of
 // those.
-template <typename InsertTarget>
-int look_for(InsertTarget* places, int count, uint64 key)
+template <typename Slot>
+int find_slot(Slot* slots, int count, uint64 key)
 {
     int free = 0;
     int at = static_cast<int>(key % static_cast<uint64>(count - 1));
     for (int tries = 0; tries < count - 1; ++tries, at = (at + 1) % (count - 1)) {
-        const uint64 found = pg_atomic_read_u64(&places[at + 1].key);
+        const uint64 found = pg_atomic_read_u64(&slots[at + 1].key);
         if (found == key)
             return at + 1;
-        if (free == 0 && (found == never_taken || found == given_back))
+        if (free == 0 && (found == never_used || found == tombstone))
             free = at + 1;
-        if (found == never_taken)
+        if (found == never_used)
             break;
     }
     return free;
@@ -110,29 +110,29 @@ int look_for(InsertTarget* places, int count, uint64 key)
 
 // Finds the place of a key, or gives it one. `fill` writes what belongs to a new one before others
 // can find it.
-template <typename InsertTarget, typename Fill>
-int find_or_take(InsertTarget* places, int count, uint64 key, Fill&& fill)
+template <typename Slot, typename Fill>
+int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
 {
-    int at = look_for(places, count, key);
-    if (at != 0 && pg_atomic_read_u64(&places[at].key) != key) {
-        LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-        at = look_for(places, count, key);
-        if (at != 0 && pg_atomic_read_u64(&places[at].key) != key) {
-            places[at].clear(GetCurrentTimestamp());
-            fill(places[at]);
+    int at = find_slot(slots, count, key);
+    if (at != 0 && pg_atomic_read_u64(&slots[at].key) != key) {
+        LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+        at = find_slot(slots, count, key);
+        if (at != 0 && pg_atomic_read_u64(&slots[at].key) != key) {
+            slots[at].clear(GetCurrentTimestamp());
+            fill(slots[at]);
             pg_write_barrier();
-            pg_atomic_write_u64(&places[at].key, key);
+            pg_atomic_write_u64(&slots[at].key, key);
         }
-        LWLockRelease(pg::shared_lock());
+        LWLockRelease(pg::shmem_lock());
     }
     if (at == 0)
         pg_atomic_write_u32(&shared->overflowed, 1);
     return at;
 }
 
-Oid database_of(ConsumerPlace& place)
+Oid database_of(ConsumerSlot& slot)
 {
-    return static_cast<Oid>(pg_atomic_read_u64(&place.key) >> 32);
+    return static_cast<Oid>(pg_atomic_read_u64(&slot.key) >> 32);
 }
 
 uint32 rate_bucket_at(TimestampTz now)
@@ -140,10 +140,10 @@ uint32 rate_bucket_at(TimestampTz now)
     return static_cast<uint32>(now / (bucket_seconds * USECS_PER_SEC));
 }
 
-void add_to_rate(ConsumerPlace& place, uint64 count, TimestampTz now)
+void add_to_rate(ConsumerSlot& slot, uint64 count, TimestampTz now)
 {
     const uint32 bucket = rate_bucket_at(now);
-    Counter& counter = place.rate[bucket % rate_buckets];
+    Counter& counter = slot.rate[bucket % rate_buckets];
     uint64 before = pg_atomic_read_u64(&counter);
     uint64 after;
     do {
@@ -154,106 +154,106 @@ void add_to_rate(ConsumerPlace& place, uint64 count, TimestampTz now)
 
 } // namespace
 
-bool is_on()
+bool is_enabled()
 {
     return shared != nullptr && settings::statistics;
 }
 
-TypePlace place_of(Datum event_type)
+TypeSlotNumber type_slot_of(Datum event_type)
 {
     // The place of a type never changes.
     struct Known {
         uint64 key;
-        TypePlace place;
+        TypeSlotNumber slot;
     };
     static Known known[64]; // direct-mapped
-    static char last_name[sizeof(TypeRow::name)];
+    static char last_name[sizeof(TypeSlot::name)];
     static std::size_t last_size = 0; // 0: there is none
-    static TypePlace last_place;
+    static TypeSlotNumber last_slot;
 
     const std::string_view name = pg::to_view(event_type);
     // Events of a type often come together.
     if (name.size() == last_size && std::memcmp(name.data(), last_name, last_size) == 0)
-        return last_place;
+        return last_slot;
     const uint64 key = Max(hash_bytes_extended(reinterpret_cast<const unsigned char*>(name.data()),
                                                static_cast<int>(name.size()), MyDatabaseId),
-                           given_back + 1);
+                           tombstone + 1);
     Known& cached = known[key % std::size(known)];
     if (cached.key != key)
-        cached = {key, static_cast<TypePlace>(
-                           find_or_take(shared->types, type_places, key, [&](TypeRow& row) {
-                               row.database = MyDatabaseId;
-                               row.name[name.copy(row.name, sizeof(row.name) - 1)] = '\0';
+        cached = {key, static_cast<TypeSlotNumber>(
+                           find_or_add_slot(shared->types, type_slots, key, [&](TypeSlot& slot) {
+                               slot.database = MyDatabaseId;
+                               slot.name[name.copy(slot.name, sizeof(slot.name) - 1)] = '\0';
                            }))};
     last_size = name.size() <= sizeof(last_name) ? name.copy(last_name, sizeof(last_name)) : 0;
-    last_place = cached.place;
-    return last_place;
+    last_slot = cached.slot;
+    return last_slot;
 }
 
-int place_of_consumer(int32 consumer)
+int consumer_slot_of(int32 consumer)
 {
     const uint64 key = uint64{MyDatabaseId} << 32 | static_cast<uint32>(consumer);
-    return find_or_take(shared->consumers, consumer_places, key,
-                        [](ConsumerPlace& place) { place.last_error_at = 0; });
+    return find_or_add_slot(shared->consumers, consumer_slots, key,
+                            [](ConsumerSlot& slot) { slot.last_error_at = 0; });
 }
 
 void add(const TypeDelta& delta)
 {
-    TypeRow& row = shared->types[delta.type];
-    add(row.enqueued, delta.enqueued);
-    add(row.delivered, delta.delivered);
-    add(row.failed, delta.failed);
-    add(row.dead, delta.dead);
+    TypeSlot& slot = shared->types[delta.type];
+    add(slot.enqueued, delta.enqueued);
+    add(slot.delivered, delta.delivered);
+    add(slot.failed, delta.failed);
+    add(slot.dead, delta.dead);
 }
 
 void add(const ConsumerDelta& delta, TimestampTz now)
 {
-    ConsumerPlace& place = shared->consumers[delta.place];
-    add(place.delivered, delta.delivered);
-    add(place.failed, delta.failed);
-    add(place.dead, delta.dead);
-    add(place.bytes, delta.bytes);
-    add(place.latency_sum, delta.latency_sum);
+    ConsumerSlot& slot = shared->consumers[delta.slot];
+    add(slot.delivered, delta.delivered);
+    add(slot.failed, delta.failed);
+    add(slot.dead, delta.dead);
+    add(slot.bytes, delta.bytes);
+    add(slot.latency_sum, delta.latency_sum);
     for (std::size_t i = 0; i < latency::bucket_count; ++i)
-        add(place.latency[i], delta.latency[i]);
+        add(slot.latency[i], delta.latency[i]);
     if (delta.delivered > 0)
-        add_to_rate(place, delta.delivered, now);
+        add_to_rate(slot, delta.delivered, now);
 }
 
-void note_error(int consumer_place, Datum error)
+void record_error(int consumer_slot, Datum error)
 {
-    ConsumerPlace& place = shared->consumers[consumer_place];
+    ConsumerSlot& slot = shared->consumers[consumer_slot];
     const std::string_view message = pg::to_view(error);
     const auto size =
         static_cast<std::size_t>(pg_mbcliplen(message.data(), static_cast<int>(message.size()),
-                                              static_cast<int>(sizeof(place.last_error)) - 1));
-    LWLockAcquire(pg::shared_lock(), LW_EXCLUSIVE);
-    place.last_error_at = GetCurrentTimestamp();
-    std::memcpy(place.last_error, message.data(), size);
-    place.last_error[size] = '\0';
-    LWLockRelease(pg::shared_lock());
+                                              static_cast<int>(sizeof(slot.last_error)) - 1));
+    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    slot.last_error_at = GetCurrentTimestamp();
+    std::memcpy(slot.last_error, message.data(), size);
+    slot.last_error[size] = '\0';
+    LWLockRelease(pg::shmem_lock());
 }
 
 bool read_consumer_counts(int number, ConsumerCounts& counts)
 {
     if (shared == nullptr)
         return false;
-    ConsumerPlace& place = shared->consumers[number];
-    if (number > 0 && database_of(place) != MyDatabaseId)
+    ConsumerSlot& slot = shared->consumers[number];
+    if (number > 0 && database_of(slot) != MyDatabaseId)
         return false;
     counts = {};
-    counts.consumer = static_cast<int32>(pg_atomic_read_u64(&place.key) & PG_UINT32_MAX);
-    counts.delivered = pg_atomic_read_u64(&place.delivered);
-    counts.failed = pg_atomic_read_u64(&place.failed);
-    counts.dead = pg_atomic_read_u64(&place.dead);
-    counts.bytes = pg_atomic_read_u64(&place.bytes);
-    counts.since = static_cast<TimestampTz>(pg_atomic_read_u64(&place.since));
+    counts.consumer = static_cast<int32>(pg_atomic_read_u64(&slot.key) & PG_UINT32_MAX);
+    counts.delivered = pg_atomic_read_u64(&slot.delivered);
+    counts.failed = pg_atomic_read_u64(&slot.failed);
+    counts.dead = pg_atomic_read_u64(&slot.dead);
+    counts.bytes = pg_atomic_read_u64(&slot.bytes);
+    counts.since = static_cast<TimestampTz>(pg_atomic_read_u64(&slot.since));
     for (std::size_t i = 0; i < latency::bucket_count; ++i)
-        counts.latency[i] = pg_atomic_read_u64(&place.latency[i]);
-    counts.latency_sum = pg_atomic_read_u64(&place.latency_sum);
+        counts.latency[i] = pg_atomic_read_u64(&slot.latency[i]);
+    counts.latency_sum = pg_atomic_read_u64(&slot.latency_sum);
     const uint32 now = rate_bucket_at(GetCurrentTimestamp());
     uint64 recent = 0;
-    for (Counter& counter : place.rate) {
+    for (Counter& counter : slot.rate) {
         const uint64 value = pg_atomic_read_u64(&counter);
         // The present one is not over yet.
         if (const uint32 age = now - static_cast<uint32>(value >> 32);
@@ -261,10 +261,10 @@ bool read_consumer_counts(int number, ConsumerCounts& counts)
             recent += value & PG_UINT32_MAX;
     }
     counts.per_second = static_cast<double>(recent) / (buckets_in_minute * bucket_seconds);
-    LWLockAcquire(pg::shared_lock(), LW_SHARED);
-    counts.last_error_at = place.last_error_at;
-    std::memcpy(counts.last_error, place.last_error, sizeof(counts.last_error));
-    LWLockRelease(pg::shared_lock());
+    LWLockAcquire(pg::shmem_lock(), LW_SHARED);
+    counts.last_error_at = slot.last_error_at;
+    std::memcpy(counts.last_error, slot.last_error, sizeof(counts.last_error));
+    LWLockRelease(pg::shmem_lock());
     return number > 0 || counts.delivered + counts.failed > 0;
 }
 
@@ -272,16 +272,16 @@ bool read_type_counts(int number, TypeCounts& counts)
 {
     if (shared == nullptr)
         return false;
-    TypeRow& row = shared->types[number];
-    if (number > 0 && (pg_atomic_read_u64(&row.key) <= given_back || row.database != MyDatabaseId))
+    TypeSlot& slot = shared->types[number];
+    if (number > 0 && (pg_atomic_read_u64(&slot.key) <= tombstone || slot.database != MyDatabaseId))
         return false;
     pg_read_barrier();
-    std::memcpy(counts.name, row.name, sizeof(counts.name));
-    counts.enqueued = pg_atomic_read_u64(&row.enqueued);
-    counts.delivered = pg_atomic_read_u64(&row.delivered);
-    counts.failed = pg_atomic_read_u64(&row.failed);
-    counts.dead = pg_atomic_read_u64(&row.dead);
-    counts.since = static_cast<TimestampTz>(pg_atomic_read_u64(&row.since));
+    std::memcpy(counts.name, slot.name, sizeof(counts.name));
+    counts.enqueued = pg_atomic_read_u64(&slot.enqueued);
+    counts.delivered = pg_atomic_read_u64(&slot.delivered);
+    counts.failed = pg_atomic_read_u64(&slot.failed);
+    counts.dead = pg_atomic_read_u64(&slot.dead);
+    counts.since = static_cast<TimestampTz>(pg_atomic_read_u64(&slot.since));
     return number > 0 || counts.enqueued + counts.delivered + counts.failed > 0;
 }
 
@@ -290,20 +290,20 @@ bool has_overflowed()
     return shared != nullptr && pg_atomic_read_u32(&shared->overflowed) != 0;
 }
 
-void reset()
+void reset_counters()
 {
     if (shared == nullptr)
         return;
     const TimestampTz now = GetCurrentTimestamp();
-    for (ConsumerPlace& place : shared->consumers)
-        if (database_of(place) == MyDatabaseId)
-            place.clear(now);
-    for (TypeRow& row : shared->types)
-        if (row.database == MyDatabaseId)
-            row.clear(now);
+    for (ConsumerSlot& slot : shared->consumers)
+        if (database_of(slot) == MyDatabaseId)
+            slot.clear(now);
+    for (TypeSlot& slot : shared->types)
+        if (slot.database == MyDatabaseId)
+            slot.clear(now);
 }
 
-void give_back_unused(std::span<const int32> consumers)
+void free_unused_slots(std::span<const int32> consumers)
 {
     if (shared == nullptr)
         return;
@@ -311,26 +311,26 @@ void give_back_unused(std::span<const int32> consumers)
         return OidIsValid(database) &&
                !SearchSysCacheExists1(DATABASEOID, ObjectIdGetDatum(database));
     };
-    for (ConsumerPlace& place : shared->consumers) {
-        uint64 key = pg_atomic_read_u64(&place.key);
-        const Oid database = database_of(place);
+    for (ConsumerSlot& slot : shared->consumers) {
+        uint64 key = pg_atomic_read_u64(&slot.key);
+        const Oid database = database_of(slot);
         const bool is_known =
             std::ranges::find(consumers, static_cast<int32>(key & PG_UINT32_MAX)) !=
             consumers.end();
         if (database == MyDatabaseId ? !is_known : is_gone(database))
-            (void)pg_atomic_compare_exchange_u64(&place.key, &key, given_back);
+            (void)pg_atomic_compare_exchange_u64(&slot.key, &key, tombstone);
     }
-    for (TypeRow& row : shared->types) {
-        uint64 key = pg_atomic_read_u64(&row.key);
-        if (key > given_back && is_gone(row.database))
-            (void)pg_atomic_compare_exchange_u64(&row.key, &key, given_back);
+    for (TypeSlot& slot : shared->types) {
+        uint64 key = pg_atomic_read_u64(&slot.key);
+        if (key > tombstone && is_gone(slot.database))
+            (void)pg_atomic_compare_exchange_u64(&slot.key, &key, tombstone);
     }
 }
 
-void set_up_places()
+void set_up_shared_counters()
 {
-    pg::want_shared("outbox statistics", sizeof(Shared), reinterpret_cast<void**>(&shared),
-                    initialize);
+    pg::request_shmem("outbox statistics", sizeof(SharedCounters),
+                      reinterpret_cast<void**>(&shared), initialize_shmem);
 }
 
 } // namespace outbox::stats

@@ -11,27 +11,27 @@
 
 namespace outbox::stats {
 
-inline constexpr int consumer_places = 256;
-inline constexpr int type_places = 1024;
+inline constexpr int consumer_slots = 256;
+inline constexpr int type_slots = 1024;
 
 // The place of an event type.
-using TypePlace = uint16;
+using TypeSlotNumber = uint16;
 
-bool is_on();
+bool is_enabled();
 
 // Of this database; it gets a place if there is one left. Cheap when it was asked for before.
-TypePlace place_of(Datum event_type);
-int place_of_consumer(int32 consumer);
+TypeSlotNumber type_slot_of(Datum event_type);
+int consumer_slot_of(int32 consumer);
 
 // ---- adding. These cannot fail.
 
 struct TypeDelta {
-    TypePlace type;
+    TypeSlotNumber type;
     uint64 enqueued, delivered, failed, dead;
 };
 
 struct ConsumerDelta {
-    int place;
+    int slot;
     uint64 delivered, failed, dead, bytes;
     uint64 latency_sum; // microseconds
     uint32 latency[latency::bucket_count];
@@ -40,7 +40,7 @@ struct ConsumerDelta {
 void add(const TypeDelta& delta);
 void add(const ConsumerDelta& delta, TimestampTz now);
 
-void note_error(int consumer_place, Datum error);
+void record_error(int consumer_slot, Datum error);
 
 // ---- looking
 
@@ -71,11 +71,11 @@ bool has_overflowed();
 // ---- looking after it
 
 // Of this database: everything starts anew.
-void reset();
+void reset_counters();
 
 // The places of databases that are gone, and of all consumers of this database but these.
-void give_back_unused(std::span<const int32> consumers);
+void free_unused_slots(std::span<const int32> consumers);
 
-void set_up_places();
+void set_up_shared_counters();
 
 } // namespace outbox::stats

@@ -7,21 +7,21 @@ namespace outbox::stats {
 namespace {
 
 // Of a transaction or subtransaction. In memory of the transaction's.
-struct Level {
-    Level* outer;
+struct SubxactCounters {
+    SubxactCounters* outer;
     int nesting;
     pg::PallocVector<TypeDelta> types;
     pg::PallocVector<ConsumerDelta> consumers;
 };
 
-Level* innermost = nullptr;
+SubxactCounters* innermost = nullptr;
 
-Level& level()
+SubxactCounters& current_counters()
 {
     const int nesting = GetCurrentTransactionNestLevel();
     if (innermost == nullptr || innermost->nesting < nesting) {
-        auto* fresh =
-            static_cast<Level*>(MemoryContextAllocZero(TopTransactionContext, sizeof(Level)));
+        auto* fresh = static_cast<SubxactCounters*>(
+            MemoryContextAllocZero(TopTransactionContext, sizeof(SubxactCounters)));
         fresh->outer = innermost;
         fresh->nesting = nesting;
         innermost = fresh;
@@ -29,33 +29,33 @@ Level& level()
     return *innermost;
 }
 
-TypeDelta& delta_of(Level& level, TypePlace type)
+TypeDelta& delta_of(SubxactCounters& counters, TypeSlotNumber type)
 {
-    for (TypeDelta& delta : level.types)
+    for (TypeDelta& delta : counters.types)
         if (delta.type == type)
             return delta;
     const MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
-    level.types.push({type, 0, 0, 0, 0});
+    counters.types.push({type, 0, 0, 0, 0});
     MemoryContextSwitchTo(before);
-    return level.types[level.types.size() - 1];
+    return counters.types[counters.types.size() - 1];
 }
 
-ConsumerDelta& delta_of_place(Level& level, int place)
+ConsumerDelta& delta_of_slot(SubxactCounters& counters, int slot)
 {
-    for (ConsumerDelta& delta : level.consumers)
-        if (delta.place == place)
+    for (ConsumerDelta& delta : counters.consumers)
+        if (delta.slot == slot)
             return delta;
     const MemoryContext before = MemoryContextSwitchTo(TopTransactionContext);
     ConsumerDelta fresh = {};
-    fresh.place = place;
-    level.consumers.push(fresh);
+    fresh.slot = slot;
+    counters.consumers.push(fresh);
     MemoryContextSwitchTo(before);
-    return level.consumers[level.consumers.size() - 1];
+    return counters.consumers[counters.consumers.size() - 1];
 }
 
 ConsumerDelta& delta_of_consumer(int32 consumer)
 {
-    return delta_of_place(level(), place_of_consumer(consumer));
+    return delta_of_slot(current_counters(), consumer_slot_of(consumer));
 }
 
 // A clock that went back counts as no time at all, and so does a time without end, which whoever
@@ -67,7 +67,7 @@ void add_latency(ConsumerDelta& delta, TimestampTz since, TimestampTz now, uint3
     delta.latency_sum += static_cast<uint64>(Max(microseconds, int64{0})) * weight;
 }
 
-void merge(const Level& from, Level& into)
+void merge(const SubxactCounters& from, SubxactCounters& into)
 {
     for (const TypeDelta& delta : from.types) {
         TypeDelta& sum = delta_of(into, delta.type);
@@ -77,7 +77,7 @@ void merge(const Level& from, Level& into)
         sum.dead += delta.dead;
     }
     for (const ConsumerDelta& delta : from.consumers) {
-        ConsumerDelta& sum = delta_of_place(into, delta.place);
+        ConsumerDelta& sum = delta_of_slot(into, delta.slot);
         sum.delivered += delta.delivered;
         sum.failed += delta.failed;
         sum.dead += delta.dead;
@@ -88,7 +88,7 @@ void merge(const Level& from, Level& into)
     }
 }
 
-void add_to_shared(const Level& all)
+void add_to_shared(const SubxactCounters& all)
 {
     for (const TypeDelta& delta : all.types)
         add(delta);
@@ -98,7 +98,7 @@ void add_to_shared(const Level& all)
 }
 
 // A prepared transaction counts when it is prepared: who commits it knows nothing of what it did.
-void at_end(XactEvent event, void*)
+void on_xact_event(XactEvent event, void*)
 {
     const bool commits = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
     if (!commits && event != XACT_EVENT_ABORT)
@@ -108,14 +108,14 @@ void at_end(XactEvent event, void*)
     innermost = nullptr;
 }
 
-void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionId, void*)
+void on_subxact_event(SubXactEvent event, SubTransactionId, SubTransactionId, void*)
 {
     if (innermost == nullptr || innermost->nesting < GetCurrentTransactionNestLevel())
         return;
     if (event == SUBXACT_EVENT_ABORT_SUB) {
         innermost = innermost->outer;
     } else if (event == SUBXACT_EVENT_PRE_COMMIT_SUB) {
-        Level* ended = innermost;
+        SubxactCounters* ended = innermost;
         if (ended->outer == nullptr || ended->outer->nesting < ended->nesting - 1) {
             --ended->nesting;
             return;
@@ -127,57 +127,57 @@ void at_subtransaction_end(SubXactEvent event, SubTransactionId, SubTransactionI
 
 } // namespace
 
-void count_enqueued(TypePlace type, int count)
+void count_enqueued(TypeSlotNumber type, int count)
 {
-    delta_of(level(), type).enqueued += static_cast<uint64>(count);
+    delta_of(current_counters(), type).enqueued += static_cast<uint64>(count);
 }
 
-void count_delivered(int32 consumer, const Facts& event, TimestampTz now)
+void count_delivered(int32 consumer, const EventFacts& event, TimestampTz now)
 {
     ConsumerDelta& delta = delta_of_consumer(consumer);
     ++delta.delivered;
     delta.bytes += event.bytes;
     add_latency(delta, event.occurred_at, now, 1);
-    ++delta_of(level(), event.type).delivered;
+    ++delta_of(current_counters(), event.type).delivered;
 }
 
 void count_failed(int32 consumer, Datum event_type, bool dead, Datum error)
 {
     ConsumerDelta& delta = delta_of_consumer(consumer);
-    TypeDelta& type = delta_of(level(), place_of(event_type));
+    TypeDelta& type = delta_of(current_counters(), type_slot_of(event_type));
     ++delta.failed;
     ++type.failed;
     delta.dead += dead;
     type.dead += dead;
-    note_error(delta.place, error);
+    record_error(delta.slot, error);
 }
 
 bool count_batch(int32 consumer, int64 token, TimestampTz now)
 {
-    const std::optional<Summary> summary = recall_batch(token);
+    const std::optional<BatchSummary> summary = find_batch_summary(token);
     if (!summary)
         return false;
     ConsumerDelta& delta = delta_of_consumer(consumer);
     delta.delivered += summary->count;
     delta.bytes += summary->bytes;
-    for (uint32 i = 0; i < Summary::samples; ++i) {
+    for (uint32 i = 0; i < BatchSummary::max_samples; ++i) {
         // Their weights add up to the whole.
-        const uint32 weight =
-            summary->count * (i + 1) / Summary::samples - summary->count * i / Summary::samples;
+        const uint32 weight = summary->count * (i + 1) / BatchSummary::max_samples -
+                              summary->count * i / BatchSummary::max_samples;
         add_latency(delta, summary->occurred_at[i], now, weight);
     }
     for (const auto& type : summary->types)
         if (type.count > 0)
-            delta_of(level(), type.type).delivered += type.count;
+            delta_of(current_counters(), type.type).delivered += type.count;
     return true;
 }
 
 void set_up()
 {
-    set_up_places();
-    set_up_batches();
-    RegisterXactCallback(at_end, nullptr);
-    RegisterSubXactCallback(at_subtransaction_end, nullptr);
+    set_up_shared_counters();
+    set_up_batch_summaries();
+    RegisterXactCallback(on_xact_event, nullptr);
+    RegisterSubXactCallback(on_subxact_event, nullptr);
 }
 
 } // namespace outbox::stats

@@ -6,8 +6,8 @@
 
 namespace outbox::stats {
 
-void count_enqueued(TypePlace type, int count);
-void count_delivered(int32 consumer, const Facts& event, TimestampTz now);
+void count_enqueued(TypeSlotNumber type, int count);
+void count_delivered(int32 consumer, const EventFacts& event, TimestampTz now);
 void count_failed(int32 consumer, Datum event_type, bool dead, Datum error);
 
 // All of the batch was delivered. False if it is not remembered.

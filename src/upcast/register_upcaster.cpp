@@ -64,10 +64,10 @@ void register_upcaster(Datum event_type, int from, Oid function, Oid registrar)
 
 OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_register_upcaster()");
-        refuse_tenants("outbox_register_upcaster()"); // it gets to see the events of all
+        require_no_tenant("outbox_register_upcaster()"); // it gets to see the events of all
         const Datum type = event_type_argument(pg::required_argument(fcinfo, 0, "event_type"));
         const int from = from_version_argument(pg::required_argument(fcinfo, 1, "from_version"));
         const Oid function = DatumGetObjectId(pg::required_argument(fcinfo, 2, "function"));
@@ -81,7 +81,7 @@ OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
 // Internal: whatever changes the table, all backends read it again.
 OUTBOX_SQL_FUNCTION(outbox_upcasters_changed)
 {
-    return outbox::pg::entry([&] {
+    return outbox::pg::sql_entry([&] {
         if (!CALLED_AS_TRIGGER(fcinfo))
             ereport(ERROR, (errcode(ERRCODE_E_R_I_E_TRIGGER_PROTOCOL_VIOLATED),
                             errmsg("outbox_upcasters_changed() is a trigger")));

@@ -70,7 +70,7 @@ private:
         return prepared_[prepared_.size() - 1].call;
     }
 
-    pg::Evaluation evaluation_;
+    pg::CallEvaluation evaluation_;
     pg::PallocVector<PreparedCall> prepared_;
 };
 
@@ -216,7 +216,7 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
         Datum& payload = item.message.values[col_payload];
         current = &item;
         pg::start_time_limit(settings::upcaster_timeout);
-        const auto result = pg::with_own_settings([&] { return calls.call(*called, payload); });
+        const auto result = pg::with_guc_nest_level([&] { return calls.call(*called, payload); });
         pg::end_time_limit();
         is_null = !result;
         if (is_null)
@@ -255,7 +255,7 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
     is_upcaster_running = false;
     time_spent_ += GetCurrentTimestamp() - start;
     is_time_exhausted_ = time_limit_ && time_spent_ > *time_limit_;
-    if (error != nullptr && pg::is_cancel(*error))
+    if (error != nullptr && pg::is_query_cancel(*error))
         ReThrowError(const_cast<ErrorData*>(error));
     if (error != nullptr || is_null)
         set_error(*current, error, called);
@@ -272,8 +272,9 @@ void UpcastingReceiver::set_error(QueuedMessage& item, const ErrorData* error,
         item.error = psprintf("version %d of %s cannot be reached: there is no upcaster from %d",
                               item.target_version, type, item.version());
     } else {
-        const bool took_too_long =
-            error != nullptr && error->sqlerrcode == ERRCODE_QUERY_CANCELED && pg::is_time_up();
+        const bool took_too_long = error != nullptr &&
+                                   error->sqlerrcode == ERRCODE_QUERY_CANCELED &&
+                                   pg::has_time_limit_expired();
         is_time_exhausted_ = is_time_exhausted_ || took_too_long;
         const char* reason = upcaster->problem != nullptr ? upcaster->problem
                              : error == nullptr           ? "it returned NULL"

@@ -93,7 +93,7 @@ const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
     return nullptr;
 }
 
-Upcaster upcaster_of(const pg::Row& row)
+Upcaster upcaster_of(const pg::ResultRow& row)
 {
     const char* schema = TextDatumGetCString(row.get(3));
     const char* name = TextDatumGetCString(row.get(4));
@@ -102,7 +102,7 @@ Upcaster upcaster_of(const pg::Row& row)
     const Oid registrar = get_role_oid(registered_by, true);
     Upcaster upcaster = {static_cast<int16>(DatumGetInt32(row.get(2))),
                          psprintf("%s(jsonb)", quote_qualified_identifier(schema, name)), nullptr,
-                         InvalidOid, pg::PlannedCall(function)};
+                         InvalidOid, pg::CachedFunctionCall(function)};
     upcaster.problem = OidIsValid(registrar)
                            ? find_problem(function, registrar, &upcaster.runs_as)
                            : psprintf("role %s, who registered it, does not exist",
@@ -116,9 +116,9 @@ std::span<UpcasterChain> read_chains(MemoryContext memory)
         "SELECT event_type, from_version, function_schema, function_name, registered_by"
         " FROM _outbox.upcasters ORDER BY event_type COLLATE \"C\", from_version"};
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
-    pg::PallocVector<pg::Row> rows;
+    pg::PallocVector<pg::ResultRow> rows;
     for (uint64 i = 0; i < count; ++i)
-        rows.push(pg::Row(i));
+        rows.push(pg::ResultRow(i));
     const MemoryContext before = MemoryContextSwitchTo(memory);
     auto* upcasters = static_cast<Upcaster*>(palloc(sizeof(Upcaster) * (count + 1)));
     pg::PallocVector<UpcasterChain> chains;

@@ -15,7 +15,7 @@ struct Upcaster {
     const char* function; // as people write it: shop.up(jsonb)
     const char* problem;  // why it cannot be called; nullptr: it can
     Oid runs_as;
-    pg::PlannedCall call;
+    pg::CachedFunctionCall call;
 };
 
 // What there is for an event type, by version.

@@ -29,9 +29,9 @@ private:
 };
 
 // Sorted, disjoint, and nothing above the position.
-std::vector<Running> read_running(Numbers& numbers, Id seq)
+std::vector<RunningRange> read_running(Numbers& numbers, Id seq)
 {
-    std::vector<Running> running;
+    std::vector<RunningRange> running;
     Xid from = 0;
     for (std::uint64_t count = numbers.next(6); count > 0 && from < xids; --count) {
         from += numbers.next(8);
@@ -42,7 +42,7 @@ std::vector<Running> read_running(Numbers& numbers, Id seq)
     return running;
 }
 
-void check_form(std::span<const Running> running)
+void check_form(std::span<const RunningRange> running)
 {
     for (std::size_t i = 0; i < running.size(); ++i) {
         must(running[i].from < running[i].upto, "no range is empty");
@@ -59,7 +59,7 @@ bool is_among(std::span<const XidRange> ranges, Xid xid)
 void check_find(const Position& position)
 {
     for (Xid xid = 0; xid < 2 * xids; ++xid) {
-        const auto found = std::ranges::find_if(position.running, [&](const Running& range) {
+        const auto found = std::ranges::find_if(position.running, [&](const RunningRange& range) {
             return xid >= range.from && xid < range.upto;
         });
         must(position.find(xid) ==
@@ -76,16 +76,16 @@ void check_note(Numbers& numbers, const Position& passed)
         ranges.push_back({from, from + numbers.next(8)});
     }
     const std::vector<XidRange> given = ranges;
-    std::vector<Running> out(ranges.size() + 2 * passed.running.size());
-    out.resize(note_running(ranges, passed, out.data()));
+    std::vector<RunningRange> out(ranges.size() + 2 * passed.running.size());
+    out.resize(make_running_ranges(ranges, passed, out.data()));
     check_form(out);
     const Position now{ids, out};
     for (Xid xid = 0; xid < 2 * xids; ++xid) {
-        const Running* noted = now.find(xid);
+        const RunningRange* noted = now.find(xid);
         must((noted != nullptr) == is_among(given, xid), "those who run are noted");
         if (noted == nullptr)
             continue;
-        const Running* before = passed.find(xid);
+        const RunningRange* before = passed.find(xid);
         must(noted->above == (before == nullptr ? passed.seq : before->above),
              "what is known of those who run is kept");
     }
@@ -93,13 +93,13 @@ void check_note(Numbers& numbers, const Position& passed)
 
 void check_ended(const Position& passed, const Position& target)
 {
-    std::vector<Running> out(passed.running.size() + target.running.size());
-    out.resize(find_ended(passed, target, out.data()));
+    std::vector<RunningRange> out(passed.running.size() + target.running.size());
+    out.resize(find_ended_ranges(passed, target, out.data()));
     check_form(out);
     const Position ended{ids, out};
     for (Xid xid = 0; xid < 2 * xids; ++xid) {
-        const Running* straggler = ended.find(xid);
-        const Running* before = passed.find(xid);
+        const RunningRange* straggler = ended.find(xid);
+        const RunningRange* before = passed.find(xid);
         must((straggler != nullptr) == (before != nullptr && target.find(xid) == nullptr),
              "stragglers are those who ran and have ended");
         must(straggler == nullptr || straggler->above == before->above,
@@ -122,10 +122,10 @@ void try_one(std::string_view input)
     Numbers numbers(input);
     Cursor cursor;
     cursor.passed.seq = numbers.next_id(ids);
-    const std::vector<Running> passed = read_running(numbers, cursor.passed.seq);
+    const std::vector<RunningRange> passed = read_running(numbers, cursor.passed.seq);
     cursor.passed.running = passed;
     const Id seq = cursor.passed.seq + numbers.next_id(ids);
-    const std::vector<Running> running = read_running(numbers, seq);
+    const std::vector<RunningRange> running = read_running(numbers, seq);
     const Position target{seq, running};
 
     check_find(cursor.passed);

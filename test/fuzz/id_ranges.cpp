@@ -38,7 +38,7 @@ Ranges read(std::string_view bytes)
     for (std::size_t i = 0; i + 1 < bytes.size(); i += 2)
         ranges.push_back({id(i), id(i + 1)});
     const Bits before = bits_of(ranges);
-    ranges.resize(normalize(ranges.data(), ranges.size()));
+    ranges.resize(merge_ranges(ranges.data(), ranges.size()));
     ranges.shrink_to_fit();
     check_form(ranges);
     must(bits_of(ranges) == before, "to normalize changes no set");

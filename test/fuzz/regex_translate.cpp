@@ -83,7 +83,7 @@ void try_one(std::string_view input)
 {
     std::string translated;
     try {
-        translated = to_server_pattern(input);
+        translated = to_postgres_regex(input);
     } catch (const std::invalid_argument& error) {
         must(*error.what() != '\0', "a refusal says why");
         return;

@@ -93,7 +93,7 @@ void pause()
 }
 
 // Does it fit? Nothing if that would take too long.
-std::optional<bool> verdict(const schema::Compiled& compiled, const json::Value& value)
+std::optional<bool> verdict(const schema::CompiledSchema& compiled, const json::Value& value)
 {
     pauses = 0;
     try {
@@ -105,12 +105,12 @@ std::optional<bool> verdict(const schema::Compiled& compiled, const json::Value&
 
 // The same with a keyword that says nothing, but keeps the quick look from knowing. Nothing if the
 // keyword is there already.
-std::unique_ptr<schema::Compiled> compile_without_quick_look(Json schema)
+std::unique_ptr<schema::CompiledSchema> compile_without_quick_look(Json schema)
 {
     if (!schema.is_object() || schema.contains("minProperties"))
         return nullptr;
     schema["minProperties"] = 0;
-    return std::make_unique<schema::Compiled>(schema.dump(), schema::Services{match, pause});
+    return std::make_unique<schema::CompiledSchema>(schema.dump(), schema::Callbacks{match, pause});
 }
 
 // A schema, and values.
@@ -119,9 +119,9 @@ void try_one(std::string_view input)
     const std::string_view text = input.substr(0, input.find('\f'));
     input.remove_prefix(std::min(text.size() + 1, input.size()));
     const Json schema = Json::parse(text, nullptr, false);
-    std::optional<schema::Compiled> compiled;
+    std::optional<schema::CompiledSchema> compiled;
     if (const auto error = error_of([&] {
-            compiled.emplace(text, schema::Services{match, pause});
+            compiled.emplace(text, schema::Callbacks{match, pause});
         })) {
         must(is_one_of(error->sqlstate(), {"22023", "54000"}), "a bad schema is a bad value");
         return;

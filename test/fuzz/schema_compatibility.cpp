@@ -77,30 +77,30 @@ bool fits(const std::string& schema, const Json& value)
 {
     pauses = 0;
     json::Builder builder;
-    const schema::Compiled compiled(schema, {match, pause});
+    const schema::CompiledSchema compiled(schema, {match, pause});
     return !compiled.validate(builder.take(value));
 }
 
-std::optional<schema::Form> form_of(std::string_view text)
+std::optional<schema::NormalizedSchema> form_of(std::string_view text)
 {
-    std::optional<schema::Form> form;
-    (void)error_of([&] { form = schema::normalise(text, match); });
+    std::optional<schema::NormalizedSchema> form;
+    (void)error_of([&] { form = schema::normalize(text, match); });
     return form;
 }
 
 // A place in both schemas, without the references that lead there.
 struct InsertTarget {
-    const schema::Form& old_form;
-    const schema::Form& new_form;
+    const schema::NormalizedSchema& old_form;
+    const schema::NormalizedSchema& new_form;
     const Json& old_one;
     const Json& new_one;
 
-    static const Json& follow(const schema::Form& form, const Json& schema)
+    static const Json& follow(const schema::NormalizedSchema& form, const Json& schema)
     {
         const Json* at = &schema;
         while (at->is_object() && at->contains("$ref"))
             at = &form.definitions.at(std::stoul(
-                at->at("$ref").get<std::string>().substr(std::strlen(schema::definitions_at))));
+                at->at("$ref").get<std::string>().substr(std::strlen(schema::definitions_prefix))));
         return *at;
     }
 
@@ -161,8 +161,8 @@ void try_one(std::string_view input)
     const auto new_form = form_of(after);
     if (!old_form || !new_form)
         return;
-    must(!schema::breaking_change(*old_form, *old_form), "to change nothing breaks nothing");
-    const auto reason = schema::breaking_change(*old_form, *new_form);
+    must(!schema::find_breaking_change(*old_form, *old_form), "to change nothing breaks nothing");
+    const auto reason = schema::find_breaking_change(*old_form, *new_form);
     must(!reason || !reason->empty(), "what breaks has a reason");
     if (reason)
         return;

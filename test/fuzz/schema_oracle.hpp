@@ -177,7 +177,7 @@ private:
     static bool fits_string(const std::string& key, const Json& of, const std::string& value)
     {
         if (key == "pattern")
-            return match(to_server_pattern(of.get<std::string>()), value);
+            return match(to_postgres_regex(of.get<std::string>()), value);
         return is_within(key, "minLength", "maxLength", of, decode_utf8(value).value().size());
     }
 

@@ -13,7 +13,7 @@ void append(std::string& key, const KeptPosition& position)
 {
     append(key, static_cast<std::uint64_t>(position.seq));
     append(key, position.running.size());
-    for (const Running& range : position.running) {
+    for (const RunningRange& range : position.running) {
         append(key, range.from);
         append(key, range.upto);
         append(key, static_cast<std::uint64_t>(range.above));

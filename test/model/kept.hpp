@@ -33,7 +33,7 @@ private:
 
 struct KeptPosition {
     Id seq = 0;
-    std::vector<Running> running;
+    std::vector<RunningRange> running;
 
     Position view() const { return {seq, running}; }
 };

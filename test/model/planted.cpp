@@ -45,7 +45,7 @@ void enqueue_as_planned(int count)
 {
     if (!has(Bug::id_before_xid))
         return enqueue(count);
-    const Id id = pg::draw(0, count);
+    const Id id = pg::draw_values(0, count);
     for (int i = 0; i < count; ++i)
         insert_row(id + i);
 }
@@ -85,7 +85,7 @@ pg::LogSnapshot take_wrong_log_snapshot()
     FullTransactionId next = {};
     if (has(Bug::next_xid_before_sequence))
         next = ReadNextFullTransactionId();
-    log_snapshot.seq = pg::last_value(0);
+    log_snapshot.seq = pg::last_drawn_value(0);
     if (!has(Bug::next_xid_before_sequence))
         next = ReadNextFullTransactionId();
 

@@ -204,7 +204,7 @@ pg::PallocVector<Oid> archived_partitions_above(Id)
 
 namespace stats {
 
-bool is_on()
+bool is_enabled()
 {
     return false;
 }
@@ -214,13 +214,13 @@ bool is_on()
 namespace pg {
 
 // Both sequences are drawn from here; only the log's is one that anybody looks at.
-int64 draw(Oid, int count)
+int64 draw_values(Oid, int count)
 {
     playing.ids_wanted = count;
     return ask(Question::id);
 }
 
-int64 last_value(Oid)
+int64 last_drawn_value(Oid)
 {
     return ask(Question::sequence);
 }
@@ -236,9 +236,9 @@ void unlock_consumer(int32)
         playing.session().holds_consumer = false;
 }
 
-void wake_at_commit() {}
+void wake_all_at_commit() {}
 
-void wake_for_types_at_commit(const TypeSet&) {}
+void wake_for_types_at_commit(const EventTypeBloom&) {}
 
 } // namespace pg
 

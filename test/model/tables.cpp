@@ -221,7 +221,7 @@ void ScanKeyInit(ScanKey key, AttrNumber column, StrategyNumber strategy, RegPro
 }
 
 IndexScanDesc index_beginscan(Relation table, Relation index, Snapshot snapshot,
-                              OUTBOX_REST_OF_BEGINSCAN)
+                              OUTBOX_MORE_BEGINSCAN_PARAMETERS)
 {
     auto* scan = static_cast<RowScan*>(palloc0(sizeof(RowScan)));
     scan->base.heapRelation = table;
@@ -299,7 +299,7 @@ void slot_getsomeattrs_int(TupleTableSlot*, int)
 
 namespace outbox::pg {
 
-AttrNumber find_column(Relation, const ColumnShape&, int expected)
+AttrNumber find_column(Relation, const ColumnSpec&, int expected)
 {
     return static_cast<AttrNumber>(expected + 1);
 }
@@ -310,7 +310,7 @@ Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMOD
     return relation_with(first + static_cast<Oid>(partition_of(table)));
 }
 
-TableWriter open_writer(Relation relation, int capacity)
+TableWriter open_table_writer(Relation relation, int capacity)
 {
     TableWriter writer = {};
     writer.relation = relation;
@@ -322,14 +322,14 @@ TableWriter open_writer(Relation relation, int capacity)
     return writer;
 }
 
-void close_writer(TableWriter&) {}
+void close_table_writer(TableWriter&) {}
 
-TupleTableSlot* fresh_slot(TableWriter& writer, int index)
+TupleTableSlot* clear_slot(TableWriter& writer, int index)
 {
     return writer.slots[index];
 }
 
-void insert(TableWriter& writer, int count)
+void insert_rows(TableWriter& writer, int count)
 {
     for (int i = 0; i < count; ++i) {
         const TupleTableSlot* slot = writer.slots[i];
@@ -340,9 +340,9 @@ void insert(TableWriter& writer, int count)
     }
 }
 
-Objects objects()
+ExtensionRelations extension_relations()
 {
-    Objects objects = {};
+    ExtensionRelations objects = {};
     objects.log = log_oid;
     return objects;
 }

@@ -49,19 +49,19 @@ EventParameters parameters_of(const Event&)
     refuse("appending by a statement");
 }
 
-stats::Facts event_facts_of(const Message&)
+stats::EventFacts event_facts_of(const Message&)
 {
     refuse("counting");
 }
 
 namespace stats {
 
-TypePlace place_of(Datum)
+TypeSlotNumber type_slot_of(Datum)
 {
     refuse("counting");
 }
 
-void count_enqueued(TypePlace, int)
+void count_enqueued(TypeSlotNumber, int)
 {
     refuse("counting");
 }
@@ -71,17 +71,17 @@ bool count_batch(int32, int64, TimestampTz)
     refuse("counting");
 }
 
-void remember_batch(int64, const Summary&)
+void store_batch_summary(int64, const BatchSummary&)
 {
     refuse("counting");
 }
 
-void Collector::add(const Facts&)
+void SummaryBuilder::add(const EventFacts&)
 {
     refuse("counting");
 }
 
-Summary Collector::summary() const
+BatchSummary SummaryBuilder::summary() const
 {
     refuse("counting");
 }
@@ -102,24 +102,24 @@ uint64 Statement::execute(const Datum*, const char*)
 
 namespace detail {
 
-Role become_owner()
+SavedRole switch_to_owner()
 {
     refuse("another role");
 }
 
-void become_self(const Role&)
+void switch_back(const SavedRole&)
 {
     refuse("another role");
 }
 
 } // namespace detail
 
-void Report::capture() noexcept
+void CapturedException::capture() noexcept
 {
     refuse("an exception");
 }
 
-void Report::raise() const
+void CapturedException::raise() const
 {
     refuse("an exception");
 }

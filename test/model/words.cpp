@@ -17,10 +17,10 @@ std::string name_of(const Setting& setting, int who)
     return (writes ? "writer " : "claimer ") + std::to_string(number);
 }
 
-std::string in_words(std::span<const Running> running)
+std::string in_words(std::span<const RunningRange> running)
 {
     std::string words = "{";
-    for (const Running& range : running) {
+    for (const RunningRange& range : running) {
         words += words.size() > 1 ? ", " : "";
         words += std::to_string(range.from);
         if (range.upto > range.from + 1)

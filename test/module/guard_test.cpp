@@ -44,7 +44,7 @@ void deep(int levels, const char* sql)
     if (levels > 0)
         deep(levels - 1, sql);
     else
-        pg::call([&] { run_sql(sql); });
+        pg::guarded_call([&] { run_sql(sql); });
 }
 
 } // namespace
@@ -52,7 +52,7 @@ void deep(int levels, const char* sql)
 OUTBOX_SQL_FUNCTION(guard_throw)
 {
     const char* kind = text_to_cstring(PG_GETARG_TEXT_PP(0));
-    return pg::entry([&]() -> Datum {
+    return pg::sql_entry([&]() -> Datum {
         const std::string_view what = kind;
         if (what == "int")
             throw 42;
@@ -75,7 +75,7 @@ OUTBOX_SQL_FUNCTION(guard_throw)
 OUTBOX_SQL_FUNCTION(guard_run)
 {
     const char* sql = text_to_cstring(PG_GETARG_TEXT_PP(0));
-    return pg::entry([&]() -> Datum {
+    return pg::sql_entry([&]() -> Datum {
         deep(5, sql);
         PG_RETURN_INT32(alive);
     });
@@ -88,15 +88,16 @@ OUTBOX_SQL_FUNCTION(guard_alive)
     PG_RETURN_INT32(alive);
 }
 
-// A C++ exception thrown inside `call` arrives as itself, and the server's error stack is intact.
+// A C++ exception thrown inside `guarded_call` arrives as itself, and the server's error stack is
+// intact.
 OUTBOX_SQL_FUNCTION(guard_throw_in_call)
 {
     (void)fcinfo;
-    return pg::entry([&]() -> Datum {
+    return pg::sql_entry([&]() -> Datum {
         const auto* stack = PG_exception_stack;
         const auto* context = error_context_stack;
         try {
-            pg::call([] { throw 42; });
+            pg::guarded_call([] { throw 42; });
         } catch (int value) {
             PG_RETURN_BOOL(value == 42 && stack == PG_exception_stack &&
                            context == error_context_stack);
@@ -109,16 +110,16 @@ OUTBOX_SQL_FUNCTION(guard_throw_in_call)
 OUTBOX_SQL_FUNCTION(guard_catch)
 {
     const char* sql = text_to_cstring(PG_GETARG_TEXT_PP(0));
-    return pg::entry([&]() -> Datum {
+    return pg::sql_entry([&]() -> Datum {
         const MemoryContext context = CurrentMemoryContext;
         const ResourceOwner owner = CurrentResourceOwner;
         BeginInternalSubTransaction(nullptr);
         MemoryContextSwitchTo(context);
         char sqlstate[6] = "00000";
         try {
-            pg::call([&] { run_sql(sql); });
+            pg::guarded_call([&] { run_sql(sql); });
             ReleaseCurrentSubTransaction();
-        } catch (const pg::Error& error) {
+        } catch (const pg::ServerError& error) {
             strlcpy(sqlstate, unpack_sql_state(error.sqlstate()), sizeof(sqlstate));
         }
         if (strcmp(sqlstate, "00000") != 0)

@@ -5,8 +5,8 @@
 
 OUTBOX_SQL_FUNCTION(json_text)
 {
-    return outbox::pg::entry([&] {
-        const std::string_view text = outbox::pg::to_json_text(PG_GETARG_JSONB_P(0));
+    return outbox::pg::sql_entry([&] {
+        const std::string_view text = outbox::pg::jsonb_to_text(PG_GETARG_JSONB_P(0));
         return PointerGetDatum(
             cstring_to_text_with_len(text.data(), static_cast<int>(text.size())));
     });

@@ -23,7 +23,7 @@ bool lose(int32 bytes)
 int32 to_lose = 0;
 bool to_lose_in_context = false;
 
-void at_end(XactEvent event, void*)
+void on_xact_event(XactEvent event, void*)
 {
     if (event == XACT_EVENT_PRE_COMMIT || to_lose == 0)
         return;
@@ -84,7 +84,7 @@ OUTBOX_SQL_FUNCTION(memory_lose_at_commit)
 {
     static bool is_watching = false;
     if (!is_watching)
-        RegisterXactCallback(at_end, nullptr);
+        RegisterXactCallback(on_xact_event, nullptr);
     is_watching = true;
     to_lose = PG_GETARG_INT32(0);
     to_lose_in_context = PG_GETARG_BOOL(1);

@@ -14,13 +14,13 @@ namespace {
 
 std::string number(double value)
 {
-    char text[max_number];
+    char text[max_number_size];
     return {text, write_number(text, value)};
 }
 
 std::string string(std::string_view value)
 {
-    std::string text(size_of_string(value), '#');
+    std::string text(quoted_size(value), '#');
     const char* end = write_string(text.data(), value);
     EXPECT_EQ(end, text.data() + text.size());
     return text;
@@ -62,7 +62,7 @@ TEST(CanonicalJson, NumbersFitIntoTheRoomThatIsPromised)
     for (const double value :
          {-1.7976931348623157e308, -2.2250738585072014e-308, -0.0000012345678901234567,
           -123456789012345680000.0, -1.2345678901234567e-7})
-        EXPECT_LE(number(value).size(), max_number) << value;
+        EXPECT_LE(number(value).size(), max_number_size) << value;
 }
 
 TEST(CanonicalJson, NumbersComeBackAsTheyWere)
@@ -85,14 +85,14 @@ TEST(CanonicalJson, KeysAreInTheOrderOfUtf16)
 {
     std::vector<std::string> keys = {"\u20ac", "\r",     "\ufb33", "1",  "\U0001F600",
                                      "\u0080", "\u00f6", "10",     "1a", ""};
-    std::ranges::sort(keys, is_before);
+    std::ranges::sort(keys, is_before_in_utf16);
     EXPECT_EQ(keys, (std::vector<std::string>{"", "\r", "1", "10", "1a", "\u0080", "\u00f6",
                                               "\u20ac", "\U0001F600", "\ufb33"}));
-    EXPECT_FALSE(is_before("a", "a"));
-    EXPECT_TRUE(is_before("\U0001F600", "\U0001F601"));
-    EXPECT_TRUE(is_before("\U0001F600", "\U00100000"));
-    EXPECT_TRUE(is_before("\ud7ff", "\U00010000"));
-    EXPECT_TRUE(is_before("\U0010FFFF", "\ue000"));
+    EXPECT_FALSE(is_before_in_utf16("a", "a"));
+    EXPECT_TRUE(is_before_in_utf16("\U0001F600", "\U0001F601"));
+    EXPECT_TRUE(is_before_in_utf16("\U0001F600", "\U00100000"));
+    EXPECT_TRUE(is_before_in_utf16("\ud7ff", "\U00010000"));
+    EXPECT_TRUE(is_before_in_utf16("\U0010FFFF", "\ue000"));
 }
 
 } // namespace outbox::canonical

@@ -10,23 +10,23 @@ namespace {
 
 using namespace outbox;
 
-std::vector<Running> noted(std::vector<XidRange> ranges, const Position& passed)
+std::vector<RunningRange> noted(std::vector<XidRange> ranges, const Position& passed)
 {
-    std::vector<Running> out(ranges.size() + 2 * passed.running.size());
-    out.resize(note_running(ranges, passed, out.data()));
+    std::vector<RunningRange> out(ranges.size() + 2 * passed.running.size());
+    out.resize(make_running_ranges(ranges, passed, out.data()));
     return out;
 }
 
-std::vector<Running> ended(const Position& passed, const Position& target)
+std::vector<RunningRange> ended(const Position& passed, const Position& target)
 {
-    std::vector<Running> out(passed.running.size() + target.running.size());
-    out.resize(find_ended(passed, target, out.data()));
+    std::vector<RunningRange> out(passed.running.size() + target.running.size());
+    out.resize(find_ended_ranges(passed, target, out.data()));
     return out;
 }
 
 TEST(Position, CoversWhatIsBehindItUnlessItsTransactionWasRunning)
 {
-    const std::vector<Running> running{{10, 11, 3}, {20, 30, 5}};
+    const std::vector<RunningRange> running{{10, 11, 3}, {20, 30, 5}};
     const Position position{100, running};
     EXPECT_TRUE(position.covers(9, 100));
     EXPECT_FALSE(position.covers(9, 101));
@@ -38,32 +38,33 @@ TEST(Position, CoversWhatIsBehindItUnlessItsTransactionWasRunning)
 
 TEST(Position, CoversRowsOfAnotherClusterThatHaveTheXidOfARunningTransaction)
 {
-    const std::vector<Running> running{{10, 11, 30}};
+    const std::vector<RunningRange> running{{10, 11, 30}};
     const Position position{100, running};
     EXPECT_TRUE(position.covers(10, 30));
     EXPECT_FALSE(position.covers(10, 31));
 }
 
-TEST(Running, RemembersWhereTransactionsBegan)
+TEST(RunningRange, RemembersWhereTransactionsBegan)
 {
-    const std::vector<Running> before{{10, 11, 3}, {20, 25, 5}};
+    const std::vector<RunningRange> before{{10, 11, 3}, {20, 25, 5}};
     const Position passed{100, before};
-    const std::vector<Running> expected{{10, 11, 3}, {15, 16, 100}, {22, 25, 5}, {25, 40, 100}};
+    const std::vector<RunningRange> expected{
+        {10, 11, 3}, {15, 16, 100}, {22, 25, 5}, {25, 40, 100}};
     EXPECT_EQ(noted({{22, 40}, {15, 16}, {10, 11}, {10, 11}}, passed), expected);
 }
 
-TEST(Running, EndedAreThoseThatRunNoMore)
+TEST(RunningRange, EndedAreThoseThatRunNoMore)
 {
-    const std::vector<Running> before{{10, 11, 3}, {20, 30, 5}};
-    const std::vector<Running> now{{22, 24, 5}, {28, 50, 9}};
-    const std::vector<Running> expected{{10, 11, 3}, {20, 22, 5}, {24, 28, 5}};
+    const std::vector<RunningRange> before{{10, 11, 3}, {20, 30, 5}};
+    const std::vector<RunningRange> now{{22, 24, 5}, {28, 50, 9}};
+    const std::vector<RunningRange> expected{{10, 11, 3}, {20, 22, 5}, {24, 28, 5}};
     EXPECT_EQ(ended({100, before}, {200, now}), expected);
     EXPECT_TRUE(ended({100, now}, {200, now}).empty());
 }
 
 TEST(Cursor, KnowsUpToWhereNothingCanStillCome)
 {
-    const std::vector<Running> running{{10, 11, 30}, {12, 13, 20}};
+    const std::vector<RunningRange> running{{10, 11, 30}, {12, 13, 20}};
     EXPECT_EQ((Cursor{{100, running}, {}, 0}).known_upto(), 20);
     EXPECT_EQ((Cursor{{100, {}}, {}, 0}).known_upto(), 100);
     EXPECT_EQ((Cursor{{100, {}}, Position{500, running}, 300}).known_upto(), 100);
@@ -87,8 +88,8 @@ TEST(Cursor, HandsOutEveryCommittedRowOnce)
     for (int round = 0; round < 300; ++round) {
         std::vector<Transaction> all;
         std::set<Id> handed_out;
-        std::vector<Running> passed_running;
-        std::vector<Running> target_running;
+        std::vector<RunningRange> passed_running;
+        std::vector<RunningRange> target_running;
         Cursor cursor;
         Id sequence = 0;
         Xid next_xid = 100;
@@ -108,7 +109,7 @@ TEST(Cursor, HandsOutEveryCommittedRowOnce)
             std::set<Id> found;
             for (const Transaction& one : all)
                 for (const Id id : one.ids) {
-                    const Running* straggler = were.find(one.xid);
+                    const RunningRange* straggler = were.find(one.xid);
                     const bool late =
                         id <= cursor.passed.seq && straggler != nullptr && id > straggler->above;
                     const bool fresh = id > cursor.passed.seq && id <= cursor.target->seq &&

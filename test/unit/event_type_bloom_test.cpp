@@ -7,11 +7,11 @@
 
 namespace {
 
-using outbox::TypeSet;
+using outbox::EventTypeBloom;
 
-constexpr TypeSet set_of(std::initializer_list<std::string_view> types)
+constexpr EventTypeBloom set_of(std::initializer_list<std::string_view> types)
 {
-    TypeSet set;
+    EventTypeBloom set;
     for (const std::string_view type : types)
         set.add(type);
     return set;
@@ -22,61 +22,62 @@ std::string type_name(int number)
     return "order.happened_" + std::to_string(number);
 }
 
-TEST(TypeSet, NeverMissesWhatIsInBoth)
+TEST(EventTypeBloom, NeverMissesWhatIsInBoth)
 {
-    TypeSet many;
+    EventTypeBloom many;
     for (int i = 0; i < 2000; ++i) {
         many.add(type_name(i));
-        EXPECT_TRUE(many.meets(set_of({type_name(i)}))) << i;
-        EXPECT_TRUE(set_of({"other", type_name(i)}).meets(set_of({type_name(i), "third"}))) << i;
+        EXPECT_TRUE(many.intersects(set_of({type_name(i)}))) << i;
+        EXPECT_TRUE(set_of({"other", type_name(i)}).intersects(set_of({type_name(i), "third"})))
+            << i;
     }
-    EXPECT_TRUE(set_of({""}).meets(set_of({""})));
-    EXPECT_TRUE(set_of({"\xC3\xA4"}).meets(set_of({"\xC3\xA4"})));
+    EXPECT_TRUE(set_of({""}).intersects(set_of({""})));
+    EXPECT_TRUE(set_of({"\xC3\xA4"}).intersects(set_of({"\xC3\xA4"})));
 }
 
-TEST(TypeSet, AnEmptyOneMeetsNobody)
+TEST(EventTypeBloom, AnEmptyOneMeetsNobody)
 {
-    static_assert(!TypeSet{}.meets(TypeSet{}));
-    static_assert(!TypeSet{}.meets(TypeSet::all()));
-    static_assert(!TypeSet::all().meets(TypeSet{}));
+    static_assert(!EventTypeBloom{}.intersects(EventTypeBloom{}));
+    static_assert(!EventTypeBloom{}.intersects(EventTypeBloom::all()));
+    static_assert(!EventTypeBloom::all().intersects(EventTypeBloom{}));
 }
 
-TEST(TypeSet, AllMeetsEverybody)
+TEST(EventTypeBloom, AllMeetsEverybody)
 {
-    EXPECT_TRUE(TypeSet::all().meets(TypeSet::all()));
+    EXPECT_TRUE(EventTypeBloom::all().intersects(EventTypeBloom::all()));
     for (int i = 0; i < 500; ++i) {
-        EXPECT_TRUE(TypeSet::all().meets(set_of({type_name(i)}))) << i;
-        EXPECT_TRUE(set_of({type_name(i)}).meets(TypeSet::all())) << i;
+        EXPECT_TRUE(EventTypeBloom::all().intersects(set_of({type_name(i)}))) << i;
+        EXPECT_TRUE(set_of({type_name(i)}).intersects(EventTypeBloom::all())) << i;
     }
 }
 
-TEST(TypeSet, TakesInAnother)
+TEST(EventTypeBloom, TakesInAnother)
 {
-    TypeSet set = set_of({"a"});
-    ASSERT_FALSE(set.meets(set_of({"b"})));
+    EventTypeBloom set = set_of({"a"});
+    ASSERT_FALSE(set.intersects(set_of({"b"})));
     set.add(set_of({"b"}));
-    EXPECT_TRUE(set.meets(set_of({"a"})));
-    EXPECT_TRUE(set.meets(set_of({"b"})));
-    EXPECT_FALSE(set.meets(set_of({"c"})));
-    set.add(TypeSet{});
-    EXPECT_FALSE(set.meets(set_of({"c"})));
-    set.add(TypeSet::all());
-    EXPECT_TRUE(set.meets(set_of({"c"})));
+    EXPECT_TRUE(set.intersects(set_of({"a"})));
+    EXPECT_TRUE(set.intersects(set_of({"b"})));
+    EXPECT_FALSE(set.intersects(set_of({"c"})));
+    set.add(EventTypeBloom{});
+    EXPECT_FALSE(set.intersects(set_of({"c"})));
+    set.add(EventTypeBloom::all());
+    EXPECT_TRUE(set.intersects(set_of({"c"})));
 }
 
-TEST(TypeSet, SeldomSaysYesWhereTheAnswerIsNo)
+TEST(EventTypeBloom, SeldomSaysYesWhereTheAnswerIsNo)
 {
     constexpr int count = 200;
     int wrong = 0;
     for (int i = 0; i < count; ++i)
         for (int j = 0; j < i; ++j)
-            wrong += set_of({type_name(i)}).meets(set_of({type_name(j)}));
+            wrong += set_of({type_name(i)}).intersects(set_of({type_name(j)}));
     EXPECT_LT(wrong, count * (count - 1) / 2 / 100);
 }
 
-TEST(TypeSet, UsesAllOfItself)
+TEST(EventTypeBloom, UsesAllOfItself)
 {
-    TypeSet set;
+    EventTypeBloom set;
     for (int i = 0; i < 5000; ++i)
         set.add(type_name(i));
     for (const std::uint64_t word : set.words)
@@ -84,9 +85,9 @@ TEST(TypeSet, UsesAllOfItself)
 }
 
 // Two processes compare theirs.
-TEST(TypeSet, IsTheSameEverywhere)
+TEST(EventTypeBloom, IsTheSameEverywhere)
 {
-    constexpr TypeSet set = set_of({"order.created"});
+    constexpr EventTypeBloom set = set_of({"order.created"});
     int bits = 0;
     for (const std::uint64_t word : set.words)
         bits += std::popcount(word);

@@ -27,14 +27,14 @@ Ranges random_ranges(std::mt19937& random)
         range.from = static_cast<Id>(random() % 40);
         range.upto = range.from + static_cast<Id>(random() % 8);
     }
-    ranges.resize(normalize(ranges.data(), ranges.size()));
+    ranges.resize(merge_ranges(ranges.data(), ranges.size()));
     return ranges;
 }
 
 TEST(Ids, NormalizeSortsMergesAndDropsWhatIsEmpty)
 {
     Ranges ranges{{7, 9}, {1, 3}, {3, 4}, {5, 5}, {8, 12}};
-    ranges.resize(normalize(ranges.data(), ranges.size()));
+    ranges.resize(merge_ranges(ranges.data(), ranges.size()));
     EXPECT_EQ(ranges, (Ranges{{1, 4}, {7, 12}}));
 }
 

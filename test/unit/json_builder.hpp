@@ -55,7 +55,7 @@ private:
             std::vector<Member> members;
             for (const auto& [name, member] : json.items())
                 members.push_back({keep(name), value_of(member)});
-            std::ranges::sort(members, is_before, &Member::name);
+            std::ranges::sort(members, is_before_in_jsonb, &Member::name);
             members_.push_back(std::move(members));
             value.kind = Kind::object;
             value.members = members_.back().data();

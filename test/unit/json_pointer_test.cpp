@@ -27,13 +27,13 @@ TEST(JsonPointer, IsWrittenAsItIsRead)
     EXPECT_EQ(pointer, "/a~1b/m~0n");
 }
 
-TEST(Path, FindsWhatItPointsTo)
+TEST(PathPattern, FindsWhatItPointsTo)
 {
     Builder builder;
     const Value& value = builder.build(
         R"({"a": {"b": null}, "list": [{"c": 1}, 2], "": 3, "10": 4, "*": {"x": 5}})");
     const auto finds = [&](const char* pointer) {
-        return Path(*parse_pointer(pointer)).finds(value);
+        return PathPattern(*parse_pointer(pointer)).matches_anything_in(value);
     };
     for (const char* pointer :
          {"/a", "/a/b", "/list/1", "/list/0/c", "/list/*/c", "/", "/10", "/*/x", "/*/0"})

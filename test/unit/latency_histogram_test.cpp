@@ -9,7 +9,7 @@ namespace outbox::latency {
 TEST(Latency, EveryBucketBeginsWhereTheOneBeforeEnds)
 {
     for (std::size_t i = 0; i + 1 < bucket_count; ++i) {
-        const auto end = static_cast<std::int64_t>(end_of(i));
+        const auto end = static_cast<std::int64_t>(bucket_end(i));
         EXPECT_EQ(bucket_of(end - 1), i) << end;
         EXPECT_EQ(bucket_of(end), i + 1) << end;
     }

@@ -13,7 +13,7 @@ bool match(std::string_view, std::string_view)
 
 std::string status(const std::string& before, const std::string& after)
 {
-    return breaking_change(normalise(before, match), normalise(after, match)).value_or("");
+    return find_breaking_change(normalize(before, match), normalize(after, match)).value_or("");
 }
 
 std::string property(const std::string& schema)

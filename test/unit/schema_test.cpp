@@ -30,14 +30,14 @@ std::string status(const std::string& schema, const std::string& payload)
 {
     json::Builder builder;
     pauses = 0;
-    const auto misfit = Compiled(schema, {match, pause}).validate(builder.build(payload));
-    return misfit ? misfit->rule + " at \"" + misfit->pointer + "\"" : "";
+    const auto violation = CompiledSchema(schema, {match, pause}).validate(builder.build(payload));
+    return violation ? violation->rule + " at \"" + violation->pointer + "\"" : "";
 }
 
 std::string refusal(const std::string& schema)
 {
     try {
-        const Compiled compiled(schema, {match, pause});
+        const CompiledSchema compiled(schema, {match, pause});
         return "";
     } catch (const Error& error) {
         return error.what();
@@ -272,9 +272,10 @@ TEST(Schema, NeverRepeatsTheValue)
     for (const char* schema : {R"({"type": "integer"})", R"({"enum": ["a"]})",
                                R"({"pattern": "a"})", R"({"maxLength": 1})", R"({"const": 1})",
                                R"({"not": {}})", R"({"anyOf": [{"type": "null"}]})"}) {
-        const auto misfit = Compiled(schema, {match, pause}).validate(builder.build(R"("s3cr3t")"));
-        ASSERT_TRUE(misfit);
-        EXPECT_EQ(misfit->reason.find("s3cr3t"), std::string::npos) << misfit->reason;
+        const auto violation =
+            CompiledSchema(schema, {match, pause}).validate(builder.build(R"("s3cr3t")"));
+        ASSERT_TRUE(violation);
+        EXPECT_EQ(violation->reason.find("s3cr3t"), std::string::npos) << violation->reason;
     }
 }
 

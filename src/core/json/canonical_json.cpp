@@ -33,14 +33,14 @@ char short_escape(unsigned char c) noexcept
     }
 }
 
-bool is_plain(unsigned char c) noexcept
+bool needs_no_escape(unsigned char c) noexcept
 {
     return c >= 0x20 && c != '"' && c != '\\';
 }
 
 // The first byte of a character beyond the basic plane, which UTF-16 writes with surrogates: they
 // sort below U+E000 to U+FFFF, whose UTF-8 begins with EE or EF.
-int rank(unsigned char c) noexcept
+int utf16_rank(unsigned char c) noexcept
 {
     if (c >= 0xF0)
         return 0xEE * 2 - 1;
@@ -49,23 +49,23 @@ int rank(unsigned char c) noexcept
 
 } // namespace
 
-bool is_before(std::string_view a, std::string_view b) noexcept
+bool is_before_in_utf16(std::string_view a, std::string_view b) noexcept
 {
     const auto [in_a, in_b] = std::mismatch(a.begin(), a.end(), b.begin(), b.end());
     if (in_a == a.end() || in_b == b.end())
         return in_a == a.end() && in_b != b.end();
     const auto x = static_cast<unsigned char>(*in_a);
     const auto y = static_cast<unsigned char>(*in_b);
-    const int of_x = rank(x);
-    const int of_y = rank(y);
+    const int of_x = utf16_rank(x);
+    const int of_y = utf16_rank(y);
     return of_x != of_y ? of_x < of_y : x < y;
 }
 
-std::size_t size_of_string(std::string_view text) noexcept
+std::size_t quoted_size(std::string_view text) noexcept
 {
     std::size_t size = text.size() + 2;
     for (const char c : text)
-        if (!is_plain(static_cast<unsigned char>(c)))
+        if (!needs_no_escape(static_cast<unsigned char>(c)))
             size += short_escape(static_cast<unsigned char>(c)) != 0 ? 1 : 5;
     return size;
 }
@@ -77,7 +77,7 @@ char* write_string(char* out, std::string_view text) noexcept
     const char* const end = at + text.size();
     while (at != end) {
         const char* const special = std::find_if_not(
-            at, end, [](char c) { return is_plain(static_cast<unsigned char>(c)); });
+            at, end, [](char c) { return needs_no_escape(static_cast<unsigned char>(c)); });
         std::memcpy(out, at, static_cast<std::size_t>(special - at));
         out += special - at;
         at = special;
@@ -107,13 +107,13 @@ char* write_number(char* out, double number) noexcept
         *out++ = '0'; // also for -0
         return out;
     }
-    char text[max_number];
+    char text[max_number_size];
     const char* const end =
         std::to_chars(text, text + sizeof(text), number, std::chars_format::scientific).ptr;
     const char* at = text;
     if (*at == '-')
         *out++ = *at++;
-    char digits[max_number];
+    char digits[max_number_size];
     int count = 0;
     for (; *at != 'e'; ++at)
         if (*at != '.')

@@ -8,16 +8,16 @@
 namespace outbox::canonical {
 
 // In the order of UTF-16 code units. Both are valid UTF-8.
-bool is_before(std::string_view a, std::string_view b) noexcept;
+bool is_before_in_utf16(std::string_view a, std::string_view b) noexcept;
 
 // How many bytes the string takes, with its quotes.
-std::size_t size_of_string(std::string_view text) noexcept;
+std::size_t quoted_size(std::string_view text) noexcept;
 
 // Writes it, and returns where it ends.
 char* write_string(char* out, std::string_view text) noexcept;
 
 // What a number takes at most.
-inline constexpr std::size_t max_number = 32;
+inline constexpr std::size_t max_number_size = 32;
 
 // A finite number as ECMAScript writes it. Returns where it ends.
 char* write_number(char* out, double number) noexcept;

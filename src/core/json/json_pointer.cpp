@@ -58,12 +58,12 @@ void append_to_pointer(std::string& pointer, std::string_view name)
     }
 }
 
-bool Path::takes_member(std::size_t step, std::string_view name) const
+bool PathPattern::matches_member(std::size_t step, std::string_view name) const
 {
     return steps_[step] == any || steps_[step] == name;
 }
 
-bool Path::takes_element(std::size_t step, std::size_t index) const
+bool PathPattern::matches_element(std::size_t step, std::size_t index) const
 {
     const std::string& text = steps_[step];
     if (text == any)
@@ -76,22 +76,23 @@ bool Path::takes_element(std::size_t step, std::size_t index) const
            (text.size() == 1 || text.front() != '0');
 }
 
-bool Path::finds(const Value& value, std::size_t step) const
+bool PathPattern::matches_anything_in(const Value& value, std::size_t step) const
 {
     if (step == steps_.size())
         return true;
     if (value.kind == Value::Kind::object) {
         if (steps_[step] != any) {
             const Member* member = value.find(steps_[step]);
-            return member != nullptr && finds(member->value, step + 1);
+            return member != nullptr && matches_anything_in(member->value, step + 1);
         }
-        return std::ranges::any_of(
-            value.object(), [&](const Member& member) { return finds(member.value, step + 1); });
+        return std::ranges::any_of(value.object(), [&](const Member& member) {
+            return matches_anything_in(member.value, step + 1);
+        });
     }
     if (value.kind != Value::Kind::array)
         return false;
     for (std::size_t i = 0; i < value.count; ++i)
-        if (takes_element(step, i) && finds(value.elements[i], step + 1))
+        if (matches_element(step, i) && matches_anything_in(value.elements[i], step + 1))
             return true;
     return false;
 }

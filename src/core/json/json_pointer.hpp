@@ -17,16 +17,16 @@ std::optional<std::vector<std::string>> parse_pointer(std::string_view pointer);
 void append_to_pointer(std::string& pointer, std::string_view name);
 
 // A pointer in which * stands for every member and every element.
-class Path {
+class PathPattern {
 public:
-    explicit Path(std::vector<std::string> steps) : steps_(std::move(steps)) {}
+    explicit PathPattern(std::vector<std::string> steps) : steps_(std::move(steps)) {}
 
     std::size_t length() const { return steps_.size(); }
-    bool takes_member(std::size_t step, std::string_view name) const;
-    bool takes_element(std::size_t step, std::size_t index) const;
+    bool matches_member(std::size_t step, std::string_view name) const;
+    bool matches_element(std::size_t step, std::size_t index) const;
 
     // Is there anything that it points to?
-    bool finds(const Value& value, std::size_t step = 0) const;
+    bool matches_anything_in(const Value& value, std::size_t step = 0) const;
 
 private:
     std::vector<std::string> steps_;

@@ -21,7 +21,7 @@ struct Value {
         double number;
         const char* text;
         const Value* elements;
-        const Member* members; // in the order of is_before()
+        const Member* members; // in the order of is_before_in_jsonb()
     };
     std::size_t count = 0; // bytes, elements or members
 
@@ -37,7 +37,7 @@ struct Member {
 };
 
 // As jsonb sorts its keys: short ones first.
-inline bool is_before(std::string_view a, std::string_view b)
+inline bool is_before_in_jsonb(std::string_view a, std::string_view b)
 {
     return a.size() != b.size() ? a.size() < b.size()
                                 : std::memcmp(a.data(), b.data(), a.size()) < 0;
@@ -59,7 +59,7 @@ inline const Member* Value::find(std::string_view name) const
     const Member* const end = members + count;
     const Member* const at =
         std::lower_bound(members, end, name, [](const Member& member, std::string_view wanted) {
-            return is_before(member.name, wanted);
+            return is_before_in_jsonb(member.name, wanted);
         });
     return at != end && at->name == name ? at : nullptr;
 }

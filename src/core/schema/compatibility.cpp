@@ -36,12 +36,14 @@ bool is_limit(const std::string& key)
 
 class Comparison {
 public:
-    Comparison(const Form& before, const Form& after) : before_(before), after_(after) {}
+    Comparison(const NormalizedSchema& before, const NormalizedSchema& after)
+        : before_(before), after_(after)
+    {}
 
     Reason compare(const Json& old_schema, const Json& new_schema, const std::string& pointer)
     {
-        const Json& before = follow(before_, old_schema);
-        const Json& after = follow(after_, new_schema);
+        const Json& before = resolve_references(before_, old_schema);
+        const Json& after = resolve_references(after_, new_schema);
         // Schemas can contain themselves: such a pair is being compared already.
         if (!compared_.insert({&before, &after}).second)
             return std::nullopt;
@@ -59,24 +61,24 @@ public:
     }
 
 private:
-    static const Json* definition_of(const Form& form, const Json& schema)
+    static const Json* definition_of(const NormalizedSchema& normalized, const Json& schema)
     {
         const Json* reference = find(schema, "$ref");
         if (reference == nullptr || !reference->is_string())
             return nullptr;
         const auto& text = reference->get_ref<const std::string&>();
-        if (!text.starts_with(definitions_at))
+        if (!text.starts_with(definitions_prefix))
             return nullptr;
         const std::size_t number =
-            std::strtoul(text.c_str() + std::strlen(definitions_at), nullptr, 10);
-        return number < form.definitions.size() ? &form.definitions[number] : nullptr;
+            std::strtoul(text.c_str() + std::strlen(definitions_prefix), nullptr, 10);
+        return number < normalized.definitions.size() ? &normalized.definitions[number] : nullptr;
     }
 
     // Loops of references alone have been refused.
-    static const Json& follow(const Form& form, const Json& schema)
+    static const Json& resolve_references(const NormalizedSchema& normalized, const Json& schema)
     {
         const Json* at = &schema;
-        while (const Json* next = definition_of(form, *at))
+        while (const Json* next = definition_of(normalized, *at))
             at = next;
         return *at;
     }
@@ -84,8 +86,8 @@ private:
     // Whatever numbers the definitions have.
     bool is_same(const Json& old_value, const Json& new_value)
     {
-        const Json& before = follow(before_, old_value);
-        const Json& after = follow(after_, new_value);
+        const Json& before = resolve_references(before_, old_value);
+        const Json& after = resolve_references(after_, new_value);
         if (!before.is_structured() || before.type() != after.type() ||
             before.size() != after.size())
             return before == after;
@@ -197,15 +199,16 @@ private:
         return std::nullopt;
     }
 
-    const Form& before_;
-    const Form& after_;
+    const NormalizedSchema& before_;
+    const NormalizedSchema& after_;
     std::set<std::pair<const Json*, const Json*>> compared_;
     std::set<std::pair<const Json*, const Json*>> same_;
 };
 
 } // namespace
 
-std::optional<std::string> breaking_change(const Form& before, const Form& after)
+std::optional<std::string> find_breaking_change(const NormalizedSchema& before,
+                                                const NormalizedSchema& after)
 {
     return Comparison(before, after).compare(before.root, after.root, "");
 }

@@ -12,6 +12,7 @@ namespace outbox::schema {
 // a new property that is not required, additional values of an enum, limits that are wider or gone
 // (pattern, multipleOf and uniqueItems: gone), an object that is open where it was closed, and
 // whatever constrains nothing. All else breaks.
-std::optional<std::string> breaking_change(const Form& before, const Form& after);
+std::optional<std::string> find_breaking_change(const NormalizedSchema& before,
+                                                const NormalizedSchema& after);
 
 } // namespace outbox::schema

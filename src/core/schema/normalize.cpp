@@ -17,13 +17,13 @@ namespace {
 constexpr const char* draft_7 = "json-schema.org/draft-07/schema";
 constexpr const char* draft_2020 = "json-schema.org/draft/2020-12/schema";
 
-[[noreturn]] void invalid(const std::string& pointer, const std::string& what,
-                          const std::string& hint = {})
+[[noreturn]] void raise_invalid(const std::string& pointer, const std::string& what,
+                                const std::string& hint = {})
 {
     throw Error("22023", "json_schema is invalid at #" + pointer + ": " + what, {}, hint);
 }
 
-std::string below(const std::string& pointer, std::string_view name)
+std::string pointer_below(const std::string& pointer, std::string_view name)
 {
     std::string result = pointer;
     json::append_to_pointer(result, name);
@@ -75,7 +75,7 @@ std::string percent_decoded(std::string_view text)
 }
 
 // What was percent-encoded may be any bytes.
-bool is_text(const std::string& bytes)
+bool is_valid_utf8(const std::string& bytes)
 {
     try {
         (void)Json(bytes).dump();
@@ -86,41 +86,41 @@ bool is_text(const std::string& bytes)
 }
 
 // valijson takes a whole number of 64 bits for a negative one. As a double it is what it was.
-Json without_64_bits(Json value)
+Json uint64_as_double(Json value)
 {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)
         return value.get<double>();
     if (value.is_structured())
         for (Json& part : value)
-            part = without_64_bits(std::move(part));
+            part = uint64_as_double(std::move(part));
     return value;
 }
 
 // Where a subschema is applied, and how deep it lies.
-struct Place {
+struct SchemaLocation {
     std::string pointer;
     int depth;
     int definition;  // the one that it is part of; -1 for the root
     bool same_value; // as that definition, not to a part of it
 };
 
-class Normaliser {
+class Normalizer {
 public:
-    Normaliser(const Json& document, Match match) : document_(document), match_(match) {}
+    Normalizer(const Json& document, RegexMatch match) : document_(document), match_(match) {}
 
-    Form run()
+    NormalizedSchema normalize()
     {
         read_dialect();
-        Form form;
-        form.root = schema(document_, {"", 0, -1, true});
+        NormalizedSchema normalized;
+        normalized.root = normalize_schema(document_, {"", 0, -1, true});
         // References lead to more of them.
         for (std::size_t i = 0; i < targets_.size(); ++i) {
             const std::string pointer = targets_[i];
-            form.definitions.push_back(
-                schema(resolve(pointer), {pointer, 0, static_cast<int>(i), true}));
+            normalized.definitions.push_back(normalize_schema(
+                resolve_pointer(pointer), {pointer, 0, static_cast<int>(i), true}));
         }
-        refuse_loops();
-        return form;
+        check_for_loops();
+        return normalized;
     }
 
 private:
@@ -136,12 +136,12 @@ private:
             uri == std::string("http://") + draft_7 || uri == std::string("https://") + draft_7;
         is_2020_ = uri == std::string("https://") + draft_2020;
         if (!is_draft_7_ && !is_2020_)
-            invalid("/$schema", "this dialect is not known",
-                    std::string("Known are http://") + draft_7 + "# and https://" + draft_2020 +
-                        ".");
+            raise_invalid("/$schema", "this dialect is not known",
+                          std::string("Known are http://") + draft_7 + "# and https://" +
+                              draft_2020 + ".");
     }
 
-    const Json& resolve(const std::string& pointer) const
+    const Json& resolve_pointer(const std::string& pointer) const
     {
         const Json* at = &document_;
         const std::vector<std::string> steps = json::parse_pointer(pointer).value();
@@ -155,139 +155,147 @@ private:
             else if (is_index && std::stoul(step) < at->size())
                 at = &(*at)[std::stoul(step)];
             else
-                invalid(pointer, "a $ref leads here, where nothing is");
+                raise_invalid(pointer, "a $ref leads here, where nothing is");
         }
         return *at;
     }
 
-    Json reference(const Json& given, const Place& place)
+    Json make_reference(const Json& given, const SchemaLocation& location)
     {
-        return {{"$ref", definitions_at + std::to_string(target(given, place))}};
+        return {{"$ref", definitions_prefix + std::to_string(definition_number(given, location))}};
     }
 
     // The number of what a $ref refers to.
-    int target(const Json& reference, const Place& place)
+    int definition_number(const Json& reference, const SchemaLocation& location)
     {
-        const std::string where = below(place.pointer, "$ref");
+        const std::string where = pointer_below(location.pointer, "$ref");
         if (!reference.is_string())
-            invalid(where, "it must be a string");
+            raise_invalid(where, "it must be a string");
         const std::string uri = reference.get<std::string>();
         if (!uri.starts_with('#'))
-            invalid(where, "it refers to another document, and none is ever fetched",
-                    "Copy what it refers to into $defs and use \"#/$defs/…\".");
+            raise_invalid(where, "it refers to another document, and none is ever fetched",
+                          "Copy what it refers to into $defs and use \"#/$defs/…\".");
         const std::string pointer = percent_decoded(std::string_view(uri).substr(1));
-        if (!json::parse_pointer(pointer) || !is_text(pointer))
-            invalid(where, "it must be # and a JSON pointer", "For example \"#/$defs/address\".");
+        if (!json::parse_pointer(pointer) || !is_valid_utf8(pointer))
+            raise_invalid(where, "it must be # and a JSON pointer",
+                          "For example \"#/$defs/address\".");
         const auto known = std::ranges::find(targets_, pointer);
         const auto number = static_cast<int>(known - targets_.begin());
         if (known == targets_.end())
             targets_.push_back(pointer);
-        if (place.same_value)
-            leads_to_[place.definition].insert(number);
+        if (location.same_value)
+            leads_to_[location.definition].insert(number);
         return number;
     }
 
     // A definition that is applied to a value in order to be applied to the same value would never
     // end.
-    void refuse_loops() const
+    void check_for_loops() const
     {
         std::set<int> done;
         for (std::size_t i = 0; i < targets_.size(); ++i) {
             std::set<int> path;
-            follow(static_cast<int>(i), path, done);
+            visit_references(static_cast<int>(i), path, done);
         }
     }
 
-    void follow(int definition, std::set<int>& path, std::set<int>& done) const
+    void visit_references(int definition, std::set<int>& path, std::set<int>& done) const
     {
         if (done.contains(definition))
             return;
         if (!path.insert(definition).second)
-            invalid(targets_[static_cast<std::size_t>(definition)],
-                    "it refers to itself without end");
+            raise_invalid(targets_[static_cast<std::size_t>(definition)],
+                          "it refers to itself without end");
         if (path.size() > max_depth)
-            invalid(targets_[static_cast<std::size_t>(definition)],
-                    "more than " + std::to_string(max_depth) + " references follow each other");
+            raise_invalid(targets_[static_cast<std::size_t>(definition)],
+                          "more than " + std::to_string(max_depth) +
+                              " references follow each other");
         if (const auto next = leads_to_.find(definition); next != leads_to_.end())
             for (const int other : next->second)
-                follow(other, path, done);
+                visit_references(other, path, done);
         path.erase(definition);
         done.insert(definition);
     }
 
-    Json schema(const Json& given, Place place)
+    Json normalize_schema(const Json& given, SchemaLocation location)
     {
-        if (++place.depth > max_depth)
-            invalid(place.pointer,
-                    "it is nested more than " + std::to_string(max_depth) + " levels deep");
+        if (++location.depth > max_depth)
+            raise_invalid(location.pointer,
+                          "it is nested more than " + std::to_string(max_depth) + " levels deep");
         if (given.is_boolean())
             return given;
         if (!given.is_object())
-            invalid(place.pointer, "a schema must be an object or a boolean");
+            raise_invalid(location.pointer, "a schema must be an object or a boolean");
         // Draft 7 has nothing beside a reference.
         if (given.contains("$ref") && is_draft_7_)
-            return reference(given["$ref"], place);
+            return make_reference(given["$ref"], location);
         Json result = Json::object();
         for (const auto& [key, value] : given.items())
-            keyword(result, key, value, place);
-        join_arrays(result, given, place);
-        join_conditions(result);
+            add_keyword(result, key, value, location);
+        add_items(result, given, location);
+        remove_incomplete_conditions(result);
         // A reference alone.
         if (given.contains("$ref") && result.size() == 1 && result["allOf"].size() == 1)
             return result["allOf"][0];
         return result;
     }
 
-    Json part(const Json& given, const Place& place, std::string_view name, bool same_value)
+    Json normalize_subschema(const Json& given, const SchemaLocation& location,
+                             std::string_view name, bool same_value)
     {
-        return schema(given, {below(place.pointer, name), place.depth, place.definition,
-                              place.same_value && same_value});
+        return normalize_schema(given, {pointer_below(location.pointer, name), location.depth,
+                                        location.definition, location.same_value && same_value});
     }
 
     // Each kind of keyword has one function, which says whether it knows the keyword.
-    void keyword(Json& result, const std::string& key, const Json& value, const Place& place)
+    void add_keyword(Json& result, const std::string& key, const Json& value,
+                     const SchemaLocation& location)
     {
         if (is_one_of(key, {"unevaluatedProperties", "unevaluatedItems", "$dynamicRef",
                             "$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "minContains",
                             "maxContains", "patternProperties"}))
-            invalid(below(place.pointer, key), "this keyword is not supported",
-                    key == "patternProperties"
-                        ? "Use propertyNames with a pattern, and additionalProperties."
-                        : "");
+            raise_invalid(pointer_below(location.pointer, key), "this keyword is not supported",
+                          key == "patternProperties"
+                              ? "Use propertyNames with a pattern, and additionalProperties."
+                              : "");
         if (key == "$ref")
-            result["allOf"].push_back(reference(value, place));
-        else if (!annotation(key, value, place) && !assertion(result, key, value, place) &&
-                 !applicator(result, key, value, place) && !members(result, key, value, place) &&
-                 !dependency(result, key, value, place))
+            result["allOf"].push_back(make_reference(value, location));
+        else if (!check_annotation(key, value, location) &&
+                 !add_assertion(result, key, value, location) &&
+                 !add_applicator(result, key, value, location) &&
+                 !add_members(result, key, value, location) &&
+                 !add_dependency(result, key, value, location))
             return; // unknown ones mean nothing
     }
 
-    static bool annotation(const std::string& key, const Json& value, const Place& place)
+    static bool check_annotation(const std::string& key, const Json& value,
+                                 const SchemaLocation& location)
     {
         if (is_one_of(key, {"title", "description", "$comment", "format", "$anchor"})) {
             if (!value.is_string())
-                invalid(below(place.pointer, key), "it must be a string");
+                raise_invalid(pointer_below(location.pointer, key), "it must be a string");
             return true;
         }
         if (!is_one_of(key, {"$id", "$schema"}))
             return false;
-        if (!place.pointer.empty())
-            invalid(below(place.pointer, key), "it is allowed at the top only");
+        if (!location.pointer.empty())
+            raise_invalid(pointer_below(location.pointer, key), "it is allowed at the top only");
         if (!value.is_string())
-            invalid(below(place.pointer, key), "it must be a string");
+            raise_invalid(pointer_below(location.pointer, key), "it must be a string");
         return true;
     }
 
-    bool assertion(Json& result, const std::string& key, const Json& value,
-                   const Place& place) const
+    bool add_assertion(Json& result, const std::string& key, const Json& value,
+                       const SchemaLocation& location) const
     {
-        const std::string where = below(place.pointer, key);
+        const std::string where = pointer_below(location.pointer, key);
         if (key == "type") {
             const bool is_list = value.is_array() && !value.empty() &&
                                  std::ranges::all_of(value, is_type) && is_list_of_names(value);
             if (!is_type(value) && !is_list)
-                invalid(where, "it must be a type, or a list of different types",
-                        "Types are null, boolean, integer, number, string, array and object.");
+                raise_invalid(
+                    where, "it must be a type, or a list of different types",
+                    "Types are null, boolean, integer, number, string, array and object.");
             result[key] = value;
             if (is_list && value.size() == 1)
                 result[key] = value[0];
@@ -295,31 +303,31 @@ private:
                 std::sort(result[key].begin(), result[key].end());
         } else if (key == "enum") {
             if (!value.is_array() || value.empty())
-                invalid(where, "it must be a list with at least one value");
-            result[key] = without_64_bits(value);
+                raise_invalid(where, "it must be a list with at least one value");
+            result[key] = uint64_as_double(value);
         } else if (key == "const") {
-            result["const"] = without_64_bits(value);
+            result["const"] = uint64_as_double(value);
         } else if (key == "multipleOf") {
             if (!value.is_number() || value.get<double>() <= 0)
-                invalid(where, "it must be a number above 0");
-            result[multiple_keyword] = without_64_bits(value);
+                raise_invalid(where, "it must be a number above 0");
+            result[multiple_keyword] = uint64_as_double(value);
         } else if (is_one_of(key, {"maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum"})) {
             if (!value.is_number())
-                invalid(where, "it must be a number");
+                raise_invalid(where, "it must be a number");
             result[key] = value.get<double>();
         } else if (is_one_of(key, {"maxLength", "minLength", "maxItems", "minItems",
                                    "maxProperties", "minProperties"})) {
-            result[key] = size(value, where);
+            result[key] = read_size(value, where);
         } else if (key == "uniqueItems") {
             if (!value.is_boolean())
-                invalid(where, "it must be true or false");
+                raise_invalid(where, "it must be true or false");
             if (value.get<bool>())
                 result[key] = true;
         } else if (key == "pattern") {
-            result[pattern_keyword] = pattern(value, where);
+            result[pattern_keyword] = translate_pattern(value, where);
         } else if (key == "required") {
             if (!is_list_of_names(value))
-                invalid(where, "it must be a list of different names");
+                raise_invalid(where, "it must be a list of different names");
             if (!value.empty())
                 result[key] = value;
         } else {
@@ -328,79 +336,87 @@ private:
         return true;
     }
 
-    static std::int64_t size(const Json& value, const std::string& where)
+    static std::int64_t read_size(const Json& value, const std::string& where)
     {
-        constexpr double greatest = 1e15;
+        constexpr double max_integer = 1e15;
         const double number = value.is_number() ? value.get<double>() : -1;
-        if (number < 0 || number > greatest || number != std::floor(number))
-            invalid(where, "it must be an integer, and not negative");
+        if (number < 0 || number > max_integer || number != std::floor(number))
+            raise_invalid(where, "it must be an integer, and not negative");
         return static_cast<std::int64_t>(number);
     }
 
-    std::string pattern(const Json& value, const std::string& where) const
+    std::string translate_pattern(const Json& value, const std::string& where) const
     {
         if (!value.is_string())
-            invalid(where, "it must be a string");
+            raise_invalid(where, "it must be a string");
         try {
-            std::string result = to_server_pattern(value.get<std::string>());
+            std::string result = to_postgres_regex(value.get<std::string>());
             (void)match_(result, "");
             return result;
         } catch (const std::exception& error) {
-            invalid(where, error.what(), "Most of ECMA-262 works; repetitions are up to 255.");
+            raise_invalid(where, error.what(),
+                          "Most of ECMA-262 works; repetitions are up to 255.");
         }
     }
 
-    bool applicator(Json& result, const std::string& key, const Json& value, const Place& place)
+    bool add_applicator(Json& result, const std::string& key, const Json& value,
+                        const SchemaLocation& location)
     {
         if (is_one_of(key, {"allOf", "anyOf", "oneOf"})) {
-            const std::string where = below(place.pointer, key);
+            const std::string where = pointer_below(location.pointer, key);
             if (!value.is_array() || value.empty())
-                invalid(where, "it must be a list with at least one schema");
-            const Place list = {where, place.depth, place.definition, place.same_value};
+                raise_invalid(where, "it must be a list with at least one schema");
+            const SchemaLocation list = {where, location.depth, location.definition,
+                                         location.same_value};
             for (std::size_t i = 0; i < value.size(); ++i)
-                result[key].push_back(part(value[i], list, std::to_string(i), true));
+                result[key].push_back(normalize_subschema(value[i], list, std::to_string(i), true));
         } else if (is_one_of(key, {"not", "if", "then", "else"})) {
-            result[key] = part(value, place, key, true);
+            result[key] = normalize_subschema(value, location, key, true);
         } else if (is_one_of(key, {"additionalProperties", "propertyNames", "contains"})) {
-            result[key] = part(value, place, key, false);
+            result[key] = normalize_subschema(value, location, key, false);
         } else {
             return false;
         }
         return true;
     }
 
-    bool members(Json& result, const std::string& key, const Json& value, const Place& place)
+    bool add_members(Json& result, const std::string& key, const Json& value,
+                     const SchemaLocation& location)
     {
         const bool is_definition = is_one_of(key, {"definitions", "$defs"});
         if (!is_definition && key != "properties")
             return false;
-        const std::string where = below(place.pointer, key);
+        const std::string where = pointer_below(location.pointer, key);
         if (!value.is_object())
-            invalid(where, "it must be an object whose members are schemas");
-        const Place list = {where, place.depth, place.definition, false};
+            raise_invalid(where, "it must be an object whose members are schemas");
+        const SchemaLocation list = {where, location.depth, location.definition, false};
         for (const auto& [name, of] : value.items()) {
-            Json member = part(of, list, name, false);
+            Json member = normalize_subschema(of, list, name, false);
             if (!is_definition)
                 result[key][name] = std::move(member);
         }
         return true;
     }
 
-    bool dependency(Json& result, const std::string& key, const Json& value, const Place& place)
+    bool add_dependency(Json& result, const std::string& key, const Json& value,
+                        const SchemaLocation& location)
     {
         if (!is_one_of(key, {"dependencies", "dependentRequired", "dependentSchemas"}))
             return false;
-        const std::string where = below(place.pointer, key);
+        const std::string where = pointer_below(location.pointer, key);
         if (!value.is_object())
-            invalid(where, "it must be an object");
-        const Place list = {where, place.depth, place.definition, place.same_value};
+            raise_invalid(where, "it must be an object");
+        const SchemaLocation list = {where, location.depth, location.definition,
+                                     location.same_value};
         for (const auto& [name, of] : value.items()) {
             const bool is_list = is_list_of_names(of);
             if (key == "dependentSchemas"
                     ? !is_schema(of)
                     : !is_list && (key == "dependentRequired" || !is_schema(of)))
-                invalid(below(where, name), "it must be a schema or a list of different names");
-            Json member = is_list ? Json{{"required", of}} : part(of, list, name, true);
+                raise_invalid(pointer_below(where, name),
+                              "it must be a schema or a list of different names");
+            Json member =
+                is_list ? Json{{"required", of}} : normalize_subschema(of, list, name, true);
             Json& before = result["dependencies"][name];
             before = before.is_null() ? std::move(member) : Json{{"allOf", {before, member}}};
         }
@@ -408,7 +424,7 @@ private:
     }
 
     // items and additionalItems in draft 7 are prefixItems and items in 2020-12.
-    void join_arrays(Json& result, const Json& given, const Place& place)
+    void add_items(Json& result, const Json& given, const SchemaLocation& location)
     {
         const auto find = [&](const char* key) {
             return given.contains(key) ? &given[key] : nullptr;
@@ -424,19 +440,20 @@ private:
             rest_key = "additionalItems";
         }
         if (first != nullptr) {
-            const std::string where = below(place.pointer, first_key);
+            const std::string where = pointer_below(location.pointer, first_key);
             if (!first->is_array() || first->empty())
-                invalid(where, "it must be a list with at least one schema");
-            const Place list = {where, place.depth, place.definition, false};
+                raise_invalid(where, "it must be a list with at least one schema");
+            const SchemaLocation list = {where, location.depth, location.definition, false};
             for (std::size_t i = 0; i < first->size(); ++i)
-                result["items"].push_back(part((*first)[i], list, std::to_string(i), false));
+                result["items"].push_back(
+                    normalize_subschema((*first)[i], list, std::to_string(i), false));
         }
         if (rest != nullptr)
             result[first == nullptr ? "items" : "additionalItems"] =
-                part(*rest, place, rest_key, false);
+                normalize_subschema(*rest, location, rest_key, false);
     }
 
-    static void join_conditions(Json& result)
+    static void remove_incomplete_conditions(Json& result)
     {
         if (!result.contains("if")) {
             result.erase("then");
@@ -447,32 +464,32 @@ private:
     }
 
     const Json& document_;
-    const Match match_;
+    const RegexMatch match_;
     bool is_draft_7_ = false;
     bool is_2020_ = false;
     std::vector<std::string> targets_;
     std::map<int, std::set<int>> leads_to_;
 };
 
-Json parsed(std::string_view text)
+Json parse_json(std::string_view text)
 {
     try {
         return Json::parse(text);
     } catch (const Json::out_of_range&) {
-        invalid("", "it has a number that is too large");
+        raise_invalid("", "it has a number that is too large");
     } catch (const Json::parse_error&) {
-        invalid("", "it is not JSON in UTF-8");
+        raise_invalid("", "it is not JSON in UTF-8");
     }
 }
 
 } // namespace
 
-Form normalise(std::string_view text, Match match)
+NormalizedSchema normalize(std::string_view text, RegexMatch match)
 {
     if (text.size() > max_size)
         throw Error("54000", "json_schema is too large: at most " + std::to_string(max_size) +
                                  " bytes are allowed");
-    return Normaliser(parsed(text), match).run();
+    return Normalizer(parse_json(text), match).normalize();
 }
 
 } // namespace outbox::schema

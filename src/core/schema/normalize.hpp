@@ -19,7 +19,7 @@ inline constexpr int max_depth = 128;
 inline constexpr std::size_t max_size = 1024 * 1024;
 
 // Whether the text matches. Throws if the pattern is none.
-using Match = bool (*)(std::string_view pattern, std::string_view text);
+using RegexMatch = bool (*)(std::string_view pattern, std::string_view text);
 
 // Keywords of our own, where valijson's are not good enough: its regular expressions overflow the
 // stack, and its multipleOf rounds.
@@ -27,14 +27,14 @@ inline constexpr const char* pattern_keyword = "outbox-pattern"; // in the serve
 inline constexpr const char* multiple_keyword = "outbox-multipleOf";
 
 // A reference to a definition is this and its number.
-inline constexpr const char* definitions_at = "#/definitions/";
+inline constexpr const char* definitions_prefix = "#/definitions/";
 
-struct Form {
+struct NormalizedSchema {
     Json root;
     std::vector<Json> definitions;
 };
 
 // Throws outbox::Error if the schema cannot be used.
-Form normalise(std::string_view text, Match match);
+NormalizedSchema normalize(std::string_view text, RegexMatch match);
 
 } // namespace outbox::schema

@@ -7,22 +7,22 @@ namespace outbox {
 
 namespace {
 
-class Translator {
+class RegexTranslator {
 public:
-    explicit Translator(std::string_view pattern) : in_(pattern) {}
+    explicit RegexTranslator(std::string_view pattern) : in_(pattern) {}
 
     std::string translate()
     {
         // Both would change how the server reads the rest.
         if (in_.starts_with("***"))
-            refuse("*** at its beginning");
+            raise_unsupported("*** at its beginning");
         while (at_ < in_.size())
             translate_one();
         return std::move(out_);
     }
 
 private:
-    [[noreturn]] static void refuse(const std::string& what)
+    [[noreturn]] static void raise_unsupported(const std::string& what)
     {
         throw std::invalid_argument("a pattern with " + what + " is not supported");
     }
@@ -39,23 +39,23 @@ private:
         const char c = next();
         switch (c) {
         case '\\':
-            escape(false);
+            translate_escape(false);
             break;
         case '[':
-            bracket();
+            translate_bracket();
             break;
         case '.':
             out_ += "[^\\n\\r\\u2028\\u2029]";
             break;
         case '(':
-            group();
+            translate_group();
             break;
         default:
             out_ += c;
         }
     }
 
-    void group()
+    void translate_group()
     {
         out_ += '(';
         if (at_ == in_.size() || in_[at_] != '?')
@@ -66,19 +66,19 @@ private:
                 at_ += known.size();
                 return;
             }
-        refuse("a named group or with options");
+        raise_unsupported("a named group or with options");
     }
 
-    void bracket()
+    void translate_bracket()
     {
         out_ += '[';
         if (at_ < in_.size() && in_[at_] == '^')
             out_ += in_[at_++];
         if (at_ < in_.size() && in_[at_] == ']')
-            refuse("an empty []");
+            raise_unsupported("an empty []");
         for (char c = next(); c != ']'; c = next()) {
             if (c == '\\')
-                escape(true);
+                translate_escape(true);
             else if (c == '[')
                 out_ += "\\["; // not the beginning of a class such as [:alpha:]
             else
@@ -87,7 +87,7 @@ private:
         out_ += ']';
     }
 
-    void escape(bool in_bracket)
+    void translate_escape(bool in_bracket)
     {
         const char c = next();
         switch (c) {
@@ -114,11 +114,11 @@ private:
             return;
         case 'x':
             out_ += "\\u00";
-            hex_digits(2);
+            copy_hex_digits(2);
             return;
         case 'u':
             out_ += "\\u";
-            hex_digits(4);
+            copy_hex_digits(4);
             return;
         default:
             if (std::isalnum(static_cast<unsigned char>(c)))
@@ -126,10 +126,10 @@ private:
             out_ += {'\\', c};
             return;
         }
-        refuse(std::string("the escape \\") + c);
+        raise_unsupported(std::string("the escape \\") + c);
     }
 
-    void hex_digits(int count)
+    void copy_hex_digits(int count)
     {
         for (; count > 0; --count) {
             const char c = next();
@@ -146,9 +146,9 @@ private:
 
 } // namespace
 
-std::string to_server_pattern(std::string_view pattern)
+std::string to_postgres_regex(std::string_view pattern)
 {
-    return Translator(pattern).translate();
+    return RegexTranslator(pattern).translate();
 }
 
 } // namespace outbox

@@ -8,6 +8,6 @@
 namespace outbox {
 
 // The same in the server's syntax. Throws std::invalid_argument with the reason if there is none.
-std::string to_server_pattern(std::string_view pattern);
+std::string to_postgres_regex(std::string_view pattern);
 
 } // namespace outbox

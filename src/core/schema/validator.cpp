@@ -25,11 +25,11 @@ Path path_of(bool (PolyConstraint::*)(const valijson::adapters::Adapter&, const 
                                       ValidationResults*) const);
 using Path = decltype(path_of(&PolyConstraint::validate));
 
-constexpr const char* pause_keyword = "outbox-pause";
+constexpr const char* interrupt_check_keyword = "outbox-pause";
 
 // A constraint of ours. What is common to them is how valijson copies them.
 template <typename Self>
-class Own : public PolyConstraint {
+class CustomConstraint : public PolyConstraint {
     Constraint* cloneInto(void* memory) const override
     {
         return new (memory) Self(static_cast<const Self&>(*this));
@@ -45,10 +45,10 @@ protected:
     }
 };
 
-class Pattern : public Own<Pattern> {
+class RegexConstraint : public CustomConstraint<RegexConstraint> {
 public:
-    Pattern(const valijson::adapters::Adapter& value, const Services& services)
-        : pattern_(value.asString()), match_(services.match)
+    RegexConstraint(const valijson::adapters::Adapter& value, const Callbacks& callbacks)
+        : pattern_(value.asString()), match_(callbacks.match)
     {}
 
     bool validate(const valijson::adapters::Adapter& target, const Path& path,
@@ -60,12 +60,13 @@ public:
 
 private:
     std::string pattern_;
-    Match match_;
+    RegexMatch match_;
 };
 
-class Multiple : public Own<Multiple> {
+class MultipleOf : public CustomConstraint<MultipleOf> {
 public:
-    Multiple(const valijson::adapters::Adapter& value, const Services&) : of_(value.asDouble()) {}
+    MultipleOf(const valijson::adapters::Adapter& value, const Callbacks&) : of_(value.asDouble())
+    {}
 
     bool validate(const valijson::adapters::Adapter& target, const Path& path,
                   ValidationResults* results) const override
@@ -86,46 +87,48 @@ private:
     double of_;
 };
 
-class Pause : public Own<Pause> {
+class InterruptCheck : public CustomConstraint<InterruptCheck> {
 public:
-    Pause(const valijson::adapters::Adapter&, const Services& services) : pause_(services.pause) {}
+    InterruptCheck(const valijson::adapters::Adapter&, const Callbacks& callbacks)
+        : check_interrupts_(callbacks.check_interrupts)
+    {}
 
     bool validate(const valijson::adapters::Adapter&, const Path&,
                   ValidationResults*) const override
     {
-        pause_();
+        check_interrupts_();
         return true;
     }
 
 private:
-    void (*pause_)();
+    void (*check_interrupts_)();
 };
 
-template <typename Made>
-class Builder : public valijson::ConstraintBuilder {
+template <typename Custom>
+class CustomConstraintBuilder : public valijson::ConstraintBuilder {
 public:
-    explicit Builder(const Services& services) : services_(services) {}
+    explicit CustomConstraintBuilder(const Callbacks& callbacks) : callbacks_(callbacks) {}
 
     valijson::constraints::Constraint* make(const valijson::adapters::Adapter& value) const override
     {
-        return new Made(value, services_);
+        return new Custom(value, callbacks_);
     }
 
 private:
-    Services services_;
+    Callbacks callbacks_;
 };
 
 // The whole document. All that could go on for long goes through a definition, so the pause is
 // there, in front of it.
-Json spell_out(Form form)
+Json to_document(NormalizedSchema normalized)
 {
-    Json document = std::move(form.root);
-    if (form.definitions.empty())
+    Json document = std::move(normalized.root);
+    if (normalized.definitions.empty())
         return document;
     Json definitions = Json::object();
-    for (std::size_t i = 0; i < form.definitions.size(); ++i) {
+    for (std::size_t i = 0; i < normalized.definitions.size(); ++i) {
         definitions[std::to_string(i)] = {
-            {"allOf", {{{pause_keyword, true}}, std::move(form.definitions[i])}}};
+            {"allOf", {{{interrupt_check_keyword, true}}, std::move(normalized.definitions[i])}}};
     }
     if (document.contains("$ref")) // beside which nothing counts
         document = {{"allOf", {std::move(document)}}};
@@ -134,12 +137,12 @@ Json spell_out(Form form)
 }
 
 // valijson says what is wrong in words only. Each begins like this for one keyword.
-struct Wording {
-    std::string_view beginning;
+struct ErrorPrefix {
+    std::string_view text;
     const char* keyword;
 };
 
-constexpr Wording wordings[] = {
+constexpr ErrorPrefix error_prefixes[] = {
     {"Value type not permitted", "type"},
     {"Missing required property", "required"},
     {"Object contains a property", "additionalProperties"},
@@ -176,9 +179,9 @@ constexpr Wording wordings[] = {
 
 const char* keyword_of(std::string_view reason)
 {
-    for (const Wording& wording : wordings)
-        if (reason.starts_with(wording.beginning))
-            return wording.keyword;
+    for (const ErrorPrefix& prefix : error_prefixes)
+        if (reason.starts_with(prefix.text))
+            return prefix.keyword;
     return "schema";
 }
 
@@ -221,40 +224,43 @@ std::string pointer_of(const Error& error)
 
 } // namespace
 
-struct Compiled::Insides {
+struct CompiledSchema::Impl {
     valijson::Schema schema;
     mutable valijson::Validator validator{valijson::Validator::kStrongTypes};
 };
 
-Compiled::Compiled(std::string_view text, const Services& services)
-    : insides_(std::make_unique<Insides>())
+CompiledSchema::CompiledSchema(std::string_view text, const Callbacks& callbacks)
+    : impl_(std::make_unique<Impl>())
 {
-    const Json document = spell_out(normalise(text, services.match));
+    const Json document = to_document(normalize(text, callbacks.match));
     valijson::SchemaParser parser(valijson::SchemaParser::kDraft7);
-    parser.addConstraintBuilder(pattern_keyword, new Builder<Pattern>(services));
-    parser.addConstraintBuilder(multiple_keyword, new Builder<Multiple>(services));
-    parser.addConstraintBuilder(pause_keyword, new Builder<Pause>(services));
+    parser.addConstraintBuilder(pattern_keyword,
+                                new CustomConstraintBuilder<RegexConstraint>(callbacks));
+    parser.addConstraintBuilder(multiple_keyword,
+                                new CustomConstraintBuilder<MultipleOf>(callbacks));
+    parser.addConstraintBuilder(interrupt_check_keyword,
+                                new CustomConstraintBuilder<InterruptCheck>(callbacks));
     try {
-        parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(document), insides_->schema);
+        parser.populateSchema(valijson::adapters::NlohmannJsonAdapter(document), impl_->schema);
     } catch (const std::runtime_error& error) {
         throw Error("22023", std::string("json_schema cannot be used: ") + error.what());
     }
 }
 
-Compiled::~Compiled() = default;
+CompiledSchema::~CompiledSchema() = default;
 
-std::optional<Misfit> Compiled::validate(const json::Value& value) const
+std::optional<Violation> CompiledSchema::validate(const json::Value& value) const
 {
     // Only for those that do not fit is anything noted on the way.
     const json::Adapter target(value);
-    if (insides_->validator.validate(insides_->schema, target, nullptr))
+    if (impl_->validator.validate(impl_->schema, target, nullptr))
         return std::nullopt;
     ValidationResults results;
-    (void)insides_->validator.validate(insides_->schema, target, &results);
+    (void)impl_->validator.validate(impl_->schema, target, &results);
     if (results.numErrors() == 0)
-        return Misfit{"", "schema", "The value is not allowed."};
+        return Violation{"", "schema", "The value is not allowed."};
     const ValidationResults::Error& first = first_error(results);
-    return Misfit{pointer_of(first), keyword_of(first.description), first.description};
+    return Violation{pointer_of(first), keyword_of(first.description), first.description};
 }
 
 } // namespace outbox::schema

@@ -11,34 +11,34 @@
 namespace outbox::schema {
 
 // Where a value does not fit, and why. Never the value itself: it may be nobody's business.
-struct Misfit {
+struct Violation {
     std::string pointer;
     std::string rule; // the keyword
     std::string reason;
 };
 
 // What validation needs from around it.
-struct Services {
-    Match match;
+struct Callbacks {
+    RegexMatch match;
     // Called before each definition is applied. Throws if it should go no further: the stack ends,
     // or somebody has cancelled.
-    void (*pause)();
+    void (*check_interrupts)();
 };
 
-class Compiled {
+class CompiledSchema {
 public:
     // Throws outbox::Error if the schema cannot be used.
-    Compiled(std::string_view text, const Services& services);
-    ~Compiled();
-    Compiled(const Compiled&) = delete;
-    Compiled& operator=(const Compiled&) = delete;
+    CompiledSchema(std::string_view text, const Callbacks& callbacks);
+    ~CompiledSchema();
+    CompiledSchema(const CompiledSchema&) = delete;
+    CompiledSchema& operator=(const CompiledSchema&) = delete;
 
     // Nothing if it fits.
-    std::optional<Misfit> validate(const json::Value& value) const;
+    std::optional<Violation> validate(const json::Value& value) const;
 
 private:
-    struct Insides;
-    std::unique_ptr<Insides> insides_;
+    struct Impl;
+    std::unique_ptr<Impl> impl_;
 };
 
 } // namespace outbox::schema

@@ -86,10 +86,10 @@ private:
     const Value* object_ = nullptr;
 };
 
-class Wrapped {
+class WrappedValue {
 public:
-    Wrapped() : value_(&nothing) {}
-    explicit Wrapped(const Value& value) : value_(&value) {}
+    WrappedValue() : value_(&nothing) {}
+    explicit WrappedValue(const Value& value) : value_(&value) {}
 
     // Schemas are not read from trees, so no part of one is ever kept.
     valijson::adapters::FrozenValue* freeze() const
@@ -140,10 +140,10 @@ private:
 };
 
 class Adapter : public valijson::adapters::BasicAdapter<Adapter, ArrayOfAdapters, NamedAdapter,
-                                                        ObjectOfAdapters, Wrapped> {
+                                                        ObjectOfAdapters, WrappedValue> {
 public:
     Adapter() = default;
-    explicit Adapter(const Value& value) : BasicAdapter(Wrapped(value)) {}
+    explicit Adapter(const Value& value) : BasicAdapter(WrappedValue(value)) {}
 };
 
 namespace detail {
@@ -162,12 +162,12 @@ inline NamedAdapter Iterator<Member, NamedAdapter>::operator*() const
 
 } // namespace detail
 
-inline std::optional<ArrayOfAdapters> Wrapped::getArrayOptional() const
+inline std::optional<ArrayOfAdapters> WrappedValue::getArrayOptional() const
 {
     return isArray() ? std::make_optional(ArrayOfAdapters(value_->array())) : std::nullopt;
 }
 
-inline std::optional<ObjectOfAdapters> Wrapped::getObjectOptional() const
+inline std::optional<ObjectOfAdapters> WrappedValue::getObjectOptional() const
 {
     return isObject() ? std::make_optional(ObjectOfAdapters(*value_)) : std::nullopt;
 }

@@ -131,7 +131,7 @@ void Dispatcher::back_off(const DeliveryResult& result, TimePoint sent_at, TimeP
         ++consecutive_failures_;
         backed_off_at_ = now;
         const auto pause =
-            std::chrono::microseconds(policy_.pause(consecutive_failures_, jitter_()));
+            std::chrono::microseconds(policy_.backoff_after(consecutive_failures_, jitter_()));
         const auto max_pause = std::chrono::microseconds(policy_.backoff_max);
         const Clock::duration lower_bound = std::min<Clock::duration>(
             min_pause * consecutive_failures_, std::max<Clock::duration>(max_pause, min_pause));
