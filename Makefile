@@ -202,7 +202,7 @@ $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 # server that is a model. What is wrapped can be exchanged for something wrong.
 MODEL_PARTS = $(patsubst %,src/%.o,log/append claim/claim claim/read_new consumer/read_page log/open_partitions log/log_scan log/log_snapshot core/cursor)
 MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
-MODEL_WRAPPED = _ZN6outbox2pg17take_log_snapshotEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
+MODEL_WRAPPED = _ZN6outbox17take_log_snapshotEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
 
 build/model: $(MODEL_OBJS) $(MODEL_PARTS)
 	$(CXX) $(COPT) $(MODEL_WRAPPED:%=-Wl,--wrap=%) -o $@ $^

@@ -27,22 +27,22 @@ void _PG_init(void);
 
 void _PG_init()
 {
-    outbox::pg::preloaded = process_shared_preload_libraries_in_progress;
+    outbox::preloaded = process_shared_preload_libraries_in_progress;
     outbox::pg::define_gucs_rejecting_client_placeholders(
         "outbox.", [] { outbox::settings::define_gucs(outbox::is_host_allowlist); });
     outbox::pg::set_up_catalog_generation();
-    outbox::pg::set_up_wakeup();
+    outbox::ipc::set_up_wakeup();
     outbox::set_up_pending_attempts();
     outbox::register_upcaster_callbacks();
     outbox::set_up_append_only_guard();
     outbox::set_up_schema_cache();
-    if (!outbox::pg::preloaded)
+    if (!outbox::preloaded)
         return;
-    outbox::pg::set_up_worker_registry();
+    outbox::ipc::set_up_worker_registry();
     outbox::set_up_sink_statuses();
     outbox::set_up_sink_tests();
     outbox::stats::set_up();
-    outbox::pg::set_up_shmem();
+    outbox::ipc::set_up_shmem();
     outbox::set_up_utility_hook();
     // pg_upgrade wants both clusters as they are.
     if (!IsBinaryUpgrade)

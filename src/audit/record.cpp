@@ -89,7 +89,7 @@ AuditRow make_audit_row(FunctionCallInfo fcinfo)
 int64 next_audit_id()
 {
     (void)GetTopTransactionId();
-    return pg::draw_values(pg::extension_relations().audit_sequence, 1);
+    return pg::draw_values(extension_relations().audit_sequence, 1);
 }
 
 int64 append_directly(const InsertTarget& target, AuditRow& row)
@@ -113,19 +113,19 @@ int64 append_directly(const InsertTarget& target, AuditRow& row)
 // The way for an audit log that somebody has put a trigger, a column or a policy on.
 int64 append_by_statement(const AuditRow& row)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO @schema@.audit_log (tenant_id, actor, action, entity_type, entity_id, before,"
         " after, context) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING id",
         {INT8OID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, JSONBOID, JSONBOID, JSONBOID}};
     int64 id = 0;
-    pg::as_owner([&] {
+    as_owner([&] {
         insert.execute(row.values + col_tenant_id, row.nulls + col_tenant_id);
         // A trigger may have swallowed it.
         if (SPI_processed == 0)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("the audit log did not take the row"),
                             errhint("Look at its triggers and rules.")));
-        id = DatumGetInt64(pg::ResultRow(0).get(1));
+        id = DatumGetInt64(ResultRow(0).get(1));
     });
     return id;
 }
@@ -133,7 +133,7 @@ int64 append_by_statement(const AuditRow& row)
 int64 append_audit_row(AuditRow& row)
 {
     static constinit DirectInsertCheck direct_insert{pg::PartitionWatch::audit_log, columns};
-    const InsertTarget target = open_insert_target(&pg::ExtensionRelations::audit_log);
+    const InsertTarget target = open_insert_target(&ExtensionRelations::audit_log);
     const int64 id =
         direct_insert.is_allowed(target) ? append_directly(target, row) : append_by_statement(row);
     close_insert_target(target);

@@ -61,7 +61,7 @@ int Claim::run()
 void Claim::unlock_unless_appended()
 {
     if (locked_ && !appended_batch_)
-        pg::unlock_consumer(consumer_.id);
+        unlock_consumer(consumer_.id);
     locked_ = false;
 }
 
@@ -94,7 +94,7 @@ bool Claim::lock_consumer(int max_wait_ms)
 {
     for (;;) {
         const int32 consumer = consumer_.id;
-        if (!pg::lock_consumer(consumer, max_wait_ms)) {
+        if (!outbox::lock_consumer(consumer, max_wait_ms)) {
             lock_busy_ = true;
             return false;
         }
@@ -106,7 +106,7 @@ bool Claim::lock_consumer(int max_wait_ms)
         const bool is_another = is_relay() && consumer_.id != request_.relay->consumer;
         if (locked_)
             return !consumer_.paused && !is_another;
-        pg::unlock_consumer(consumer);
+        unlock_consumer(consumer);
     }
 }
 

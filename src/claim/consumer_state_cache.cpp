@@ -82,7 +82,7 @@ ConsumerStateCache::~ConsumerStateCache()
 
 const ConsumerState* ConsumerStateCache::lookup() const
 {
-    if (current_ < 0 || pg::is_wakeup_pending(pg::reason_sinks_changed))
+    if (current_ < 0 || ipc::is_wakeup_pending(ipc::reason_sinks_changed))
         return nullptr;
     return &slots_[current_].state;
 }

@@ -109,7 +109,7 @@ ClaimStepResult Claim::deliver_page()
         cache_state(after, 0);
     } else if (defers_write) {
         cache_state(after, 0, &deferred_batch);
-        pg::keep_lock_for_session(consumer_.id);
+        keep_lock_for_session(consumer_.id);
         pg::injection_point("held");
     } else {
         add_newest_batch(consumer_.id, batch, &deferred_batch.holder, after);
@@ -147,7 +147,7 @@ ClaimStepResult Claim::distribute_page()
             add_newest_batch(consumer_.id, batch, nullptr, progress);
     }
     appended_batch_ = true;
-    pg::wake_all_at_commit();
+    ipc::wake_all_at_commit();
     return {0, count > 0};
 }
 

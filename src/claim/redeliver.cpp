@@ -25,7 +25,7 @@ bool Claim::try_lock_consumer_partition(int32 consumer_partition)
     if (!consumer_.ordered)
         return true;
     const int32 consumer = consumer_.id;
-    if (!pg::try_lock_consumer_partition(consumer, consumer_partition))
+    if (!outbox::try_lock_consumer_partition(consumer, consumer_partition))
         return false;
     refresh_state();
     return consumer_.id == consumer && consumer_.ordered;
@@ -126,7 +126,7 @@ ClaimStepResult Claim::take_over_batch(const Batch& batch, const Lease& lease)
     } else {
         add_batch(consumer_.id, parts[0], &holder);
         add_newest_batch(consumer_.id, parts[1], nullptr, progress);
-        pg::wake_all_at_commit();
+        ipc::wake_all_at_commit();
     }
     appended_batch_ = has_more_ = true;
     return {deliver(parts[0]), true};

@@ -142,7 +142,7 @@ pg::PallocVector<int64> waiting_tenants(std::span<const Lease> leases)
 
 pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> tenants)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT w.tenant_id, coalesce(t.served, 0) FROM unnest($2) w (tenant_id)"
         " LEFT JOIN LATERAL (SELECT o.served FROM _outbox.tenant_turns o"
         " WHERE o.consumer_id = $1 AND o.tenant_id = w.tenant_id"
@@ -152,8 +152,7 @@ pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> t
     const uint64 count = find.execute_with_latest_snapshot(values);
     pg::PallocVector<TenantTurn> turns;
     for (uint64 i = 0; i < count; ++i)
-        turns.push(
-            {DatumGetInt64(pg::ResultRow(i).get(1)), DatumGetInt64(pg::ResultRow(i).get(2))});
+        turns.push({DatumGetInt64(ResultRow(i).get(1)), DatumGetInt64(ResultRow(i).get(2))});
     return turns;
 }
 
@@ -211,7 +210,7 @@ void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> lease
 
 void record_turn(int32 consumer, int64 tenant, int64 token)
 {
-    static constinit pg::Statement note{
+    static constinit Statement note{
         "INSERT INTO _outbox.tenant_turns (consumer_id, tenant_id, served) VALUES ($1, $2, $3)",
         {INT4OID, INT8OID, INT8OID}};
     const Datum values[] = {Int32GetDatum(consumer), Int64GetDatum(tenant), Int64GetDatum(token)};
@@ -252,7 +251,7 @@ ClaimStepResult Claim::distribute_to_tenants()
         return {};
     queue_by_tenant(entries);
     appended_batch_ = true;
-    pg::wake_all_at_commit();
+    ipc::wake_all_at_commit();
     return {0, !entries.empty()};
 }
 

@@ -72,10 +72,9 @@ enum : int {
 constinit pg::DirectTable lease_table{lease_columns};
 
 // The way for a table that somebody has put a trigger or a column on: one parameter per column.
-void insert_by_statement(pg::Statement& statement, int count, const Datum* values,
-                         const bool* nulls)
+void insert_by_statement(Statement& statement, int count, const Datum* values, const bool* nulls)
 {
-    char marks[pg::Statement::max_parameters + 1] = {};
+    char marks[Statement::max_parameters + 1] = {};
     for (int i = 0; i < count; ++i)
         marks[i] = nulls[i] ? 'n' : ' ';
     statement.execute(values, marks);
@@ -85,7 +84,7 @@ void insert_by_statement(pg::Statement& statement, int count, const Datum* value
 void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 {
     static constinit pg::DirectTable table{batch_columns};
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.batches (token, consumer_id, partition, attempts, deliveries,"
         " from_retries, last_id, passed_seq, target_seq, ids, passed_running, target_running,"
         " open_tokens) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
@@ -122,13 +121,13 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
         values[target_running] = to_running_array(progress->cursor.target->running);
         values[last_id] = Int64GetDatum(progress->cursor.last_id);
     }
-    if (!table.insert(pg::extension_relations().batches, values, nulls))
+    if (!table.insert(extension_relations().batches, values, nulls))
         insert_by_statement(insert, count, values, nulls);
 }
 
 void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size,"
         " lease, claimed_at, locked_until, acked_at, superseded_by, remaining, failed, worker,"
         " tenant_id)"
@@ -157,7 +156,7 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
         values[l_locked_until] = TimestampTzGetDatum(holder->claimed_at + holder->lease);
         values[l_worker] = holder->worker;
     }
-    if (!lease_table.insert(pg::extension_relations().leases, values, nulls))
+    if (!lease_table.insert(extension_relations().leases, values, nulls))
         insert_by_statement(insert, count, values, nulls);
 }
 
@@ -166,7 +165,7 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
     "b.token, b.partition, l.root, coalesce(l.remaining, b.ids), b.attempts, b.deliveries,"        \
     " b.from_retries"
 
-Batch batch_of(const pg::ResultRow& row)
+Batch batch_of(const ResultRow& row)
 {
     Batch batch;
     batch.token = DatumGetInt64(row.get(1));
@@ -184,7 +183,7 @@ std::optional<Batch> single_selected_batch(uint64 count)
 {
     std::optional<Batch> batch;
     if (count > 0)
-        batch = batch_of(pg::ResultRow(0));
+        batch = batch_of(ResultRow(0));
     SPI_freetuptable(SPI_tuptable);
     return batch;
 }
@@ -195,12 +194,12 @@ std::optional<Batch> single_selected_batch(uint64 count)
 // is enough, instead of one for each.
 pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
 {
-    static constinit pg::Statement find_each{
+    static constinit Statement find_each{
         "SELECT token, root, partition, size, locked_until, tenant_id FROM _outbox.leases"
         " WHERE token = ANY ($1) AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
         {INT8ARRAYOID}};
-    static constinit pg::Statement find_range{
+    static constinit Statement find_range{
         "SELECT token, root, partition, size, locked_until, tenant_id FROM _outbox.leases"
         " WHERE token BETWEEN $1 AND $2 AND acked_at IS NULL AND superseded_by IS NULL"
         " ORDER BY root, first_id",
@@ -220,7 +219,7 @@ pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
     const uint64 count = is_dense ? find_range.execute_with_latest_snapshot(range)
                                   : find_each.execute_with_latest_snapshot(each);
     for (uint64 i = 0; i < count; ++i) {
-        const pg::ResultRow row(i);
+        const ResultRow row(i);
         const int64 token = DatumGetInt64(row.get(1));
         if (is_dense && !std::ranges::binary_search(sorted, token))
             continue; // of another consumer
@@ -254,7 +253,7 @@ bool may_read_new(const Consumer& consumer, std::span<const Lease> leases)
 
 bool is_lease_being_changed(int64 token)
 {
-    const Relation leases = table_open(pg::extension_relations().leases, AccessShareLock);
+    const Relation leases = table_open(extension_relations().leases, AccessShareLock);
     list_free(RelationGetIndexList(leases)); // finds rd_pkindex
     const Relation index = index_open(leases->rd_pkindex, AccessShareLock);
     SnapshotData dirty;
@@ -303,11 +302,11 @@ UnsettledBatches::UnsettledBatches(int32 consumer)
     : batch_memory_(
           AllocSetContextCreate(CurrentMemoryContext, "outbox batch", ALLOCSET_DEFAULT_SIZES))
 {
-    static constinit pg::Statement find{"SELECT " BATCH_COLUMNS UNSETTLED, {INT4OID}};
+    static constinit Statement find{"SELECT " BATCH_COLUMNS UNSETTLED, {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
-        rows_.push(pg::ResultRow(i));
+        rows_.push(ResultRow(i));
 }
 
 std::optional<Batch> UnsettledBatches::next()
@@ -323,17 +322,17 @@ std::optional<Batch> UnsettledBatches::next()
 
 std::optional<Id> min_unsettled_id(int32 consumer)
 {
-    static constinit pg::Statement find{"SELECT min(lower(coalesce(l.remaining, b.ids)))" UNSETTLED,
-                                        {INT4OID}};
+    static constinit Statement find{"SELECT min(lower(coalesce(l.remaining, b.ids)))" UNSETTLED,
+                                    {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     find.execute_with_latest_snapshot(values);
-    const auto min_token = pg::ResultRow(0).find(1);
+    const auto min_token = ResultRow(0).find(1);
     return min_token ? std::optional(DatumGetInt64(*min_token)) : std::nullopt;
 }
 
 std::optional<Batch> read_open_batch(int64 token)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
         " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL",
@@ -344,7 +343,7 @@ std::optional<Batch> read_open_batch(int64 token)
 
 std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now)
 {
-    static constinit pg::Statement lock{
+    static constinit Statement lock{
         "SELECT " BATCH_COLUMNS " FROM _outbox.leases l"
         " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"
         " WHERE l.token = $1 AND l.acked_at IS NULL AND l.superseded_by IS NULL"
@@ -356,7 +355,7 @@ std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now)
 
 void supersede_lease(int64 token, int64 successor)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = $1", {INT8OID, INT8OID}};
     const Datum values[] = {Int64GetDatum(token), Int64GetDatum(successor)};
     update.execute_with_latest_snapshot(values);
@@ -364,7 +363,7 @@ void supersede_lease(int64 token, int64 successor)
 
 std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& holder)
 {
-    static constinit pg::Statement assign{
+    static constinit Statement assign{
         "UPDATE _outbox.leases l SET worker = $2, claimed_at = $3, lease = $4,"
         " locked_until = $3 + $4"
         " FROM _outbox.batches b WHERE b.consumer_id = l.consumer_id AND b.token = l.token"
@@ -380,20 +379,20 @@ std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& hold
 
 void settle_lease(int64 token, TimestampTz now)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.leases SET acked_at = $2, remaining = NULL WHERE token = $1",
         {INT8OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int64GetDatum(token), TimestampTzGetDatum(now)};
     const pg::ColumnChange changes[] = {{l_acked_at, values[1], false}, {l_remaining, 0, true}};
-    if (!lease_table.update(pg::extension_relations().leases, token, changes))
+    if (!lease_table.update(extension_relations().leases, token, changes))
         update.execute_with_latest_snapshot(values);
 }
 
 void remove_from_batch(int64 token, IdRanges remaining, IdRanges failed)
 {
-    static constinit pg::Statement update{"UPDATE _outbox.leases SET remaining = $2,"
-                                          " failed = coalesce(failed, '{}') + $3 WHERE token = $1",
-                                          {INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID}};
+    static constinit Statement update{"UPDATE _outbox.leases SET remaining = $2,"
+                                      " failed = coalesce(failed, '{}') + $3 WHERE token = $1",
+                                      {INT8OID, INT8MULTIRANGEOID, INT8MULTIRANGEOID}};
     const Datum values[] = {Int64GetDatum(token), pg::to_multirange(remaining),
                             pg::to_multirange(failed)};
     update.execute_with_latest_snapshot(values);

@@ -78,7 +78,7 @@ public:
     std::optional<Batch> next();
 
 private:
-    pg::PallocVector<pg::ResultRow> rows_;
+    pg::PallocVector<ResultRow> rows_;
     std::size_t next_row_ = 0;
     MemoryContext batch_memory_; // they may be thousands, with a thousand runs each
 };

@@ -241,7 +241,7 @@ ConsumerState read_consumer_with_snapshot(Snapshot snapshot, Datum name)
                                                        {"available_at", TIMESTAMPTZOID}};
     static constinit pg::IndexedTable retries{retry_columns, 2};
 
-    const pg::ExtensionRelations objects = pg::extension_relations();
+    const ExtensionRelations objects = extension_relations();
     const pg::IndexKey by_name[] = {{TEXTOID, name}};
     const auto row = consumers.find_first(objects.consumers, snapshot, by_name);
     if (!row || !can_see_tenant(tenant_of(*row)))

@@ -11,7 +11,7 @@ LogView open_log_view(Id above)
         LogView view;
         view.log = open_log_for_reading(above);
         pg::injection_point("log");
-        view.log_snapshot = pg::take_log_snapshot();
+        view.log_snapshot = take_log_snapshot();
         if (contains_all_partitions(view.log))
             return view;
         close_log_view(view);
@@ -20,11 +20,11 @@ LogView open_log_view(Id above)
 
 void close_log_view(LogView& view)
 {
-    pg::release_log_snapshot(view.log_snapshot);
+    release_log_snapshot(view.log_snapshot);
     close_log(view.log);
 }
 
-void set_target(Cursor& cursor, const pg::LogSnapshot& log_snapshot)
+void set_target(Cursor& cursor, const LogSnapshot& log_snapshot)
 {
     if (cursor.target)
         return;

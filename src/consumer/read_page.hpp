@@ -24,7 +24,7 @@ struct PageResult {
 // The log as of a moment.
 struct LogView {
     OpenLog log;
-    pg::LogSnapshot log_snapshot;
+    LogSnapshot log_snapshot;
 };
 
 // With what the archive has above this id.
@@ -32,7 +32,7 @@ LogView open_log_view(Id above);
 void close_log_view(LogView& view);
 
 // Fixes the cursor's next target as of this moment, if it has none.
-void set_target(Cursor& cursor, const pg::LogSnapshot& log_snapshot);
+void set_target(Cursor& cursor, const LogSnapshot& log_snapshot);
 
 // The target is drained.
 void pass_target(Cursor& cursor);

@@ -22,17 +22,17 @@ namespace {
 // open, partitions neither come to the log nor go from it.
 std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
 {
-    const Relation archive = table_open(pg::extension_relations().archive, AccessShareLock);
-    pg::refresh_partition_descriptor(view.log.parent);
-    pg::refresh_partition_descriptor(archive);
+    const Relation archive = table_open(extension_relations().archive, AccessShareLock);
+    refresh_partition_descriptor(view.log.parent);
+    refresh_partition_descriptor(archive);
     table_close(archive, NoLock);
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT least((SELECT min(id) FROM @schema@.outbox_messages WHERE occurred_at >= $1),"
         " (SELECT min(id) FROM @schema@.outbox_messages_archive WHERE occurred_at >= $1))",
         {TIMESTAMPTZOID}};
     const Datum values[] = {TimestampTzGetDatum(time)};
     find.execute_with_latest_snapshot(values);
-    const auto id = pg::ResultRow(0).find(1);
+    const auto id = ResultRow(0).find(1);
     return id ? std::optional<Id>(DatumGetInt64(*id)) : std::nullopt;
 }
 
@@ -43,7 +43,7 @@ Cursor cursor_at_time(TimestampTz time, const Position& before)
     Cursor cursor;
     if (time == DT_NOBEGIN) {
         // Nothing of it is dropped before this is committed.
-        LockRelationOid(pg::extension_relations().archive, AccessShareLock);
+        LockRelationOid(extension_relations().archive, AccessShareLock);
         return cursor;
     }
     LogView view = open_log_view(PG_INT64_MAX);
@@ -63,14 +63,14 @@ int64 store_cursor(int32 consumer, const Cursor& cursor)
     Batch batch = {};
     batch.token = batch.root_token = draw_tokens(1);
     add_cursor_row(consumer, batch, {cursor, {}});
-    pg::wake_all_at_commit();
-    pg::wake_relay_at_commit(pg::reason_sinks_changed);
+    ipc::wake_all_at_commit();
+    ipc::wake_relay_at_commit(ipc::reason_sinks_changed);
     return batch.token;
 }
 
 void supersede_leases(std::span<const int64> tokens, int64 successor)
 {
-    static constinit pg::Statement end{
+    static constinit Statement end{
         "UPDATE _outbox.leases SET superseded_by = $2 WHERE token = ANY ($1)"
         " AND acked_at IS NULL AND superseded_by IS NULL",
         {INT8ARRAYOID, INT8OID}};
@@ -80,16 +80,16 @@ void supersede_leases(std::span<const int64> tokens, int64 successor)
 
 bool has_retries(int32 consumer)
 {
-    static constinit pg::Statement find{
-        "SELECT FROM _outbox.retries WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
+    static constinit Statement find{"SELECT FROM _outbox.retries WHERE consumer_id = $1 LIMIT 1",
+                                    {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
 void delete_retries(int32 consumer)
 {
-    static constinit pg::Statement remove{"DELETE FROM _outbox.retries WHERE consumer_id = $1",
-                                          {INT4OID}};
+    static constinit Statement remove{"DELETE FROM _outbox.retries WHERE consumer_id = $1",
+                                      {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     remove.execute_with_latest_snapshot(values);
 }
@@ -99,11 +99,11 @@ ConsumerState lock_and_read_consumer(Datum name)
 {
     for (;;) {
         const int32 consumer = read_consumer(name).consumer.id;
-        pg::lock_consumer(consumer);
+        lock_consumer(consumer);
         const ConsumerState state = read_consumer(name);
         if (state.consumer.id == consumer)
             return state;
-        pg::unlock_consumer(consumer); // another has come under its name
+        unlock_consumer(consumer); // another has come under its name
     }
 }
 
@@ -120,7 +120,7 @@ void seek_consumer(Datum name, TimestampTz time)
 
 bool has_dead_letters(int32 consumer)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT FROM _outbox.dead_letters WHERE consumer_id = $1 LIMIT 1", {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     return find.execute_with_latest_snapshot(values) > 0;
@@ -128,8 +128,8 @@ bool has_dead_letters(int32 consumer)
 
 void drop_consumer(Datum name, bool with_dead_letters)
 {
-    static constinit pg::Statement remove_leases{
-        "DELETE FROM _outbox.leases WHERE consumer_id = $1", {INT4OID}};
+    static constinit Statement remove_leases{"DELETE FROM _outbox.leases WHERE consumer_id = $1",
+                                             {INT4OID}};
     const int32 consumer = lock_and_read_consumer(name).consumer.id;
     const Datum values[] = {Int32GetDatum(consumer)};
     // Whoever is settling something has to finish first; it may become a dead letter.
@@ -139,17 +139,17 @@ void drop_consumer(Datum name, bool with_dead_letters)
                         errmsg("the consumer still has dead letters"),
                         errhint("Redrive or discard them, or drop the consumer with "
                                 "discard_dead_letters => true.")));
-    static constinit pg::Statement removals[] = {
-        pg::Statement{"DELETE FROM _outbox.batches WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM _outbox.dead_letters WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM _outbox.sinks WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM _outbox.tenant_turns WHERE consumer_id = $1", {INT4OID}},
-        pg::Statement{"DELETE FROM _outbox.consumers WHERE consumer_id = $1", {INT4OID}},
+    static constinit Statement removals[] = {
+        Statement{"DELETE FROM _outbox.batches WHERE consumer_id = $1", {INT4OID}},
+        Statement{"DELETE FROM _outbox.dead_letters WHERE consumer_id = $1", {INT4OID}},
+        Statement{"DELETE FROM _outbox.sinks WHERE consumer_id = $1", {INT4OID}},
+        Statement{"DELETE FROM _outbox.tenant_turns WHERE consumer_id = $1", {INT4OID}},
+        Statement{"DELETE FROM _outbox.consumers WHERE consumer_id = $1", {INT4OID}},
     };
-    for (pg::Statement& removal : removals)
+    for (Statement& removal : removals)
         removal.execute_with_latest_snapshot(values);
     delete_retries(consumer);
-    pg::wake_relay_at_commit(pg::reason_sinks_changed);
+    ipc::wake_relay_at_commit(ipc::reason_sinks_changed);
 }
 
 } // namespace
@@ -163,7 +163,7 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
         using namespace outbox;
         const Datum name = PG_GETARG_DATUM(0);
         bool busy = false;
-        pg::as_owner([&] {
+        as_owner([&] {
             const ConsumerState state = lock_and_read_consumer(name);
             busy =
                 !open_leases(state.progress.open_tokens).empty() || has_retries(state.consumer.id);
@@ -180,16 +180,15 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
         const Datum consumer[] = {PG_GETARG_DATUM(0)};
         const MemoryContext caller = CurrentMemoryContext;
         Datum newest = 0;
-        pg::as_owner([&] {
-            static constinit pg::Statement find{
-                "SELECT b FROM _outbox.batches b WHERE consumer_id = $1"
-                " ORDER BY token DESC LIMIT 1",
-                {INT4OID}};
+        as_owner([&] {
+            static constinit Statement find{"SELECT b FROM _outbox.batches b WHERE consumer_id = $1"
+                                            " ORDER BY token DESC LIMIT 1",
+                                            {INT4OID}};
             if (find.execute_with_latest_snapshot(consumer) != 1)
                 ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
                                 errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
             const MemoryContext inner = MemoryContextSwitchTo(caller);
-            newest = datumCopy(pg::ResultRow(0).get(1), false, -1);
+            newest = datumCopy(ResultRow(0).get(1), false, -1);
             MemoryContextSwitchTo(inner);
         });
         PG_RETURN_DATUM(newest);
@@ -203,7 +202,7 @@ OUTBOX_SQL_FUNCTION(outbox_place_cursor)
         using namespace outbox;
         const int32 consumer = PG_GETARG_INT32(0);
         const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
-        pg::as_owner([&] { store_cursor(consumer, cursor_at_time(time, {})); });
+        as_owner([&] { store_cursor(consumer, cursor_at_time(time, {})); });
         PG_RETURN_VOID();
     });
 }
@@ -219,7 +218,7 @@ OUTBOX_SQL_FUNCTION(outbox_seek)
             ereport(ERROR,
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("to_time must not be NULL")));
         const TimestampTz time = PG_GETARG_TIMESTAMPTZ(1);
-        pg::as_owner([&] { seek_consumer(name, time); });
+        as_owner([&] { seek_consumer(name, time); });
         PG_RETURN_VOID();
     });
 }
@@ -232,7 +231,7 @@ OUTBOX_SQL_FUNCTION(outbox_drop_consumer)
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
         const bool with_dead_letters = !PG_ARGISNULL(1) && PG_GETARG_BOOL(1);
-        pg::as_owner([&] { drop_consumer(name, with_dead_letters); });
+        as_owner([&] { drop_consumer(name, with_dead_letters); });
         PG_RETURN_VOID();
     });
 }

@@ -107,7 +107,7 @@ OUTBOX_SQL_FUNCTION(outbox_claim)
             lease_argument(pg::optional_argument(fcinfo, 2)).value_or(default_lease_us()),
             worker_argument(pg::optional_argument(fcinfo, 3)), false};
         ResultSetReceiver result(fcinfo);
-        pg::as_owner([&] { claim_with_upcasting(request, result); });
+        as_owner([&] { claim_with_upcasting(request, result); });
         return Datum{0};
     });
 }
@@ -121,7 +121,7 @@ OUTBOX_SQL_FUNCTION(outbox_consume)
                                       batch_size_argument(pg::optional_argument(fcinfo, 1)), 0,
                                       worker_argument(std::nullopt), true};
         ResultSetReceiver result(fcinfo);
-        pg::as_owner([&] { claim_with_upcasting(request, result); });
+        as_owner([&] { claim_with_upcasting(request, result); });
         return Datum{0};
     });
 }
@@ -135,7 +135,7 @@ OUTBOX_SQL_FUNCTION(outbox_ack)
         const auto given = pg::optional_argument(fcinfo, 1);
         const std::span<const int64> ids = given ? ids_argument(given) : std::span<const int64>{};
         int count = 0;
-        pg::as_owner([&] { count = ack_messages(token, given ? &ids : nullptr); });
+        as_owner([&] { count = ack_messages(token, given ? &ids : nullptr); });
         PG_RETURN_INT32(count);
     });
 }
@@ -152,7 +152,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
         const int64 id = DatumGetInt64(*given);
         const Failure failure = failure_arguments(fcinfo, 2);
         FailResult failed = {};
-        pg::as_owner([&] { failed = fail_messages(token, {&id, 1}, {&failure, 1}); });
+        as_owner([&] { failed = fail_messages(token, {&id, 1}, {&failure, 1}); });
         PG_RETURN_TEXT_P(cstring_to_text(failed.dead > 0 ? "dead" : "retry"));
     });
 }
@@ -166,7 +166,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail_many)
         const std::span<const int64> ids = ids_argument(pg::optional_argument(fcinfo, 1));
         const Failure failure = failure_arguments(fcinfo, 2);
         FailResult failed = {};
-        pg::as_owner([&] { failed = fail_messages(token, ids, {&failure, 1}); });
+        as_owner([&] { failed = fail_messages(token, ids, {&failure, 1}); });
         PG_RETURN_INT32(failed.count);
     });
 }
@@ -179,7 +179,7 @@ OUTBOX_SQL_FUNCTION(outbox_heartbeat)
         const int64 token = token_argument(fcinfo);
         const auto lease = lease_argument(pg::optional_argument(fcinfo, 1));
         TimestampTz until = 0;
-        pg::as_owner([&] { until = heartbeat(token, lease); });
+        as_owner([&] { until = heartbeat(token, lease); });
         PG_RETURN_TIMESTAMPTZ(until);
     });
 }
@@ -191,7 +191,7 @@ OUTBOX_SQL_FUNCTION(outbox_release)
         PreventCommandIfReadOnly("outbox_release()");
         const int64 token = token_argument(fcinfo);
         int count = 0;
-        pg::as_owner([&] { count = release_batch(token); });
+        as_owner([&] { count = release_batch(token); });
         PG_RETURN_INT32(count);
     });
 }

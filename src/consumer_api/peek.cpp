@@ -79,7 +79,7 @@ bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& 
         return !due_retries(consumer.id, state.progress.open_tokens, now, 1).empty();
     for (const int32 consumer_partition : due_consumer_partitions(consumer.id, now))
         if (!has_open_batch(leases, consumer_partition) &&
-            !pg::is_consumer_partition_locked(consumer.id, consumer_partition))
+            !is_consumer_partition_locked(consumer.id, consumer_partition))
             return true;
     return false;
 }
@@ -95,7 +95,7 @@ bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& 
              (!consumer.ordered || !has_open_batch(leases, lease.consumer_partition)));
         if (is_due && !is_lease_being_changed(lease.token) &&
             (!consumer.ordered ||
-             !pg::is_consumer_partition_locked(consumer.id, lease.consumer_partition)))
+             !is_consumer_partition_locked(consumer.id, lease.consumer_partition)))
             return true;
     }
     return false;
@@ -120,7 +120,7 @@ long next_recheck_ms(int32 consumer, const pg::PallocVector<Lease>& leases, Time
     // Commits wake us if there is shared memory to do it through; prepared transactions never do.
     constexpr long max_wait_with_wake_ms = 1000;
     constexpr long max_wait_without_wake_ms = 250;
-    const long max_wait_ms = pg::preloaded ? max_wait_with_wake_ms : max_wait_without_wake_ms;
+    const long max_wait_ms = preloaded ? max_wait_with_wake_ms : max_wait_without_wake_ms;
     TimestampTz due = now + max_wait_ms * 1000;
     for (const Lease& lease : leases)
         if (lease.is_live(now))
@@ -208,7 +208,7 @@ Readiness check_readiness(Datum name)
     const pg::PallocVector<Lease> leases = open_leases(state.progress.open_tokens);
     if (consumer.paused)
         return {false, next_recheck_ms(consumer.id, leases, now)};
-    if (pg::is_consumer_locked(consumer.id))
+    if (is_consumer_locked(consumer.id))
         return {false, recheck_while_locked_ms};
     const bool ready = has_waiting_batch(consumer, leases, now) ||
                        has_due_retries(state, leases, now) ||
@@ -229,7 +229,7 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
                     (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("max_rows must not be NULL")));
         const int max_rows = batch_size_argument(PG_GETARG_DATUM(1), "max_rows");
         ResultSetReceiver result(fcinfo);
-        pg::as_owner([&] { peek_messages(name, max_rows, result); });
+        as_owner([&] { peek_messages(name, max_rows, result); });
         return Datum{0};
     });
 }
@@ -238,8 +238,8 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
 OUTBOX_SQL_FUNCTION(outbox_wake_relay)
 {
     return outbox::pg::sql_entry([&] {
-        outbox::pg::wake_all_at_commit();
-        outbox::pg::wake_relay_at_commit(outbox::pg::reason_sinks_changed);
+        outbox::ipc::wake_all_at_commit();
+        outbox::ipc::wake_relay_at_commit(outbox::ipc::reason_sinks_changed);
         PG_RETURN_VOID();
     });
 }

@@ -30,7 +30,7 @@ Readiness check_readiness_in_transaction(const char* consumer)
 {
     Readiness readiness = {};
     PushActiveSnapshot(GetTransactionSnapshot());
-    pg::as_owner([&] { readiness = check_readiness(PointerGetDatum(cstring_to_text(consumer))); });
+    as_owner([&] { readiness = check_readiness(PointerGetDatum(cstring_to_text(consumer))); });
     PopActiveSnapshot();
     SPI_commit();
     return readiness;
@@ -41,12 +41,12 @@ bool wait_until_ready(const char* consumer, int64 milliseconds)
     const TimestampTz started = GetCurrentTimestamp();
     for (;;) {
         CHECK_FOR_INTERRUPTS();
-        pg::prepare_to_wait_for_wakeup();
+        ipc::prepare_to_wait_for_wakeup();
         const Readiness readiness = check_readiness_in_transaction(consumer);
         const int64 elapsed_ms = (GetCurrentTimestamp() - started) / 1000;
         if (readiness.ready || elapsed_ms >= milliseconds)
             return readiness.ready;
-        pg::wait_for_wakeup(static_cast<long>(
+        ipc::wait_for_wakeup(static_cast<long>(
             Min(static_cast<int64>(readiness.recheck_after_ms), milliseconds - elapsed_ms)));
     }
 }
@@ -71,7 +71,7 @@ OUTBOX_SQL_FUNCTION(outbox_wait)
             elog(ERROR, "SPI_connect failed");
         SPI_commit(); // and with it the snapshot that the CALL came with
         const bool ready = wait_until_ready(consumer, timeout);
-        pg::stop_waiting_for_wakeup();
+        ipc::stop_waiting_for_wakeup();
         SPI_finish();
 
         TupleDesc descriptor;

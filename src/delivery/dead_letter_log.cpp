@@ -63,8 +63,8 @@ const char* shorten_error(Datum error)
 void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
 {
     static LogRateLimit limit;
-    static constinit pg::Statement find{"SELECT name FROM _outbox.consumers WHERE consumer_id = $1",
-                                        {INT4OID}};
+    static constinit Statement find{"SELECT name FROM _outbox.consumers WHERE consumer_id = $1",
+                                    {INT4OID}};
 
     const Id count = count_ids(ids);
     if (count == 0 || !limit.allows(GetCurrentTimestamp(), count))
@@ -72,7 +72,7 @@ void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
     const Datum values[] = {Int32GetDatum(consumer)};
     if (find.execute_with_latest_snapshot(values) == 0)
         return;
-    const char* name = TextDatumGetCString(pg::ResultRow(0).get(1));
+    const char* name = TextDatumGetCString(ResultRow(0).get(1));
     const int64 omitted_ids = limit.omitted_ids;
     limit.omitted_ids = 0;
     ereport(LOG_SERVER_ONLY,

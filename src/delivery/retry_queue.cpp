@@ -35,7 +35,7 @@ struct MessageParameters {
 void insert_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                   TimestampTz available_at, std::optional<Datum> error)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.retries (" MESSAGE_COLUMNS
         ", consumer_id, partition, attempts, available_at, last_error)"
         " VALUES (" MESSAGE_PARAMETERS ", $13, $14, $15, $16, $17) ON CONFLICT DO NOTHING",
@@ -55,14 +55,14 @@ IdRanges selected_ids(uint64 count)
 {
     pg::PallocVector<IdRange> ids;
     for (uint64 i = 0; i < count; ++i)
-        append_id(ids, DatumGetInt64(pg::ResultRow(i).get(1)));
+        append_id(ids, DatumGetInt64(ResultRow(i).get(1)));
     return ids.view();
 }
 
 // The next message of an aggregate has its turn, if it has been waiting for that.
 void unblock_next(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.retries SET available_at = $4 WHERE consumer_id = $1 AND id ="
         " (SELECT id FROM _outbox.retries WHERE consumer_id = $1 AND aggregate_type = $2"
         " AND aggregate_id = $3 AND NOT redriven ORDER BY id LIMIT 1)"
@@ -77,7 +77,7 @@ void unblock_next(int32 consumer, Datum aggregate_type, Datum aggregate_id, Time
 
 bool is_aggregate_blocked(int32 consumer, const Message& message)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND aggregate_type = $2"
         " AND aggregate_id = $3 AND id < $4 AND NOT redriven LIMIT 1",
         {INT4OID, TEXTOID, TEXTOID, INT8OID}};
@@ -90,7 +90,7 @@ bool is_aggregate_blocked(int32 consumer, const Message& message)
 
 bool has_blocked_aggregates(int32 consumer, int32 consumer_partition)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT FROM _outbox.retries WHERE consumer_id = $1 AND partition = $2"
         " AND NOT redriven LIMIT 1",
         {INT4OID, INT4OID}};
@@ -112,7 +112,7 @@ void add_blocked_message(int32 consumer, int32 consumer_partition, const Message
 
 void reschedule_retry(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.retries SET attempts = $3, available_at = $4, last_error = $5"
         " WHERE consumer_id = $1 AND id = $2",
         {INT4OID, INT8OID, INT4OID, TIMESTAMPTZOID, TEXTOID}};
@@ -123,7 +123,7 @@ void reschedule_retry(int32 consumer, Id id, int attempts, TimestampTz available
 
 void block_messages_again(int32 consumer, IdRanges ids)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.retries SET available_at = 'infinity'"
         " WHERE consumer_id = $1 AND id = ANY ($2) AND available_at <> 'infinity'",
         {INT4OID, INT8ARRAYOID}};
@@ -133,9 +133,9 @@ void block_messages_again(int32 consumer, IdRanges ids)
 
 void add_attempts(int32 consumer, IdRanges ids, int attempts)
 {
-    static constinit pg::Statement update{"UPDATE _outbox.retries SET attempts = attempts + $3"
-                                          " WHERE consumer_id = $1 AND id = ANY ($2)",
-                                          {INT4OID, INT8ARRAYOID, INT4OID}};
+    static constinit Statement update{"UPDATE _outbox.retries SET attempts = attempts + $3"
+                                      " WHERE consumer_id = $1 AND id = ANY ($2)",
+                                      {INT4OID, INT8ARRAYOID, INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids), Int32GetDatum(attempts)};
     if (attempts > 0 && !ids.empty())
         update.execute_with_latest_snapshot(values);
@@ -143,7 +143,7 @@ void add_attempts(int32 consumer, IdRanges ids, int attempts)
 
 void block_later_messages(int32 consumer, const Message& message)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.retries SET available_at = 'infinity' WHERE consumer_id = $1"
         " AND aggregate_type = $2 AND aggregate_id = $3 AND id > $4 AND NOT redriven"
         " AND available_at <> 'infinity'",
@@ -156,7 +156,7 @@ void block_later_messages(int32 consumer, const Message& message)
 void move_to_dead_letters(int32 consumer, const Message& message, int attempts, Datum error,
                           TimestampTz now)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.dead_letters (" MESSAGE_COLUMNS
         ", consumer_id, attempts, last_error, died_at)"
         " VALUES (" MESSAGE_PARAMETERS ", $13, $14, $15, $16)"
@@ -173,7 +173,7 @@ void move_to_dead_letters(int32 consumer, const Message& message, int attempts, 
 
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
 {
-    static constinit pg::Statement remove{
+    static constinit Statement remove{
         "WITH gone AS (DELETE FROM _outbox.retries WHERE consumer_id = $1"
         " AND id = ANY ($2) RETURNING aggregate_type, aggregate_id)"
         " SELECT DISTINCT aggregate_type, aggregate_id FROM gone",
@@ -192,19 +192,19 @@ void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now)
 
 std::optional<TimestampTz> next_retry_time(int32 consumer, TimestampTz now)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT min(available_at) FROM _outbox.retries WHERE consumer_id = $1"
         " AND available_at > $2",
         {INT4OID, TIMESTAMPTZOID}};
     const Datum values[] = {Int32GetDatum(consumer), TimestampTzGetDatum(now)};
     find.execute_with_latest_snapshot(values);
-    const auto first = pg::ResultRow(0).find(1);
+    const auto first = ResultRow(0).find(1);
     return first ? std::optional<TimestampTz>(DatumGetTimestampTz(*first)) : std::nullopt;
 }
 
 std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT partition FROM _outbox.retries WHERE consumer_id = $1"
         " AND available_at <= $2 GROUP BY partition ORDER BY min(available_at)",
         {INT4OID, TIMESTAMPTZOID}};
@@ -212,7 +212,7 @@ std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
     pg::PallocVector<int32> consumer_partitions;
     const uint64 count = find.execute_with_latest_snapshot(values);
     for (uint64 i = 0; i < count; ++i)
-        consumer_partitions.push(DatumGetInt32(pg::ResultRow(i).get(1)));
+        consumer_partitions.push(DatumGetInt32(ResultRow(i).get(1)));
     return consumer_partitions.view();
 }
 
@@ -226,7 +226,7 @@ std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
 
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT id FROM (SELECT r.id FROM _outbox.retries r WHERE r.consumer_id = $1"
         " AND r.available_at <= $2 AND NOT " IS_IN_OPEN_BATCH("$3")
 
@@ -241,7 +241,7 @@ IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
                           std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
     // Of an aggregate only the first is ever due, unless it came back from the dead letters.
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "WITH due AS MATERIALIZED (SELECT r.id, aggregate_type, aggregate_id, redriven"
         " FROM _outbox.retries r WHERE consumer_id = $1 AND available_at <= $3"
         " AND partition = $2 AND NOT " IS_IN_OPEN_BATCH(
@@ -262,10 +262,10 @@ IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
 
 RetryScan::RetryScan(int32 consumer, IdRanges ids)
 {
-    static constinit pg::Statement find{"SELECT " MESSAGE_COLUMNS
-                                        ", attempts, redriven FROM _outbox.retries"
-                                        " WHERE consumer_id = $1 AND id = ANY ($2) ORDER BY id",
-                                        {INT4OID, INT8ARRAYOID}};
+    static constinit Statement find{"SELECT " MESSAGE_COLUMNS
+                                    ", attempts, redriven FROM _outbox.retries"
+                                    " WHERE consumer_id = $1 AND id = ANY ($2) ORDER BY id",
+                                    {INT4OID, INT8ARRAYOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::to_id_array(ids)};
     count_ = find.execute_with_latest_snapshot(values);
     rows_ = SPI_tuptable;

@@ -70,21 +70,21 @@ void check_lease_is_held(int64 token, const LeaseRow& lease)
 {
     const auto locked_until = lease.find(l_locked_until);
     if (!locked_until)
-        reject_token(pg::token_unknown, token, "is unknown", "It was never given out.");
+        reject_token(token_unknown, token, "is unknown", "It was never given out.");
     if (lease.find(l_superseded_by))
-        reject_token(pg::lease_lost, token, "has lost its lease: another worker has the batch now",
+        reject_token(lease_lost, token, "has lost its lease: another worker has the batch now",
                      lease_lost_hint);
     if (lease.find(l_acked_at))
-        reject_token(pg::lease_lost, token, "has lost its lease: the whole batch is settled",
+        reject_token(lease_lost, token, "has lost its lease: the whole batch is settled",
                      lease_lost_hint);
     if (DatumGetTimestampTz(*locked_until) == DT_NOBEGIN)
-        reject_token(pg::lease_lost, token, "has lost its lease: the batch was handed back",
+        reject_token(lease_lost, token, "has lost its lease: the batch was handed back",
                      lease_lost_hint);
 }
 
 [[noreturn]] void reject_unknown_token(int64 token)
 {
-    reject_token(pg::token_unknown, token, "is unknown",
+    reject_token(token_unknown, token, "is unknown",
                  "It was never given out, its consumer is gone, or it was settled long ago.");
 }
 
@@ -94,7 +94,7 @@ constinit pg::IndexedTable consumers{consumer_columns, 1};
 std::optional<LeaseRow> lock_lease(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
-    return leases.lock_first(pg::extension_relations().leases, snapshot, by_token);
+    return leases.lock_first(extension_relations().leases, snapshot, by_token);
 }
 
 bool is_visible_to_tenant(const ConsumerRow& consumer)
@@ -107,12 +107,11 @@ bool is_visible_to_tenant(const ConsumerRow& consumer)
 void reject_other_tenants(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
-    const auto lease = leases.find_first(pg::extension_relations().leases, snapshot, by_token);
+    const auto lease = leases.find_first(extension_relations().leases, snapshot, by_token);
     if (!lease)
         reject_unknown_token(token);
     const pg::IndexKey by_id[] = {{INT4OID, lease->get(l_consumer)}};
-    const auto consumer =
-        consumers.find_first(pg::extension_relations().consumers, snapshot, by_id);
+    const auto consumer = consumers.find_first(extension_relations().consumers, snapshot, by_id);
     if (!consumer || !is_visible_to_tenant(*consumer))
         reject_unknown_token(token);
 }
@@ -127,13 +126,13 @@ LockedBatch lock_batch_with_snapshot(Snapshot snapshot, int64 token)
         reject_unknown_token(token);
     const pg::IndexKey keys[] = {{INT4OID, lease->get(l_consumer)},
                                  {INT8OID, Int64GetDatum(token)}};
-    const auto batch = batches.find_first(pg::extension_relations().batches, snapshot, keys);
+    const auto batch = batches.find_first(extension_relations().batches, snapshot, keys);
     const auto consumer =
-        consumers.find_first(pg::extension_relations().consumers, snapshot, std::span(keys, 1));
+        consumers.find_first(extension_relations().consumers, snapshot, std::span(keys, 1));
     if (!batch || !consumer || !is_visible_to_tenant(*consumer))
         reject_unknown_token(token);
-    if (pg::to_view(consumer->get(c_kind)) != "worker" && !pg::is_relay())
-        reject_token(pg::token_unknown, token, "is the relay's",
+    if (pg::to_view(consumer->get(c_kind)) != "worker" && !ipc::is_relay())
+        reject_token(token_unknown, token, "is the relay's",
                      "Nobody else settles what a sink has.");
     check_lease_is_held(token, *lease);
 
@@ -169,13 +168,13 @@ IdRanges checked_ids(const LockedBatch& locked, std::span<const int64> ids)
     set.reserve(ids.size());
     for (const int64 id : ids) {
         if (!contains(locked.original_ids, id))
-            ereport(ERROR, (errcode(pg::id_not_in_batch),
+            ereport(ERROR, (errcode(id_not_in_batch),
                             errmsg("message " INT64_FORMAT
                                    " is not in the batch of lock_token " INT64_FORMAT,
                                    id, locked.batch.token)));
         if (contains(locked.failed_ids, id))
             ereport(ERROR,
-                    (errcode(pg::id_not_in_batch),
+                    (errcode(id_not_in_batch),
                      errmsg("message " INT64_FORMAT
                             " is no longer in the batch of lock_token " INT64_FORMAT,
                             id, locked.batch.token),
@@ -300,7 +299,7 @@ void FailureWriter::finish()
 {
     if (static_cast<Id>(failures_seen_) != count_ids(failing_ids_))
         ereport(ERROR,
-                (errcode(pg::id_not_in_batch),
+                (errcode(id_not_in_batch),
                  errmsg("a message of lock_token " INT64_FORMAT " has left the log", batch_.token),
                  errhint("It cannot be tried again; ack it.")));
     if (batch_.from_retries) {
@@ -313,7 +312,7 @@ void FailureWriter::finish()
     remove_from_batch(batch_.token, rest, removed_ids_.view());
     if (rest.empty())
         settle_lease(batch_.token, now_);
-    pg::wake_all_at_commit(); // for a retry at once
+    ipc::wake_all_at_commit(); // for a retry at once
 }
 
 // A whole batch is remembered from when it was claimed. Otherwise its messages are looked at again.
@@ -354,7 +353,7 @@ int ack_messages(int64 token, const std::span<const int64>* ids, StatsBy stats_b
     else if (count > 0)
         remove_from_batch(token, rest, {});
     if (rest.empty() && locked.ordered)
-        pg::wake_all_at_commit(); // its partition is free
+        ipc::wake_all_at_commit(); // its partition is free
     return count;
 }
 
@@ -376,9 +375,9 @@ FailResult fail_messages(int64 token, std::span<const int64> ids, std::span<cons
     const LockedBatch locked = lock_batch(token);
     const IdRanges failed = checked_ids(locked, ids);
     if (count_ids(intersect_ids(locked.batch.ids, failed)) != count_ids(failed))
-        ereport(ERROR, (errcode(pg::id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
-                                                             " cannot fail any more: it was acked",
-                                                             token)));
+        ereport(ERROR, (errcode(id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
+                                                         " cannot fail any more: it was acked",
+                                                         token)));
     FailureWriter writer(locked, failed, failures);
     if (locked.batch.from_retries) {
         RetryScan scan(locked.consumer, locked.batch.ids);
@@ -426,7 +425,7 @@ IdRanges block_behind(int64 token, std::span<const int64> ids)
 
 TimestampTz heartbeat(int64 token, std::optional<int64> lease)
 {
-    static constinit pg::Statement extend{
+    static constinit Statement extend{
         "UPDATE _outbox.leases SET lease = coalesce($2, lease),"
         " locked_until = $3 + coalesce($2, lease) WHERE token = $1 RETURNING locked_until",
         {INT8OID, INTERVALOID, TIMESTAMPTZOID}};
@@ -435,17 +434,17 @@ TimestampTz heartbeat(int64 token, std::optional<int64> lease)
     const Datum values[] = {Int64GetDatum(token), IntervalPGetDatum(&length),
                             TimestampTzGetDatum(GetCurrentTimestamp())};
     extend.execute_with_latest_snapshot(values, lease ? nullptr : " n ");
-    return DatumGetTimestampTz(pg::ResultRow(0).get(1));
+    return DatumGetTimestampTz(ResultRow(0).get(1));
 }
 
 int release_batch(int64 token)
 {
-    static constinit pg::Statement give_back{
+    static constinit Statement give_back{
         "UPDATE _outbox.leases SET locked_until = '-infinity' WHERE token = $1", {INT8OID}};
     const LockedBatch locked = lock_batch(token);
     const Datum values[] = {Int64GetDatum(token)};
     give_back.execute_with_latest_snapshot(values);
-    pg::wake_all_at_commit();
+    ipc::wake_all_at_commit();
     return static_cast<int>(count_ids(locked.batch.ids));
 }
 

@@ -120,8 +120,8 @@ std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Even
 bool take_over_expired_key(const Event& event, TimestampTz now)
 {
     uint64 updated = 0;
-    pg::as_owner([&] {
-        static constinit pg::Statement take_over{
+    as_owner([&] {
+        static constinit Statement take_over{
             "UPDATE _outbox.dedup_keys SET tracking_id = $3, expires_at = $4"
             " WHERE tenant_id = $1 AND dedup_key = $2 AND expires_at <= $5",
             {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID, TIMESTAMPTZOID}};
@@ -158,13 +158,13 @@ std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event&
                                            TimestampTz now, TransactionId* in_progress_xid)
 {
     const uint64 hash = dedup_key_hash(event);
-    pg::lock_key(hash);
+    lock_key(hash);
     const auto existing = find_dedup_row(writer, event, in_progress_xid);
     if (!existing && !TransactionIdIsValid(*in_progress_xid)) {
         fill_slot(pg::clear_slot(writer, 0), event, now);
         pg::insert_rows(writer, 1);
     }
-    pg::unlock_key(hash);
+    unlock_key(hash);
     return existing;
 }
 
@@ -191,13 +191,13 @@ std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, T
 // The way for a table that somebody has changed.
 std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz now)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.dedup_keys (tenant_id, dedup_key, tracking_id, expires_at)"
         " VALUES ($1, $2, $3, $4) ON CONFLICT (tenant_id, dedup_key) DO NOTHING",
         {INT8OID, TEXTOID, UUIDOID, TIMESTAMPTZOID}};
-    static constinit pg::Statement find{"SELECT tracking_id, expires_at FROM _outbox.dedup_keys"
-                                        " WHERE tenant_id = $1 AND dedup_key = $2",
-                                        {INT8OID, TEXTOID}};
+    static constinit Statement find{"SELECT tracking_id, expires_at FROM _outbox.dedup_keys"
+                                    " WHERE tenant_id = $1 AND dedup_key = $2",
+                                    {INT8OID, TEXTOID}};
 
     const Datum values[] = {Int64GetDatum(event.tenant_id), *event.dedup_key,
                             UUIDPGetDatum(&event.tracking_id),
@@ -223,11 +223,11 @@ std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz 
 std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now)
 {
     std::optional<pg_uuid_t> original_id;
-    const Relation keys = table_open(pg::extension_relations().dedup_keys, RowExclusiveLock);
+    const Relation keys = table_open(extension_relations().dedup_keys, RowExclusiveLock);
     if (allows_direct_insert(keys))
         original_id = claim_key_directly(keys, event, now);
     else
-        pg::as_owner([&] { original_id = claim_key_by_statement(event, now); });
+        as_owner([&] { original_id = claim_key_by_statement(event, now); });
     table_close(keys, NoLock);
     return original_id;
 }

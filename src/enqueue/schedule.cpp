@@ -80,8 +80,8 @@ void append_selected_events(int count)
 int move_due_in_bulk(TimestampTz now, int limit)
 {
     int moved = 0;
-    pg::as_owner([&] {
-        static constinit pg::Statement move{MOVE(FIRST_DUE), {TIMESTAMPTZOID, INT4OID}};
+    as_owner([&] {
+        static constinit Statement move{MOVE(FIRST_DUE), {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
         moved = static_cast<int>(move.execute(values));
         append_selected_events(moved);
@@ -107,8 +107,8 @@ std::span<Datum> list_due(TimestampTz now, int limit)
 {
     const MemoryContext caller = CurrentMemoryContext;
     std::span<Datum> ids;
-    pg::as_owner([&] {
-        static constinit pg::Statement list{
+    as_owner([&] {
+        static constinit Statement list{
             "SELECT tracking_id FROM _outbox.scheduled WHERE " FIRST_DUE,
             {TIMESTAMPTZOID, INT4OID}};
         const Datum values[] = {TimestampTzGetDatum(now), Int32GetDatum(limit)};
@@ -123,8 +123,8 @@ std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
 {
     const MemoryContext caller = CurrentMemoryContext;
     std::span<Datum> ids;
-    pg::as_owner([&] {
-        static constinit pg::Statement list{
+    as_owner([&] {
+        static constinit Statement list{
             "SELECT tracking_id FROM ("
             " SELECT tracking_id, available_at FROM _outbox.scheduled"
             " WHERE try_again_at <= $1 ORDER BY try_again_at > $2, available_at, tracking_id"
@@ -141,8 +141,8 @@ std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
 int move_by_id(std::span<Datum> ids)
 {
     int moved = 0;
-    pg::as_owner([&] {
-        static constinit pg::Statement move{MOVE("tracking_id = ANY ($1)"), {UUIDARRAYOID}};
+    as_owner([&] {
+        static constinit Statement move{MOVE("tracking_id = ANY ($1)"), {UUIDARRAYOID}};
         const Datum values[] = {PointerGetDatum(construct_array(
             ids.data(), static_cast<int>(ids.size()), UUIDOID, UUID_LEN, false, TYPALIGN_CHAR))};
         moved = static_cast<int>(move.execute(values));
@@ -154,8 +154,8 @@ int move_by_id(std::span<Datum> ids)
 // Its due time stays, and with that its place among the others. 2^11 minutes are more than a day.
 void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
 {
-    pg::as_owner([&] {
-        static constinit pg::Statement update{
+    as_owner([&] {
+        static constinit Statement update{
             "UPDATE _outbox.scheduled SET refusals = refusals + 1, last_error = $3,"
             " try_again_at = $2 + least(interval '1 minute' * (1 << least(refusals, 11)),"
             " interval '24 hours') WHERE tracking_id = $1",
@@ -163,7 +163,7 @@ void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
         const Datum values[] = {tracking_id, TimestampTzGetDatum(now), CStringGetTextDatum(reason)};
         update.execute(values);
     });
-    pg::wake_relay_at_commit(pg::reason_schedule_refused);
+    ipc::wake_relay_at_commit(ipc::reason_schedule_refused);
 }
 
 // Or about the server, or this transaction: then all are tried again, and none is postponed.
@@ -251,10 +251,10 @@ int release_in_callers_transaction(int limit)
     return warn_of_refused(retried + move_due_events(now, limit - retried.moved)).moved;
 }
 
-int64 milliseconds_until_first(pg::Statement& find)
+int64 milliseconds_until_first(Statement& find)
 {
     find.execute_with_latest_snapshot(nullptr);
-    const auto first = pg::ResultRow(0).find(1);
+    const auto first = ResultRow(0).find(1);
     if (!first)
         return PG_INT64_MAX;
     // Rounded up: not a moment too early.
@@ -265,13 +265,13 @@ bool cancel_scheduled(const pg_uuid_t& tracking_id)
 {
     const auto tenant = settings::tenant_id();
     uint64 cancelled = 0;
-    pg::as_owner([&] {
+    as_owner([&] {
         // What is due belongs to the log already, even if nobody has moved it yet; unless the log
         // does not want it.
-        static constinit pg::Statement remove{"DELETE FROM _outbox.scheduled WHERE tracking_id = $1"
-                                              " AND (available_at > $2 OR try_again_at IS NOT NULL)"
-                                              " AND ($3 IS NULL OR tenant_id = $3)",
-                                              {UUIDOID, TIMESTAMPTZOID, INT8OID}};
+        static constinit Statement remove{"DELETE FROM _outbox.scheduled WHERE tracking_id = $1"
+                                          " AND (available_at > $2 OR try_again_at IS NOT NULL)"
+                                          " AND ($3 IS NULL OR tenant_id = $3)",
+                                          {UUIDOID, TIMESTAMPTZOID, INT8OID}};
         const Datum values[] = {UUIDPGetDatum(&tracking_id),
                                 TimestampTzGetDatum(GetCurrentTimestamp()),
                                 Int64GetDatum(tenant.value_or(0))};
@@ -284,8 +284,8 @@ bool cancel_scheduled(const pg_uuid_t& tracking_id)
 
 void schedule_event(const Event& event)
 {
-    pg::as_owner([&] {
-        static constinit pg::Statement insert{
+    as_owner([&] {
+        static constinit Statement insert{
             "INSERT INTO _outbox.scheduled (tracking_id, tenant_id, event_version,"
             " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id, available_at)"
             " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
@@ -295,7 +295,7 @@ void schedule_event(const Event& event)
         parameters.nulls[9] = ' ';
         insert.execute(parameters.values, parameters.nulls);
     });
-    pg::wake_relay_at_commit(pg::reason_event_scheduled);
+    ipc::wake_relay_at_commit(ipc::reason_event_scheduled);
 }
 
 ReleaseResult release_due_events(int limit)
@@ -313,14 +313,14 @@ ReleaseResult release_refused_events(int limit)
 
 int64 milliseconds_to_next_due()
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT min(available_at) FROM _outbox.scheduled WHERE try_again_at IS NULL"};
     return milliseconds_until_first(find);
 }
 
 int64 milliseconds_to_next_refused()
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT min(try_again_at) FROM _outbox.scheduled WHERE try_again_at IS NOT NULL"};
     return milliseconds_until_first(find);
 }

@@ -33,9 +33,9 @@ constexpr std::size_t max_cached_types = 10000;
 using EventTypeKey = std::pair<std::string, int>;
 using EventTypeMap = std::map<EventTypeKey, std::unique_ptr<EventType>>;
 
-pg::Statement select_type("SELECT json_schema::text, pii_fields FROM _outbox.event_types "
-                          "WHERE event_type = $1 AND event_version = $2",
-                          {TEXTOID, INT4OID});
+Statement select_type("SELECT json_schema::text, pii_fields FROM _outbox.event_types "
+                      "WHERE event_type = $1 AND event_version = $2",
+                      {TEXTOID, INT4OID});
 
 // A row of the table, in memory of the caller's.
 struct EventTypeRow {
@@ -60,13 +60,13 @@ EventTypeRow read_row(Datum event_type, int event_version)
     Datum schema = 0;
     Datum pii_fields = 0;
     EventTypeRow row;
-    watched_table = pg::extension_relations().event_types;
-    pg::as_owner([&] {
+    watched_table = extension_relations().event_types;
+    as_owner([&] {
         const Datum values[] = {event_type, Int32GetDatum(event_version)};
         row.is_there = select_type.execute_with_latest_snapshot(values) > 0;
         if (!row.is_there)
             return;
-        const pg::ResultRow found(0);
+        const ResultRow found(0);
         if (const auto text = found.find(1))
             schema = copy_to_context(*text, memory);
         pii_fields = copy_to_context(found.get(2), memory);

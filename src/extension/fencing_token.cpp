@@ -21,20 +21,20 @@ constexpr int timeline_shift = 40;
 int64 draw_tokens(int count)
 {
     (void)GetTopTransactionId();
-    const Oid sequence = pg::extension_relations().token_sequence;
+    const Oid sequence = extension_relations().token_sequence;
     const int64 floor = static_cast<int64>(GetWALInsertionTimeLine()) << timeline_shift;
     int64 first = pg::draw_values(sequence, count);
     if (first < floor) {
         // The first on this timeline raise the sequence, one after the other: nobody uses a token
         // from below, and nobody sets back what another has drawn from.
         const uint64 key = 0x746F6B656E; // "token"
-        pg::lock_key(key);
+        lock_key(key);
         first = pg::draw_values(sequence, count);
         if (first < floor) {
             pg::set_next_value(sequence, floor);
             first = pg::draw_values(sequence, count);
         }
-        pg::unlock_key(key);
+        unlock_key(key);
     }
     return first;
 }

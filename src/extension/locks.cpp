@@ -9,7 +9,7 @@ extern "C" {
 
 #include <optional>
 
-namespace outbox::pg {
+namespace outbox {
 
 namespace {
 
@@ -81,7 +81,7 @@ bool lock_with_timeout(const LOCKTAG& tag, int milliseconds)
     const int settings = NewGUCNestLevel();
     limit_lock_timeout(milliseconds);
     ErrorData* error =
-        in_subtransaction([&] { (void)LockAcquire(&tag, ExclusiveLock, false, false); });
+        pg::in_subtransaction([&] { (void)LockAcquire(&tag, ExclusiveLock, false, false); });
     AtEOXact_GUC(false, settings);
     if (error != nullptr && error->sqlerrcode != ERRCODE_LOCK_NOT_AVAILABLE)
         ReThrowError(error);
@@ -173,4 +173,4 @@ void unlock_consumer(int32 consumer)
     release_lock(lock_tag_of_consumer(consumer));
 }
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -3,7 +3,7 @@
 
 #include "pg/postgres.hpp"
 
-namespace outbox::pg {
+namespace outbox {
 
 // Short locks on keys: between looking for a row and inserting it, nobody else does the same.
 // Different keys with the same hash only wait for each other. An error releases the lock with the
@@ -39,4 +39,4 @@ void keep_lock_for_session(int32 consumer);
 // Gives back the one that is held, if one is.
 void release_session_lock();
 
-} // namespace outbox::pg
+} // namespace outbox

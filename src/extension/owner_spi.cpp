@@ -9,7 +9,7 @@ extern "C" {
 
 #include <cstring>
 
-namespace outbox::pg {
+namespace outbox {
 
 namespace {
 
@@ -114,4 +114,4 @@ void switch_back(const SavedRole& before)
 
 } // namespace detail
 
-} // namespace outbox::pg
+} // namespace outbox

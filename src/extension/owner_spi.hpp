@@ -6,7 +6,7 @@
 #include <optional>
 #include <type_traits>
 
-namespace outbox::pg {
+namespace outbox {
 
 // A statement with a plan that is kept. `@schema@` in its text stands for the extension's schema.
 // Nothing else can be put into it: the text is the compiler's.
@@ -102,4 +102,4 @@ void as_owner(Body&& body)
     detail::switch_back(before);
 }
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -1,8 +1,8 @@
 #pragma once
 
-namespace outbox::pg {
+namespace outbox {
 
 // Was the library loaded at server start? Workers and wake-ups exist only then.
 inline bool preloaded = false;
 
-} // namespace outbox::pg
+} // namespace outbox

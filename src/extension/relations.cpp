@@ -2,7 +2,7 @@
 
 #include "pg/catalog_generation.hpp"
 
-namespace outbox::pg {
+namespace outbox {
 
 namespace {
 
@@ -41,14 +41,14 @@ Oid owner_of(Oid relation)
 
 std::optional<ExtensionRelations> find_extension_relations()
 {
-    if (cached_generation == catalog_generation())
+    if (cached_generation == pg::catalog_generation())
         return cached;
     const Oid extension = get_extension_oid("outbox", true);
     if (!OidIsValid(extension))
         return std::nullopt;
 
     // A look-up can itself take in invalidations; what it found is kept only if there were none.
-    const uint64 before = catalog_generation();
+    const uint64 before = pg::catalog_generation();
     ExtensionRelations found;
     found.schema = schema_oid_of_extension(extension);
     const char* name = get_namespace_name(found.schema);
@@ -93,8 +93,8 @@ std::optional<ExtensionRelations> find_extension_relations()
                            found.audit_log,
                            found.audit_sequence,
                            found.event_types};
-    set_watched_relations(watched);
-    cached_generation = before == catalog_generation() ? before : 0;
+    pg::set_watched_relations(watched);
+    cached_generation = before == pg::catalog_generation() ? before : 0;
     return found;
 }
 
@@ -115,4 +115,4 @@ const char* schema_of_extension(const char* extension)
     return OidIsValid(oid) ? get_namespace_name(schema_oid_of_extension(oid)) : nullptr;
 }
 
-} // namespace outbox::pg
+} // namespace outbox

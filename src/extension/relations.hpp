@@ -5,7 +5,7 @@
 
 #include <optional>
 
-namespace outbox::pg {
+namespace outbox {
 
 struct ExtensionRelations {
     Oid schema; // of what users see; everything else is in _outbox
@@ -37,4 +37,4 @@ ExtensionRelations extension_relations();
 // installed.
 const char* schema_of_extension(const char* extension);
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -8,7 +8,7 @@ extern "C" {
 #include "utils/backend_status.h"
 }
 
-namespace outbox::pg {
+namespace outbox {
 
 volatile sig_atomic_t is_waiting_for_commit = false;
 
@@ -78,7 +78,7 @@ bool is_extension_installed()
 {
     const MemoryContext context = CurrentMemoryContext;
     bool found = false;
-    guarded_call([&] {
+    pg::guarded_call([&] {
         StartTransactionCommand();
         found = find_extension_relations().has_value();
         CommitTransactionCommand();
@@ -87,4 +87,4 @@ bool is_extension_installed()
     return found;
 }
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-namespace outbox::pg {
+namespace outbox {
 
 // Is this process waiting for a commit to be confirmed, perhaps by a standby that is away? Whoever
 // wants it to end must then interrupt it.
@@ -44,19 +44,19 @@ template <typename Body>
 {
     std::optional<Rollback> rollback;
     try {
-        guarded_call([&] {
+        pg::guarded_call([&] {
             detail::begin_transaction(activity);
             as_owner(body);
             detail::commit_transaction(mode == CommitMode::durable);
         });
-    } catch (const ServerError& error) {
+    } catch (const pg::ServerError& error) {
         rollback = {error.sqlstate(), error.what()};
     } catch (const std::exception& error) {
         rollback = {ERRCODE_INTERNAL_ERROR, error.what()};
     }
     if (rollback)
-        guarded_call([] { detail::roll_back_transaction(); });
+        pg::guarded_call([] { detail::roll_back_transaction(); });
     return rollback;
 }
 
-} // namespace outbox::pg
+} // namespace outbox

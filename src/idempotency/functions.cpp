@@ -140,9 +140,9 @@ int to_milliseconds(int64 time)
 
 void wait_for_row(int64 max_wait)
 {
-    pg::prepare_to_wait_for_wakeup();
-    pg::wait_for_wakeup(to_milliseconds(Min(max_wait, max_poll_interval)));
-    pg::stop_waiting_for_wakeup();
+    ipc::prepare_to_wait_for_wakeup();
+    ipc::wait_for_wakeup(to_milliseconds(Min(max_wait, max_poll_interval)));
+    ipc::stop_waiting_for_wakeup();
 }
 
 // One look at a key, with its lock or without. Nothing: another transaction has the lock, and no
@@ -155,7 +155,7 @@ std::optional<BeginResult> check_key(const BeginRequest& request, uint64 hash, b
     if (!result && locked)
         result = start_attempt(request, stored.has_value());
     if (locked && result->decision != Decision::execute)
-        pg::unlock_idempotency_key(hash);
+        unlock_idempotency_key(hash);
     return result;
 }
 
@@ -182,7 +182,7 @@ BeginResult wait_for_result(const BeginRequest& request, uint64 hash,
         MemoryContextReset(check_context);
         MemoryContextSwitchTo(check_context);
         // Who has waited for the lock keeps it: many who wait would pass it around for ever.
-        const bool locked = pg::lock_idempotency_key(hash, result ? 0 : to_milliseconds(max_wait));
+        const bool locked = lock_idempotency_key(hash, result ? 0 : to_milliseconds(max_wait));
         CHECK_FOR_INTERRUPTS();
         result = check_key(request, hash, locked);
         MemoryContextSwitchTo(caller);
@@ -199,7 +199,7 @@ BeginResult begin_attempt(const BeginRequest& request)
         return {own->request == request.request ? Decision::in_progress : Decision::conflict, 0,
                 std::nullopt};
     const uint64 hash = request.name.hash();
-    const auto result = check_key(request, hash, pg::lock_idempotency_key(hash, 0));
+    const auto result = check_key(request, hash, lock_idempotency_key(hash, 0));
     if (is_final(result) || request.wait == 0)
         return result.value_or(in_progress);
     return wait_for_result(request, hash, result);
@@ -304,21 +304,21 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
     const auto stored = find_key(name);
     const char* hint = "Roll back what was done for this request.";
     if (!stored || stored->token < token)
-        ereport(ERROR, (errcode(pg::token_unknown),
+        ereport(ERROR, (errcode(token_unknown),
                         errmsg("token " INT64_FORMAT " is unknown for this key", token),
                         errhint("It was never given out, was abandoned, or has expired.")));
     if (stored->token > token)
-        ereport(ERROR, (errcode(pg::lease_lost),
+        ereport(ERROR, (errcode(lease_lost),
                         errmsg("token " INT64_FORMAT
                                " has lost its lease: another attempt has the key now",
                                token),
                         errhint("%s", hint)));
     if (stored->response)
         ereport(ERROR,
-                (errcode(pg::lease_lost),
+                (errcode(lease_lost),
                  errmsg("token " INT64_FORMAT " has lost its lease: the key is finished", token),
                  errhint("%s", hint)));
-    ereport(ERROR, (errcode(pg::lease_lost),
+    ereport(ERROR, (errcode(lease_lost),
                     errmsg("token " INT64_FORMAT " has lost its lease: the key has expired", token),
                     errhint("%s", hint)));
     pg_unreachable();
@@ -329,12 +329,12 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
 void lock_to_end_attempt(const KeyName& name, int64 token)
 {
     const uint64 hash = name.hash();
-    if (pg::lock_idempotency_key(hash, 0))
+    if (lock_idempotency_key(hash, 0))
         return;
     const auto stored = find_key(name);
     if (!stored || stored->token != token || stored->response)
         reject_token(name, token); // there is nothing to wait for
-    if (!pg::lock_idempotency_key(hash, INT_MAX))
+    if (!lock_idempotency_key(hash, INT_MAX))
         ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
                         errmsg("canceling statement due to lock timeout"),
                         errdetail("Another attempt is taking over the idempotency key.")));
@@ -359,7 +359,7 @@ void finish_attempt(const KeyName& name, int64 token, const StoredResponse& resp
     else if (!finish_key(name, token, response, own))
         reject_token(name, token);
     else
-        pg::wake_for_types_at_commit({}); // for those who wait for it
+        ipc::wake_for_types_at_commit({}); // for those who wait for it
     if (own != nullptr)
         close_pending_attempt(own);
 }
@@ -372,7 +372,7 @@ void abandon_attempt(const KeyName& name, int64 token)
     if (own == nullptr || own->is_written) {
         if (!remove_key(name, token))
             reject_token(name, token);
-        pg::wake_for_types_at_commit({});
+        ipc::wake_for_types_at_commit({});
     }
     if (own != nullptr)
         close_pending_attempt(own);
@@ -415,7 +415,7 @@ OUTBOX_SQL_FUNCTION(idempotency_finish)
             finish_attempt(*name, DatumGetInt64(pg::required_argument(fcinfo, 2, "token")),
                            response);
         else if (token)
-            ereport(ERROR, (errcode(pg::token_unknown),
+            ereport(ERROR, (errcode(token_unknown),
                             errmsg("token " INT64_FORMAT " was given out with a key",
                                    DatumGetInt64(*token))));
         PG_RETURN_VOID();

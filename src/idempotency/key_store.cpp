@@ -71,7 +71,7 @@ std::optional<StoredKey> read_stored_key(const KeyName& name, Snapshot snapshot)
     static constinit pg::IndexedTable keys{read_columns, 3};
     const pg::IndexKey wanted[] = {
         {TEXTOID, name.key}, {TEXTOID, name.scope}, {INT8OID, Int64GetDatum(name.tenant_id)}};
-    const auto row = keys.find_first(pg::extension_relations().idempotency_keys, snapshot, wanted);
+    const auto row = keys.find_first(extension_relations().idempotency_keys, snapshot, wanted);
     if (!row)
         return std::nullopt;
     StoredKey stored = {};
@@ -153,7 +153,7 @@ KeyRow make_key_row(const Attempt& attempt, const std::optional<StoredResponse>&
             BOOLOID, BYTEAOID, TEXTOID, TEXTOID, JSONBOID                                          \
     }
 
-void execute_with_row(pg::Statement& statement, const KeyRow& row, uint64* changed)
+void execute_with_row(Statement& statement, const KeyRow& row, uint64* changed)
 {
     char marks[column_count + 1] = {};
     for (int i = 0; i < column_count; ++i)
@@ -164,7 +164,7 @@ void execute_with_row(pg::Statement& statement, const KeyRow& row, uint64* chang
 // Whoever is removing the row is not waited for.
 bool overwrite_row(const KeyRow& row)
 {
-    static constinit pg::Statement update{
+    static constinit Statement update{
         "UPDATE _outbox.idempotency_keys SET token = $2, expires_at = $3, locked_until = $4,"
         " begun_at = $5, finished_at = $6, status_code = $7, failed = $8, request_hash = $9,"
         " response = $12 WHERE tenant_id = $1 AND scope = $10 AND key = $11"
@@ -172,21 +172,21 @@ bool overwrite_row(const KeyRow& row)
         " AND scope = $10 AND key = $11 FOR NO KEY UPDATE SKIP LOCKED) free)",
         KEY_PARAMETERS};
     uint64 changed = 0;
-    pg::as_owner([&] { execute_with_row(update, row, &changed); });
+    as_owner([&] { execute_with_row(update, row, &changed); });
     return changed > 0;
 }
 
 void insert_row(const KeyRow& row)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.idempotency_keys (tenant_id, token, expires_at, locked_until,"
         " begun_at, finished_at, status_code, failed, request_hash, scope, key, response)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)",
         KEY_PARAMETERS};
-    if (key_table.insert(pg::extension_relations().idempotency_keys, row.values, row.nulls))
+    if (key_table.insert(extension_relations().idempotency_keys, row.values, row.nulls))
         return;
     uint64 changed = 0;
-    pg::as_owner([&] { execute_with_row(insert, row, &changed); });
+    as_owner([&] { execute_with_row(insert, row, &changed); });
 }
 
 } // namespace
@@ -219,7 +219,7 @@ void insert_key(const Attempt& attempt, const std::optional<StoredResponse>& res
 
 bool can_defer_insert()
 {
-    return key_table.is_as_installed(pg::extension_relations().idempotency_keys);
+    return key_table.is_as_installed(extension_relations().idempotency_keys);
 }
 
 bool overwrite_key(const Attempt& attempt)
@@ -240,8 +240,8 @@ bool finish_key(const KeyName& name, int64 token, const StoredResponse& response
 {
     uint64 changed = 0;
     const TimestampTz now = GetCurrentTimestamp();
-    pg::as_owner([&] {
-        static constinit pg::Statement update{
+    as_owner([&] {
+        static constinit Statement update{
             "UPDATE _outbox.idempotency_keys SET locked_until = NULL, finished_at = $8,"
             " status_code = $5, failed = $6, response = $7, expires_at = coalesce($9, expires_at)"
             " WHERE tenant_id = $1 AND scope = $2 AND key = $3 AND token = $4"
@@ -275,8 +275,8 @@ bool finish_key(const KeyName& name, int64 token, const StoredResponse& response
 bool remove_key(const KeyName& name, int64 token)
 {
     uint64 changed = 0;
-    pg::as_owner([&] {
-        static constinit pg::Statement remove{
+    as_owner([&] {
+        static constinit Statement remove{
             "DELETE FROM _outbox.idempotency_keys WHERE tenant_id = $1 AND scope = $2"
             " AND key = $3 AND token = $4 AND status_code IS NULL"
             " AND EXISTS (SELECT FROM (SELECT FROM _outbox.idempotency_keys WHERE tenant_id = $1"
@@ -292,11 +292,11 @@ bool remove_key(const KeyName& name, int64 token)
 bool is_key_required(Datum scope)
 {
     std::optional<bool> required;
-    pg::as_owner([&] {
-        static constinit pg::Statement find{
+    as_owner([&] {
+        static constinit Statement find{
             "SELECT required FROM _outbox.idempotency_scopes WHERE scope = $1", {TEXTOID}};
         if (find.execute_with_latest_snapshot(&scope) > 0)
-            required = DatumGetBool(pg::ResultRow(0).get(1));
+            required = DatumGetBool(ResultRow(0).get(1));
     });
     return required.value_or(settings::idempotency_required);
 }

@@ -94,7 +94,7 @@ private:
 
 void CanonicalWriter::write_string(std::string_view string)
 {
-    set_end(canonical::write_string(reserve(canonical::quoted_size(string)), string));
+    set_end(json::write_string(reserve(json::quoted_size(string)), string));
 }
 
 void CanonicalWriter::write_number(char* digits)
@@ -115,7 +115,7 @@ void CanonicalWriter::write_double(std::string_view text, bool is_integer)
     if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc{})
         raise_bad_number(text, "is beyond the range of a double");
     const int before = text_.len;
-    set_end(canonical::write_number(reserve(canonical::max_number_size), value));
+    set_end(json::write_number(reserve(json::max_number_size), value));
     const std::string_view canonical(text_.data + before,
                                      static_cast<std::size_t>(text_.len - before));
     if (is_integer && !has_same_digits(canonical, text))
@@ -175,7 +175,7 @@ void CanonicalWriter::write_object(const JsonbContainer* container)
     for (uint32 i = 0; i < count; ++i)
         members[i] = {pg::to_utf8(keys.next().bytes), values.next()};
     std::sort(members, members + count, [](const RequestMember& a, const RequestMember& b) {
-        return canonical::is_before_in_utf16(a.key, b.key);
+        return json::is_before_in_utf16(a.key, b.key);
     });
     append('{');
     for (uint32 i = 0; i < count; ++i) {

@@ -8,7 +8,7 @@ extern "C" {
 #include "storage/shmem.h"
 }
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 namespace {
 
@@ -78,4 +78,4 @@ void set_up_shmem()
     shmem_startup_hook = on_shmem_startup;
 }
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

@@ -3,7 +3,7 @@
 
 #include "pg/postgres.hpp"
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 // Asks for a piece; call when the library is loaded. When the server starts, `address` gets its
 // address, and `init` is called once.
@@ -15,4 +15,4 @@ LWLock* shmem_lock();
 // Once, after everybody has asked.
 void set_up_shmem();
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

@@ -9,11 +9,11 @@ extern "C" {
 #include "utils/wait_event.h"
 }
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 namespace {
 
-constinit CustomWaitEvent wakeup_wait{"OutboxWait"};
+constinit pg::CustomWaitEvent wakeup_wait{"OutboxWait"};
 
 // One place for several databases: who wakes for nothing looks, and sleeps again.
 constexpr uint32 condition_variable_count = 64;
@@ -54,7 +54,7 @@ void on_xact_event(XactEvent event, void*)
     if (!ends)
         return;
     if (event == XACT_EVENT_COMMIT)
-        injection_point("commit");
+        pg::injection_point("commit");
     if (event == XACT_EVENT_COMMIT && shared != nullptr && pending.for_waiters) {
         ConditionVariableBroadcast(own_condition_variable());
         wake_relay(pending.types, pending.reasons);
@@ -137,4 +137,4 @@ void set_up_wakeup()
                   initialize_shmem);
 }
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

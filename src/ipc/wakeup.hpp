@@ -6,7 +6,7 @@
 #include "core/event_type_bloom.hpp"
 #include "ipc/worker_registry.hpp"
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 // This transaction brings events of these types.
 void wake_for_types_at_commit(const EventTypeBloom& types);
@@ -34,4 +34,4 @@ void stop_waiting_for_wakeup();
 // Once, when the library is loaded.
 void set_up_wakeup();
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

@@ -12,11 +12,11 @@ extern "C" {
 #include "utils/wait_event.h"
 }
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 namespace {
 
-constinit CustomWaitEvent block_wait{"OutboxStepAside"};
+constinit pg::CustomWaitEvent block_wait{"OutboxStepAside"};
 
 struct WorkerSlot {
     pg_atomic_uint32 database; // InvalidOid: free. Only the launcher changes this
@@ -408,4 +408,4 @@ void set_up_worker_registry()
                   initialize_shmem);
 }
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

@@ -10,7 +10,7 @@
 #include "core/event_type_bloom.hpp"
 #include "pg/postgres.hpp"
 
-namespace outbox::pg {
+namespace outbox::ipc {
 
 // What a worker finds to do, beside events.
 enum WakeupReason : uint32 {
@@ -112,4 +112,4 @@ void notify_launcher(Oid database) noexcept;
 
 void set_up_worker_registry();
 
-} // namespace outbox::pg
+} // namespace outbox::ipc

@@ -133,26 +133,26 @@ bool is_alive(BackgroundWorkerHandle* handle)
 
 bool is_running(const Database& database)
 {
-    return (database.slot >= 0 && pg::has_worker(database.slot)) || is_alive(database.relay);
+    return (database.slot >= 0 && ipc::has_worker(database.slot)) || is_alive(database.relay);
 }
 
 // Its relay has ended. When is it to be started again?
 void on_relay_ended(Database& database, TimestampTz now)
 {
-    const pg::WorkerAbsence absence = pg::absence_of(database.slot);
+    const ipc::WorkerAbsence absence = ipc::absence_of(database.slot);
     database.relay_started = false;
     if (database.relay != nullptr)
         pfree(database.relay);
     database.relay = nullptr;
     database.not_before = now;
-    if (absence == pg::WorkerAbsence::no_extension) {
+    if (absence == ipc::WorkerAbsence::no_extension) {
         // Unless it has come while the relay was leaving.
         database.lacks_extension = !database.has_changed;
-        pg::free_slot(database.slot);
+        ipc::free_slot(database.slot);
         database.slot = -1;
-    } else if (absence == pg::WorkerAbsence::terminated) {
+    } else if (absence == ipc::WorkerAbsence::terminated) {
         database.not_before = now + first_pause;
-    } else if (absence != pg::WorkerAbsence::stopped_for_command) {
+    } else if (absence != ipc::WorkerAbsence::stopped_for_command) {
         if (now - database.started_at > min_stable_time)
             database.failures = 0;
         constexpr int max_doublings = 10;
@@ -187,24 +187,24 @@ bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
 
 void start_relay(Database& database, TimestampTz now)
 {
-    database.slot = pg::assign_slot(database.oid);
+    database.slot = ipc::assign_slot(database.oid);
     if (database.slot < 0) {
         ereport(WARNING, (errmsg("outbox: there are no relays for more than %d databases",
-                                 pg::max_worker_slots)));
+                                 ipc::max_worker_slots)));
         database.not_before = now + idle_pause;
         return;
     }
     BackgroundWorker worker = make_worker(database, "outbox_relay_main", "outbox relay");
     if (!register_worker(worker, &database.relay)) {
-        if (pg::absence_of(database.slot) != pg::WorkerAbsence::no_worker_slot)
+        if (ipc::absence_of(database.slot) != ipc::WorkerAbsence::no_worker_slot)
             ereport(WARNING, (errmsg("outbox: no relay for database \"%s\": no worker slot is free",
                                      database.name),
                               errhint("Raise max_worker_processes.")));
-        pg::set_absence(database.slot, pg::WorkerAbsence::no_worker_slot);
+        ipc::set_absence(database.slot, ipc::WorkerAbsence::no_worker_slot);
         database.not_before = now + pause_without_slot;
         return;
     }
-    pg::set_absence(database.slot, pg::WorkerAbsence::none);
+    ipc::set_absence(database.slot, ipc::WorkerAbsence::none);
     database.relay_started = true;
     database.has_changed = false;
     database.started_at = now;
@@ -227,12 +227,12 @@ TimestampTz start_maintenance_if_due(Database& database, TimestampTz now)
         pfree(database.maintenance_worker);
         database.maintenance_worker = nullptr;
     }
-    if (!pg::has_extension(database.slot) || pg::are_workers_blocked(database.oid))
+    if (!ipc::has_extension(database.slot) || ipc::are_workers_blocked(database.oid))
         return DT_NOEND;
     // Left behind by another launcher.
-    if (pg::has_maintenance_worker(database.slot))
+    if (ipc::has_maintenance_worker(database.slot))
         return now + maintenance_retry_pause;
-    if (pg::take_maintenance_request(database.slot))
+    if (ipc::take_maintenance_request(database.slot))
         database.next_maintenance = now;
     // The interval may have been shortened, and the clock set back.
     database.next_maintenance =
@@ -244,12 +244,12 @@ TimestampTz start_maintenance_if_due(Database& database, TimestampTz now)
     BackgroundWorker worker =
         make_worker(database, "outbox_maintenance_main", "outbox maintenance");
     const bool registered = register_worker(worker, &database.maintenance_worker);
-    if (!registered && !pg::lacks_maintenance_worker(database.slot))
+    if (!registered && !ipc::lacks_maintenance_worker(database.slot))
         ereport(WARNING,
                 (errmsg("outbox: no maintenance for database \"%s\": no worker slot is free",
                         database.name),
                  errhint("Raise max_worker_processes.")));
-    pg::set_lacks_maintenance_worker(database.slot, !registered);
+    ipc::set_lacks_maintenance_worker(database.slot, !registered);
     if (!registered) {
         database.maintenance_worker = nullptr;
         return database.next_maintenance = now + maintenance_retry_pause;
@@ -267,7 +267,7 @@ TimestampTz advance_database(Database& database, TimestampTz now)
     if (database.relay_started)
         on_relay_ended(database, now);
     // Whoever holds it calls when it is done.
-    if (!database.exists || database.lacks_extension || pg::are_workers_blocked(database.oid))
+    if (!database.exists || database.lacks_extension || ipc::are_workers_blocked(database.oid))
         return DT_NOEND;
     if (now < database.not_before)
         return database.not_before;
@@ -282,14 +282,14 @@ void remove_dropped_databases()
         if (database.exists || is_running(database))
             continue;
         if (database.slot >= 0)
-            pg::free_slot(database.slot);
+            ipc::free_slot(database.slot);
         database = databases.all[--databases.count];
     }
 }
 
 void apply_database_changes()
 {
-    const pg::DatabaseChanges changes = pg::take_database_changes();
+    const ipc::DatabaseChanges changes = ipc::take_database_changes();
     for (int i = 0; i < databases.count; ++i)
         if (changes.several || databases.all[i].oid == changes.database) {
             databases.all[i].lacks_extension = false;
@@ -356,8 +356,8 @@ void outbox_launcher_main(Datum)
     BackgroundWorkerUnblockSignals();
     BackgroundWorkerInitializeConnection(nullptr, nullptr, 0);
     SetConfigOption("application_name", "outbox launcher", PGC_USERSET, PGC_S_OVERRIDE);
-    outbox::pg::disable_timeouts();
-    outbox::pg::attach_launcher();
+    outbox::disable_timeouts();
+    outbox::ipc::attach_launcher();
     outbox::pg::sql_entry([] { outbox::run_launcher(); });
     // Not 0, or the postmaster would not start it again.
     proc_exit(1);

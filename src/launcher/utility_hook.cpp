@@ -65,12 +65,12 @@ void stop_workers_for_command(Node* command)
     if (const char* name = database_needed_exclusively(command)) {
         const Oid database = get_database_oid(name, true);
         if (OidIsValid(database) && pg::owns_database(database))
-            pg::block_workers(database);
+            ipc::block_workers(database);
     } else if (IsA(command, DropStmt)) {
         auto* drop = reinterpret_cast<DropStmt*>(command);
         if (drop->removeType == OBJECT_EXTENSION && names_outbox(drop->objects) &&
             pg::owns_database(MyDatabaseId))
-            pg::block_workers(MyDatabaseId);
+            ipc::block_workers(MyDatabaseId);
     }
 }
 
@@ -104,14 +104,14 @@ void process_utility(PlannedStmt* statement, const char* text, bool read_only_tr
     stop_workers_for_command(statement->utilityStmt);
     // Before its locks are gone the relay must know, and afterwards it must look.
     if (effect == CommandEffect::commits_prepared)
-        pg::wake_all_now();
+        ipc::wake_all_now();
     const auto next = next_hook != nullptr ? next_hook : standard_ProcessUtility;
     next(statement, text, read_only_tree, context, parameters, environment, destination,
          completion);
     if (effect == CommandEffect::changes_databases)
-        pg::notify_launcher_at_commit();
+        ipc::notify_launcher_at_commit();
     else if (effect == CommandEffect::commits_prepared)
-        pg::wake_all_now();
+        ipc::wake_all_now();
 }
 
 } // namespace

@@ -49,7 +49,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     Assert(count <= max_events_per_append);
     const FullTransactionId xid = GetTopFullTransactionId();
     pg::injection_point("append");
-    const int64 first_id = pg::draw_values(pg::extension_relations().log_sequence, count);
+    const int64 first_id = pg::draw_values(extension_relations().log_sequence, count);
 
     pg::TableWriter writer = pg::open_table_writer(partition, count);
     for (int i = 0; i < count; ++i)
@@ -62,7 +62,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 // The way for a log that somebody has put a trigger, a column or a policy on.
 void append_by_statement(const Event& event)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO @schema@.outbox_messages (tracking_id, tenant_id, event_version,"
         " aggregate_type, aggregate_id, event_type, payload, metadata, trace_id)"
         " VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -94,22 +94,22 @@ void count_enqueued_by_type(const Event* events, int count)
 
 void ensure_log_partition()
 {
-    close_insert_target(open_insert_target(&pg::ExtensionRelations::log));
+    close_insert_target(open_insert_target(&ExtensionRelations::log));
 }
 
 void append_to_log(const Event* events, int count)
 {
     static constinit DirectInsertCheck direct_insert{pg::PartitionWatch::log, log_columns};
-    const InsertTarget target = open_insert_target(&pg::ExtensionRelations::log);
+    const InsertTarget target = open_insert_target(&ExtensionRelations::log);
     if (direct_insert.is_allowed(target))
         append_directly(target.partition, events, count, target.now);
     else
-        pg::as_owner([&] {
+        as_owner([&] {
             for (int i = 0; i < count; ++i)
                 append_by_statement(events[i]);
         });
     close_insert_target(target);
-    pg::wake_for_types_at_commit(event_types_of(events, count));
+    ipc::wake_for_types_at_commit(event_types_of(events, count));
     if (stats::is_enabled())
         count_enqueued_by_type(events, count);
 }
@@ -122,7 +122,7 @@ OUTBOX_SQL_FUNCTION(outbox_next_id)
     return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_next_id()");
         (void)GetTopTransactionId();
-        outbox::pg::wake_all_at_commit();
-        PG_RETURN_INT64(outbox::pg::draw_values(outbox::pg::extension_relations().log_sequence, 1));
+        outbox::ipc::wake_all_at_commit();
+        PG_RETURN_INT64(outbox::pg::draw_values(outbox::extension_relations().log_sequence, 1));
     });
 }

@@ -10,9 +10,9 @@ namespace {
 
 Id read_max_archived_id()
 {
-    static constinit pg::Statement find{"SELECT max(last_id) FROM _outbox.archived_partitions"};
+    static constinit Statement find{"SELECT max(last_id) FROM _outbox.archived_partitions"};
     find.execute_with_latest_snapshot(nullptr);
-    const auto id = pg::ResultRow(0).find(1);
+    const auto id = ResultRow(0).find(1);
     return id ? DatumGetInt64(*id) : 0;
 }
 
@@ -36,7 +36,7 @@ bool archive_has_ids_above(Id id)
 
 pg::PallocVector<Oid> archived_partitions_above(Id id)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT partition FROM _outbox.archived_partitions WHERE last_id > $1"
         " ORDER BY first_id",
         {INT8OID}};
@@ -44,8 +44,8 @@ pg::PallocVector<Oid> archived_partitions_above(Id id)
     const uint64 count = find.execute_with_latest_snapshot(values);
     pg::PallocVector<Oid> partitions;
     for (uint64 i = 0; i < count; ++i) {
-        const char* name = NameStr(*DatumGetName(pg::ResultRow(i).get(1)));
-        const Oid partition = get_relname_relid(name, pg::extension_relations().schema);
+        const char* name = NameStr(*DatumGetName(ResultRow(i).get(1)));
+        const Oid partition = get_relname_relid(name, extension_relations().schema);
         if (!OidIsValid(partition))
             ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                             errmsg("partition \"%s\" of the archive is missing", name),

@@ -9,7 +9,7 @@ extern "C" {
 #include "access/xact.h"
 }
 
-namespace outbox::pg {
+namespace outbox {
 
 namespace {
 
@@ -51,11 +51,11 @@ LogSnapshot take_log_snapshot()
     CommandCounterIncrement(); // events of this transaction are visible, and counted as running
     LogSnapshot log_snapshot;
     log_snapshot.snapshot = RegisterSnapshot(GetLatestSnapshot());
-    injection_point("snapshot");
-    log_snapshot.seq = last_drawn_value(extension_relations().log_sequence);
-    injection_point("sequence");
+    pg::injection_point("snapshot");
+    log_snapshot.seq = pg::last_drawn_value(extension_relations().log_sequence);
+    pg::injection_point("sequence");
     log_snapshot.running = running_xids_at(log_snapshot.snapshot, ReadNextFullTransactionId());
-    injection_point("xids");
+    pg::injection_point("xids");
     return log_snapshot;
 }
 
@@ -65,4 +65,4 @@ void release_log_snapshot(LogSnapshot& log_snapshot)
     log_snapshot.snapshot = nullptr;
 }
 
-} // namespace outbox::pg
+} // namespace outbox

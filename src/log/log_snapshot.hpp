@@ -5,7 +5,7 @@
 #include "core/cursor.hpp"
 #include "pg/postgres.hpp"
 
-namespace outbox::pg {
+namespace outbox {
 
 struct LogSnapshot {
     Snapshot snapshot;           // registered: give it back with release_log_snapshot()
@@ -18,4 +18,4 @@ LogSnapshot take_log_snapshot();
 
 void release_log_snapshot(LogSnapshot& log_snapshot);
 
-} // namespace outbox::pg
+} // namespace outbox

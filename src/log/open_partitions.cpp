@@ -60,7 +60,7 @@ bool contains_exactly(const OpenLog& log, List* partitions)
 
 bool contains_all_partitions(const OpenLog& log)
 {
-    if (!contains_exactly(log, pg::current_children(RelationGetRelid(log.parent))))
+    if (!contains_exactly(log, current_children(RelationGetRelid(log.parent))))
         return false;
     // In a transaction that had all the locks before, it has only now been heard of what was
     // brought back from cold storage.
@@ -71,10 +71,10 @@ OpenLog open_log_for_reading(Id above)
 {
     OpenLog log = {};
     log.archive_above = above;
-    log.parent = table_open(pg::extension_relations().log, AccessShareLock);
-    if (!try_open_partitions(log, pg::cached_children(RelationGetRelid(log.parent)))) {
+    log.parent = table_open(extension_relations().log, AccessShareLock);
+    if (!try_open_partitions(log, cached_children(RelationGetRelid(log.parent)))) {
         close_partitions(log);
-        List* partitions = pg::partition_children_of(RelationGetRelid(log.parent));
+        List* partitions = partition_children_of(RelationGetRelid(log.parent));
         for (int i = 0; i < list_length(partitions); ++i)
             open_partition(log, list_nth_oid(partitions, i));
     }
@@ -82,7 +82,7 @@ OpenLog open_log_for_reading(Id above)
 
     // What has left the log is in the archive by now: none leaves while the log is locked.
     if (archive_has_ids_above(above)) {
-        log.archive = table_open(pg::extension_relations().archive, AccessShareLock);
+        log.archive = table_open(extension_relations().archive, AccessShareLock);
         for (const Oid partition : archived_partitions_above(above))
             if (!contains_partition(log, partition))
                 open_partition(log, partition);
@@ -115,7 +115,7 @@ OpenLog open_partition_for_reading(Oid partition)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("there is no partition with OID %u any more", partition)));
     const Oid parent = table->rd_rel->relispartition ? get_partition_parent(partition, true) : 0;
-    if (parent != pg::extension_relations().log && parent != pg::extension_relations().archive)
+    if (parent != extension_relations().log && parent != extension_relations().archive)
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                         errmsg("\"%s\" is no partition of the log or the archive",
                                RelationGetRelationName(table))));

@@ -12,7 +12,7 @@ extern "C" {
 
 #include <utility>
 
-namespace outbox::pg {
+namespace outbox {
 
 namespace {
 
@@ -22,7 +22,7 @@ uint64 cached_generation = PG_UINT64_MAX; // the catalog's generation before the
 // If this fails, they are to be looked up again.
 void refresh_cached_children(Oid log)
 {
-    const uint64 generation = catalog_generation();
+    const uint64 generation = pg::catalog_generation();
     List* children = partition_children_of(log);
     const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
     list_free(std::exchange(cached, list_copy(children)));
@@ -72,9 +72,9 @@ List* cached_children(Oid log)
 
 List* current_children(Oid log)
 {
-    if (!has_received_invalidations(log) || cached_generation != catalog_generation())
+    if (!has_received_invalidations(log) || cached_generation != pg::catalog_generation())
         refresh_cached_children(log);
     return cached;
 }
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -5,7 +5,7 @@
 
 #include "pg/postgres.hpp"
 
-namespace outbox::pg {
+namespace outbox {
 
 // As the catalog has them at this moment.
 List* partition_children_of(Oid table);
@@ -20,4 +20,4 @@ List* cached_children(Oid log);
 // catalog is asked only if something may have changed.
 List* current_children(Oid log);
 
-} // namespace outbox::pg
+} // namespace outbox

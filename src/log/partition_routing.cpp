@@ -27,9 +27,9 @@ int count_partitions(Oid oid)
 // Locked. Another session may have replaced it while this one waited.
 Relation open_partitioned_table(PartitionedTable table)
 {
-    const Relation relation = try_table_open(pg::extension_relations().*table, RowExclusiveLock);
+    const Relation relation = try_table_open(extension_relations().*table, RowExclusiveLock);
     return relation != nullptr ? relation
-                               : table_open(pg::extension_relations().*table, RowExclusiveLock);
+                               : table_open(extension_relations().*table, RowExclusiveLock);
 }
 
 // Mirrors get_partition_for_tuple() for a range over one column.
@@ -55,7 +55,7 @@ Oid find_partition(Relation table, TimestampTz time)
     // What would have been for a partition that the relation cache has missed (pg/children.hpp)
     // seems to be for none, or for the default one.
     if (partitions->nparts > 0 && (index < 0 || index == partitions->boundinfo->default_index)) {
-        pg::refresh_partition_descriptor(table);
+        refresh_partition_descriptor(table);
         partitions = RelationGetPartitionDesc(table, true);
         index = find_partition_index(table, partitions, time);
     }
@@ -67,7 +67,7 @@ void create_partitions(PartitionedTable table)
 {
     // The lock comes before the look: of several who find no partition one makes them, and the
     // others see it. The relation cache knows the truth whatever the caller's snapshot is.
-    const Oid oid = pg::extension_relations().*table;
+    const Oid oid = extension_relations().*table;
     const bool first_time = count_partitions(oid) == 0;
     if (first_time) {
         LockRelationOid(oid, AccessExclusiveLock);
@@ -77,10 +77,10 @@ void create_partitions(PartitionedTable table)
         }
     }
 
-    pg::as_owner([&] {
-        static constinit pg::Statement make{"SELECT _outbox.make_partitions($1, $2, $3)",
-                                            {TEXTOID, BOOLOID, REGCLASSOID}};
-        const char* interval = table == &pg::ExtensionRelations::log
+    as_owner([&] {
+        static constinit Statement make{"SELECT _outbox.make_partitions($1, $2, $3)",
+                                        {TEXTOID, BOOLOID, REGCLASSOID}};
+        const char* interval = table == &ExtensionRelations::log
                                    ? GetConfigOption("outbox.partition_interval", false, false)
                                    : "monthly";
         const Datum values[] = {CStringGetTextDatum(interval), BoolGetDatum(first_time),
@@ -109,9 +109,9 @@ bool is_partman_trusted()
     std::optional<Datum> intruders;
     // It knows the schema by the name that it had in the beginning.
     const ErrorData* error = pg::in_subtransaction([&] {
-        static constinit pg::Statement find{"SELECT _outbox.untrusted_partman_roles()"};
+        static constinit Statement find{"SELECT _outbox.untrusted_partman_roles()"};
         find.execute_with_latest_snapshot(nullptr);
-        intruders = pg::ResultRow(0).find(1);
+        intruders = ResultRow(0).find(1);
     });
     if (error != nullptr || intruders)
         ereport(WARNING,
@@ -126,11 +126,11 @@ bool is_partman_trusted()
 // With names as they are now: nothing here may keep anybody from dropping the extension.
 void delete_partman_config()
 {
-    const char* partman = pg::schema_of_extension("pg_partman");
-    const auto objects = pg::find_extension_relations();
+    const char* partman = schema_of_extension("pg_partman");
+    const auto objects = find_extension_relations();
     if (partman == nullptr || !objects)
         return;
-    pg::as_owner([&] {
+    as_owner([&] {
         if (!is_partman_trusted())
             return;
         Oid types[] = {TEXTOID, TEXTOID};
@@ -169,11 +169,10 @@ InsertTarget open_insert_target(PartitionedTable table)
         // would be a deadlock.
         table_close(relation, RowExclusiveLock);
         if (created)
-            ereport(ERROR,
-                    (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                     errmsg("%s has no partition for the present time",
-                            table == &pg::ExtensionRelations::log ? "the log" : "the audit log"),
-                     errhint("See SELECT * FROM outbox_status().")));
+            ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+                            errmsg("%s has no partition for the present time",
+                                   table == &ExtensionRelations::log ? "the log" : "the audit log"),
+                            errhint("See SELECT * FROM outbox_status().")));
         create_partitions(table);
         created = true;
     }
@@ -208,15 +207,15 @@ OUTBOX_SQL_FUNCTION(outbox_setup)
 {
     return outbox::pg::sql_entry([&] {
         PreventCommandIfReadOnly("outbox_setup()");
-        outbox::create_partitions(&outbox::pg::ExtensionRelations::log);
-        PG_RETURN_INT32(outbox::count_partitions(outbox::pg::extension_relations().log));
+        outbox::create_partitions(&outbox::ExtensionRelations::log);
+        PG_RETURN_INT32(outbox::count_partitions(outbox::extension_relations().log));
     });
 }
 
 OUTBOX_SQL_FUNCTION(audit_setup)
 {
     return outbox::pg::sql_entry([&] {
-        outbox::create_partitions(&outbox::pg::ExtensionRelations::audit_log);
+        outbox::create_partitions(&outbox::ExtensionRelations::audit_log);
         PG_RETURN_VOID();
     });
 }
@@ -228,7 +227,7 @@ OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
         if (table == nullptr || table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
             ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
                             errmsg("parent must be a partitioned table")));
-        outbox::pg::refresh_partition_descriptor(table);
+        outbox::refresh_partition_descriptor(table);
         relation_close(table, NoLock);
         PG_RETURN_VOID();
     });

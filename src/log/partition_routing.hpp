@@ -9,7 +9,7 @@
 namespace outbox {
 
 // Which of them: &pg::ExtensionRelations::log or &pg::ExtensionRelations::audit_log.
-using PartitionedTable = Oid pg::ExtensionRelations::*;
+using PartitionedTable = Oid ExtensionRelations::*;
 
 // Where rows go now: both are open and locked.
 struct InsertTarget {

@@ -79,7 +79,7 @@ char* file_prefix()
 // Its name tells all that is needed to bring it back.
 const char* file_name_for(Oid partition)
 {
-    static constinit pg::Statement name{
+    static constinit Statement name{
         "SELECT c.relname::text || '.' || to_char(a.lower_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || "
         "'-'"
         " || to_char(a.upper_bound, 'YYYYMMDD\"T\"HH24MISS\"Z\"') || '.' || a.first_id || "
@@ -91,7 +91,7 @@ const char* file_name_for(Oid partition)
     if (name.execute_with_latest_snapshot(values) == 0)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
                         errmsg("table %u is no partition of the archive", partition)));
-    return psprintf("%s.%s", file_prefix(), TextDatumGetCString(pg::ResultRow(0).get(1)));
+    return psprintf("%s.%s", file_prefix(), TextDatumGetCString(ResultRow(0).get(1)));
 }
 
 int64 write_rows(Oid partition, pg::CompressedWriter* writer)
@@ -109,7 +109,7 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
         if (SPI_processed == 0)
             break;
         for (uint64 i = 0; i < SPI_processed; ++i) {
-            const std::string_view line = pg::to_view(pg::ResultRow(i).get(1));
+            const std::string_view line = pg::to_view(ResultRow(i).get(1));
             pg::write_compressed(writer, line.data(), line.size());
             pg::write_compressed(writer, "\n", 1);
         }
@@ -122,7 +122,7 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
 
 const char* export_partition(Oid partition)
 {
-    static constinit pg::Statement insert_file{
+    static constinit Statement insert_file{
         "INSERT INTO _outbox.cold_files"
         " (file, partition, lower_bound, upper_bound, events, bytes, stored_at)"
         " SELECT $2, a.partition, a.lower_bound, a.upper_bound, $3, $4,"
@@ -195,7 +195,7 @@ OUTBOX_SQL_FUNCTION(outbox_export_partition)
         const Oid partition = PG_GETARG_OID(0);
         const MemoryContext memory = CurrentMemoryContext;
         const char* file = nullptr;
-        pg::as_owner([&] { file = MemoryContextStrdup(memory, export_partition(partition)); });
+        as_owner([&] { file = MemoryContextStrdup(memory, export_partition(partition)); });
         PG_RETURN_TEXT_P(cstring_to_text(file));
     });
 }

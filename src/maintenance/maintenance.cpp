@@ -68,12 +68,12 @@ const char* text_or_empty(const std::optional<Datum>& value)
 
 void execute_step(const char* step, StepReport& lines)
 {
-    static constinit pg::Statement run{
-        "SELECT object, detail, done, again FROM _outbox.run_step($1)", {TEXTOID}};
+    static constinit Statement run{"SELECT object, detail, done, again FROM _outbox.run_step($1)",
+                                   {TEXTOID}};
     const Datum values[] = {CStringGetTextDatum(step)};
     const uint64 count = run.execute(values);
     for (uint64 i = 0; i < count; ++i) {
-        const pg::ResultRow row(i);
+        const ResultRow row(i);
         lines.add(text_or_empty(row.find(1)), text_or_empty(row.find(2)), DatumGetBool(row.get(3)));
         lines.has_more = lines.has_more || DatumGetBool(row.get(4));
     }
@@ -127,7 +127,7 @@ void log_first_obstacle(const Step& step, const StepReport& lines)
 bool run_round(const Step& step, StepReport& lines)
 {
     const char* name = step.name.c_str();
-    const auto rollback = pg::in_transaction("maintenance", [&] { execute_step(name, lines); });
+    const auto rollback = in_transaction("maintenance", [&] { execute_step(name, lines); });
     // Without this autovacuum would not hear of what was removed.
     pg::guarded_call([] { (void)pgstat_report_stat(true); });
     if (ShutdownRequestPending)
@@ -164,7 +164,7 @@ struct ColdFile {
 // behind those that have not had their turn. Names that we have given mean nothing to a shell.
 std::vector<ColdFile> list_files_to_store()
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT file, partition::text, to_char(lower_bound AT TIME ZONE 'UTC', 'YYYY-MM-DD')"
         " FROM _outbox.cold_files"
         " WHERE stored_at IS NULL AND file || partition ~ '^[A-Za-z0-9_.%-]+$'"
@@ -174,10 +174,10 @@ std::vector<ColdFile> list_files_to_store()
         char name[MAXPGPATH], table[NAMEDATALEN], day[16];
     } found[max_files];
     uint64 count = 0;
-    const auto rollback = pg::in_transaction("maintenance", [&] {
+    const auto rollback = in_transaction("maintenance", [&] {
         count = Min(find.execute(nullptr), static_cast<uint64>(max_files));
         for (uint64 i = 0; i < count; ++i) {
-            const pg::ResultRow row(i);
+            const ResultRow row(i);
             strlcpy(found[i].name, TextDatumGetCString(row.get(1)), MAXPGPATH);
             strlcpy(found[i].table, TextDatumGetCString(row.get(2)), NAMEDATALEN);
             strlcpy(found[i].day, TextDatumGetCString(row.get(3)), sizeof(found[i].day));
@@ -190,10 +190,10 @@ std::vector<ColdFile> list_files_to_store()
     return files;
 }
 
-std::optional<pg::Rollback> execute_for_file(pg::Statement& what, const std::string& file)
+std::optional<Rollback> execute_for_file(Statement& what, const std::string& file)
 {
     const char* name = file.c_str();
-    return pg::in_transaction("maintenance", [&] {
+    return in_transaction("maintenance", [&] {
         const Datum values[] = {CStringGetTextDatum(name)};
         what.execute(values);
     });
@@ -201,7 +201,7 @@ std::optional<pg::Rollback> execute_for_file(pg::Statement& what, const std::str
 
 void record_tried(const std::string& file)
 {
-    static constinit pg::Statement tried{
+    static constinit Statement tried{
         "UPDATE _outbox.cold_files SET tried_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = execute_for_file(tried, file))
         pg::log_rate_limited(WARNING,
@@ -210,7 +210,7 @@ void record_tried(const std::string& file)
 
 void record_stored(const std::string& file)
 {
-    static constinit pg::Statement stored{
+    static constinit Statement stored{
         "UPDATE _outbox.cold_files SET stored_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = execute_for_file(stored, file))
         pg::log_rate_limited(WARNING,
@@ -246,16 +246,15 @@ bool store_files()
 // Not in a database that is being restored.
 bool may_maintain_log()
 {
-    static constinit pg::Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
+    static constinit Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
     bool found = false;
-    const auto rollback =
-        pg::in_transaction("maintenance", [&] { found = find.execute(nullptr) > 0; });
+    const auto rollback = in_transaction("maintenance", [&] { found = find.execute(nullptr) > 0; });
     return !rollback && found;
 }
 
 std::vector<Step> list_steps()
 {
-    static constinit pg::Statement list{
+    static constinit Statement list{
         "SELECT step, touches_log, is_routine, follows_storing FROM _outbox.maintenance_steps()"
         " ORDER BY position"};
     constexpr int max_steps = 32;
@@ -264,10 +263,10 @@ std::vector<Step> list_steps()
         bool touches_log, is_routine, follows_storing;
     } found[max_steps];
     uint64 count = 0;
-    const auto rollback = pg::in_transaction("maintenance", [&] {
+    const auto rollback = in_transaction("maintenance", [&] {
         count = Min(list.execute(nullptr), static_cast<uint64>(max_steps));
         for (uint64 i = 0; i < count; ++i) {
-            const pg::ResultRow row(i);
+            const ResultRow row(i);
             strlcpy(found[i].name, TextDatumGetCString(row.get(1)), NAMEDATALEN);
             found[i].touches_log = DatumGetBool(row.get(2));
             found[i].is_routine = DatumGetBool(row.get(3));
@@ -319,7 +318,7 @@ OUTBOX_SQL_FUNCTION(outbox_setting)
 OUTBOX_SQL_FUNCTION(outbox_request_maintenance)
 {
     return outbox::pg::sql_entry([&] {
-        outbox::pg::request_maintenance_at_commit();
+        outbox::ipc::request_maintenance_at_commit();
         PG_RETURN_VOID();
     });
 }

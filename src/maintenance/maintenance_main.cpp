@@ -35,7 +35,7 @@ void set_worker_gucs()
     set_guc("lock_timeout", "1s");
     set_guc("jit", "off");
     set_guc("outbox.tenant_id", ""); // it works for all of them
-    pg::disable_timeouts();
+    disable_timeouts();
     set_guc("default_transaction_read_only", "off");
     set_guc("default_transaction_isolation", "read committed");
     // Lost in a crash, it is done again.
@@ -59,17 +59,17 @@ void outbox_maintenance_main(Datum slot)
     pqsignal(SIGHUP, SignalHandlerForConfigReload);
     pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
-    const Oid database = pg::database_of_slot(slot_number);
+    const Oid database = ipc::database_of_slot(slot_number);
     if (!OidIsValid(database))
         proc_exit(0);
     BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-    if (!pg::attach_maintenance_worker(slot_number) || pg::are_workers_blocked(database))
+    if (!ipc::attach_maintenance_worker(slot_number) || ipc::are_workers_blocked(database))
         proc_exit(0);
     set_worker_gucs();
     MemoryContextSwitchTo(
         AllocSetContextCreate(TopMemoryContext, "outbox maintenance", ALLOCSET_DEFAULT_SIZES));
     pg::sql_entry([] {
-        if (pg::is_extension_installed())
+        if (is_extension_installed())
             run_maintenance();
     });
     proc_exit(0);

@@ -41,15 +41,15 @@ const char* reason_to_keep(Datum consumer, OpenLog& partition, Snapshot snapshot
 
 void find_partition_readers(Oid partition, const ReturnSetInfo& result)
 {
-    static constinit pg::Statement list{"SELECT name FROM _outbox.consumers ORDER BY 1"};
+    static constinit Statement list{"SELECT name FROM _outbox.consumers ORDER BY 1"};
     const uint64 count = list.execute_with_latest_snapshot(nullptr);
-    pg::PallocVector<pg::ResultRow> consumers;
+    pg::PallocVector<ResultRow> consumers;
     for (uint64 i = 0; i < count; ++i)
-        consumers.push(pg::ResultRow(i));
+        consumers.push(ResultRow(i));
 
     OpenLog log = open_partition_for_reading(partition);
     const Snapshot snapshot = RegisterSnapshot(GetLatestSnapshot());
-    for (const pg::ResultRow& consumer : consumers)
+    for (const ResultRow& consumer : consumers)
         if (const char* reason = reason_to_keep(consumer.get(1), log, snapshot)) {
             Datum values[] = {consumer.get(1), CStringGetTextDatum(reason)};
             bool nulls[] = {false, false};
@@ -63,7 +63,7 @@ void find_partition_readers(Oid partition, const ReturnSetInfo& result)
 bool skip_unwanted_events(Datum name)
 {
     const int32 consumer = read_consumer(name).consumer.id;
-    if (!pg::lock_consumer(consumer, 0))
+    if (!lock_consumer(consumer, 0))
         return false;
     const ConsumerState state = read_consumer(name);
     Cursor cursor = state.progress.cursor;
@@ -72,13 +72,13 @@ bool skip_unwanted_events(Datum name)
                                             [](const Message&) { return true; })
                                 : PageResult{};
     if (page.accepted > 0 || page.examined == 0) {
-        pg::unlock_consumer(consumer);
+        unlock_consumer(consumer);
         return false;
     }
     Batch batch = {};
     batch.token = batch.root_token = draw_tokens(1);
     add_cursor_row(consumer, batch, {cursor, state.progress.open_tokens});
-    pg::wake_relay_at_commit(pg::reason_sinks_changed);
+    ipc::wake_relay_at_commit(ipc::reason_sinks_changed);
     return true;
 }
 
@@ -93,7 +93,7 @@ OUTBOX_SQL_FUNCTION(outbox_partition_readers)
         InitMaterializedSRF(fcinfo, 0);
         const auto* result = reinterpret_cast<ReturnSetInfo*>(fcinfo->resultinfo);
         const Oid partition = PG_GETARG_OID(0);
-        pg::as_owner([&] { find_partition_readers(partition, *result); });
+        as_owner([&] { find_partition_readers(partition, *result); });
         return Datum{0};
     });
 }
@@ -104,7 +104,7 @@ OUTBOX_SQL_FUNCTION(outbox_skip_unwanted_events)
         using namespace outbox;
         const Datum name = PG_GETARG_DATUM(0);
         bool moved = false;
-        pg::as_owner([&] { moved = skip_unwanted_events(name); });
+        as_owner([&] { moved = skip_unwanted_events(name); });
         PG_RETURN_BOOL(moved);
     });
 }

@@ -125,7 +125,7 @@ OUTBOX_SQL_FUNCTION(outbox_oldest_unsettled)
             elog(ERROR, "outbox_oldest_unsettled() must return a row");
         const Datum name = PG_GETARG_DATUM(0);
         OldestEvent oldest = {};
-        pg::as_owner([&] { oldest = find_oldest_unsettled(name); });
+        as_owner([&] { oldest = find_oldest_unsettled(name); });
         Datum values[] = {TimestampTzGetDatum(oldest.occurred_at), BoolGetDatum(oldest.is_exact)};
         bool nulls[] = {!oldest.found, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));

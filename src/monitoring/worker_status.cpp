@@ -7,16 +7,16 @@ namespace outbox {
 
 namespace {
 
-const char* absence_reason(pg::WorkerAbsence absence)
+const char* absence_reason(ipc::WorkerAbsence absence)
 {
     switch (absence) {
-    case pg::WorkerAbsence::no_worker_slot:
+    case ipc::WorkerAbsence::no_worker_slot:
         return "no worker slot is free";
-    case pg::WorkerAbsence::stopped_for_command:
+    case ipc::WorkerAbsence::stopped_for_command:
         return "a command keeps it away";
-    case pg::WorkerAbsence::terminated:
-    case pg::WorkerAbsence::no_extension:
-    case pg::WorkerAbsence::none:
+    case ipc::WorkerAbsence::terminated:
+    case ipc::WorkerAbsence::no_extension:
+    case ipc::WorkerAbsence::none:
         break;
     }
     return nullptr;
@@ -28,7 +28,7 @@ const char* absence_reason(pg::WorkerAbsence absence)
 
 OUTBOX_SQL_FUNCTION(outbox_is_preloaded)
 {
-    return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::pg::preloaded); });
+    return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::preloaded); });
 }
 
 OUTBOX_SQL_FUNCTION(outbox_relay_status)
@@ -38,11 +38,11 @@ OUTBOX_SQL_FUNCTION(outbox_relay_status)
         TupleDesc descriptor;
         if (get_call_result_type(fcinfo, nullptr, &descriptor) != TYPEFUNC_COMPOSITE)
             elog(ERROR, "outbox_relay_status() must return a row");
-        const int pid = pg::relay_pid(MyDatabaseId);
-        const char* reason = absence_reason(pg::absence_of_database(MyDatabaseId));
-        Datum values[] = {BoolGetDatum(pg::is_launcher_running()), Int32GetDatum(pid),
+        const int pid = ipc::relay_pid(MyDatabaseId);
+        const char* reason = absence_reason(ipc::absence_of_database(MyDatabaseId));
+        Datum values[] = {BoolGetDatum(ipc::is_launcher_running()), Int32GetDatum(pid),
                           reason != nullptr ? CStringGetTextDatum(reason) : Datum{0},
-                          BoolGetDatum(pg::database_lacks_maintenance_worker(MyDatabaseId))};
+                          BoolGetDatum(ipc::database_lacks_maintenance_worker(MyDatabaseId))};
         bool nulls[] = {false, pid == 0, reason == nullptr, false};
         return HeapTupleGetDatum(heap_form_tuple(BlessTupleDesc(descriptor), values, nulls));
     });

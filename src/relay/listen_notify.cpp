@@ -27,12 +27,12 @@ const char* channel_of(Datum consumer)
 
 long notify_listeners()
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT name FROM _outbox.consumers WHERE kind = 'worker' AND NOT paused"};
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
     pg::PallocVector<Datum> names;
     for (uint64 i = 0; i < count; ++i)
-        names.push(pg::ResultRow(i).get(1));
+        names.push(ResultRow(i).get(1));
     long next = LONG_MAX;
     for (const Datum name : names) {
         const char* channel = channel_of(name);

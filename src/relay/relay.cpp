@@ -133,13 +133,13 @@ void Relay::run()
 bool Relay::should_shut_down() const
 {
     return ShutdownRequestPending || sink::library_aborted() || extension_is_gone_ ||
-           pg::are_workers_blocked(MyDatabaseId) ||
+           ipc::are_workers_blocked(MyDatabaseId) ||
            !is_database_served(database_.empty() ? nullptr : database_.c_str());
 }
 
 void Relay::take_requests()
 {
-    const pg::WakeupRequests requests = pg::take_wakeup_requests(slot_);
+    const ipc::WakeupRequests requests = ipc::take_wakeup_requests(slot_);
     for (const auto& task : sink_tasks_)
         if (task->definition().types.intersects(requests.types))
             task->wake();
@@ -148,11 +148,11 @@ void Relay::take_requests()
     else if (requests.types.intersects(EventTypeBloom::all()))
         next_notify_ = std::min(next_notify_, last_notify_ + min_notify_interval);
     scheduled_release_.handle_requests(requests.reasons);
-    test_requested_ = test_requested_ || (requests.reasons & pg::reason_sink_test) != 0;
-    if ((requests.reasons & pg::reason_sinks_changed) != 0)
+    test_requested_ = test_requested_ || (requests.reasons & ipc::reason_sink_test) != 0;
+    if ((requests.reasons & ipc::reason_sinks_changed) != 0)
         for (const auto& task : sink_tasks_)
             task->invalidate_cache();
-    if ((requests.reasons & pg::reason_sinks_changed) != 0 || Clock::now() >= next_reload_)
+    if ((requests.reasons & ipc::reason_sinks_changed) != 0 || Clock::now() >= next_reload_)
         sinks_changed_ = true;
 }
 
@@ -177,21 +177,21 @@ void Relay::reload_sinks()
 {
     std::vector<SinkDefinition> wanted;
     const char* name = nullptr;
-    const auto rollback = pg::in_transaction("relay: which sinks are there?", [&] {
+    const auto rollback = in_transaction("relay: which sinks are there?", [&] {
         load_sinks(wanted);
         name = MemoryContextStrdup(TopMemoryContext, get_database_name(MyDatabaseId));
     });
     next_reload_ = Clock::now() + milliseconds(settings::relay_interval);
     sinks_changed_ = false;
     if (rollback) {
-        extension_is_gone_ = !pg::is_extension_installed();
+        extension_is_gone_ = !is_extension_installed();
         if (!extension_is_gone_) {
             next_reload_ = Clock::now() + pause_after_error;
             pg::log_rate_limited(WARNING, "the sinks cannot be read: " + rollback->message);
         }
         return;
     }
-    pg::mark_extension_present(slot_);
+    ipc::mark_extension_present(slot_);
     database_ = name;
     pfree(const_cast<char*>(name));
     update_sink_tasks(wanted);
@@ -203,7 +203,7 @@ void Relay::update_sink_tasks(std::vector<SinkDefinition>& wanted)
     EventTypeBloom types = settings::notify ? EventTypeBloom::all() : EventTypeBloom{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
-    pg::set_wanted_event_types(slot_, types);
+    ipc::set_wanted_event_types(slot_, types);
 
     for (std::size_t i = sink_tasks_.size(); i-- > 0;) {
         const auto same = std::ranges::find_if(wanted, [&](const SinkDefinition& definition) {
@@ -256,8 +256,8 @@ void Relay::log_and_pause(const SinkDefinition& definition, const std::string& r
 {
     pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
                          "Mend it, then call outbox_resume().");
-    const auto rollback = pg::in_transaction("relay: pauses a sink",
-                                             [&] { pause_sink(definition.consumer, reason); });
+    const auto rollback =
+        in_transaction("relay: pauses a sink", [&] { pause_sink(definition.consumer, reason); });
     if (rollback)
         pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\": " + rollback->message);
 }
@@ -302,7 +302,7 @@ void Relay::notify()
     if (now < next_notify_)
         return;
     long next = 0;
-    const auto rollback = pg::in_transaction("relay: notifies", [&] { next = notify_listeners(); });
+    const auto rollback = in_transaction("relay: notifies", [&] { next = notify_listeners(); });
     if (rollback)
         pg::log_rate_limited(WARNING, "consumers cannot be notified: " + rollback->message);
     last_notify_ = now;
@@ -334,7 +334,7 @@ void Relay::start_test(const SinkTestRequest& request)
 {
     std::vector<SinkDefinition> sinks;
     const auto rollback =
-        pg::in_transaction("relay: tests a sink", [&] { load_sinks(sinks, request.consumer); });
+        in_transaction("relay: tests a sink", [&] { load_sinks(sinks, request.consumer); });
     std::string problem = rollback ? rollback->message : sinks.empty() ? "the sink is gone" : "";
     try {
         if (problem.empty())
@@ -480,11 +480,11 @@ void Relay::shut_down()
     if (sink::library_aborted())
         return; // a failure, to the launcher
     if (extension_is_gone_)
-        pg::set_absence(slot_, pg::WorkerAbsence::no_extension);
-    else if (pg::are_workers_blocked(MyDatabaseId))
-        pg::set_absence(slot_, pg::WorkerAbsence::stopped_for_command);
+        ipc::set_absence(slot_, ipc::WorkerAbsence::no_extension);
+    else if (ipc::are_workers_blocked(MyDatabaseId))
+        ipc::set_absence(slot_, ipc::WorkerAbsence::stopped_for_command);
     else
-        pg::set_absence(slot_, pg::WorkerAbsence::terminated);
+        ipc::set_absence(slot_, ipc::WorkerAbsence::terminated);
 }
 
 } // namespace

@@ -32,7 +32,7 @@ void on_sigterm(SIGNAL_ARGS)
     const int saved_errno = errno;
     const bool is_asked_again = ShutdownRequestPending;
     ShutdownRequestPending = true;
-    if (sink::library_aborted() ? is_asked_again : pg::is_waiting_for_commit) {
+    if (sink::library_aborted() ? is_asked_again : is_waiting_for_commit) {
         ProcDiePending = true;
         InterruptPending = true;
     }
@@ -74,13 +74,13 @@ void set_worker_gucs()
     // One sink that somebody has locked must not hold up the others for long.
     override_guc("lock_timeout", "500ms");
     // As the owner's transactions have them anyway.
-    override_guc("search_path", pg::owner_search_path);
+    override_guc("search_path", owner_search_path);
     override_guc("enable_seqscan", "off");
     // Plans are small, and look expensive where sequential scans are off.
     override_guc("jit", "off");
     override_guc("outbox.tenant_id", ""); // it works for all of them
     override_guc("application_name", "outbox relay");
-    pg::disable_timeouts();
+    disable_timeouts();
     override_guc("default_transaction_read_only", "off");
     override_guc("default_transaction_isolation", "read committed");
 }
@@ -120,8 +120,8 @@ void outbox_relay_main(Datum slot)
     pqsignal(SIGTERM, on_sigterm);
     BackgroundWorkerUnblockSignals();
     on_proc_exit(exit_without_atexit, 0);
-    BackgroundWorkerInitializeConnectionByOid(pg::database_of_slot(number), InvalidOid, 0);
-    if (!pg::attach_worker(number))
+    BackgroundWorkerInitializeConnectionByOid(ipc::database_of_slot(number), InvalidOid, 0);
+    if (!ipc::attach_worker(number))
         proc_exit(0);
     set_worker_gucs();
     // Large events go back to the system at once, not into a heap that only grows. What is small

@@ -23,9 +23,9 @@ constexpr int64 min_pause_after_none = 100;
 
 void ScheduledRelease::handle_requests(uint32 reasons)
 {
-    if ((reasons & pg::reason_event_scheduled) != 0)
+    if ((reasons & ipc::reason_event_scheduled) != 0)
         next_due_ = {};
-    if ((reasons & pg::reason_schedule_refused) != 0)
+    if ((reasons & ipc::reason_schedule_refused) != 0)
         next_refused_ = {};
 }
 
@@ -52,7 +52,7 @@ ReleaseResult ScheduledRelease::release(ReleaseFunction release_function,
     const int64 interval = settings::relay_interval;
     ReleaseResult released;
     int64 next = 0;
-    const auto rollback = pg::in_transaction("relay: scheduled events", [&] {
+    const auto rollback = in_transaction("relay: scheduled events", [&] {
         released = release_function(max_events_per_transaction);
         next = milliseconds_to_next();
     });

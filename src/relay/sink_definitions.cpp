@@ -25,7 +25,7 @@ Datum database_identity()
 
 void pause_copied_sinks()
 {
-    static constinit pg::Statement pause{
+    static constinit Statement pause{
         "UPDATE _outbox.consumers c SET paused = true, pause_reason ="
         " 'this is a copy: the sink was made in another database'"
         " FROM _outbox.sinks s"
@@ -53,7 +53,7 @@ struct SinkRow {
     Consumer consumer;
 };
 
-SinkRow read_sink_row(const pg::ResultRow& row)
+SinkRow read_sink_row(const ResultRow& row)
 {
     const Datum name = row.get(1);
     return {pg::to_view(name), pg::to_view(row.get(2)), pg::to_view(row.get(3)),
@@ -78,7 +78,7 @@ void load_sinks(std::vector<SinkDefinition>& sinks)
 
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT c.name, c.kind, s.config::text FROM _outbox.consumers c"
         " JOIN _outbox.sinks s ON s.consumer_id = c.consumer_id"
         " WHERE CASE WHEN $1 = 0 THEN NOT c.paused ELSE c.consumer_id = $1 END"
@@ -86,10 +86,10 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
         {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     const uint64 count = find.execute_with_latest_snapshot(values);
-    pg::PallocVector<pg::ResultRow> found;
+    pg::PallocVector<ResultRow> found;
     for (uint64 i = 0; i < count; ++i)
-        found.push(pg::ResultRow(i));
-    for (const pg::ResultRow& one : found) {
+        found.push(ResultRow(i));
+    for (const ResultRow& one : found) {
         const SinkRow row = read_sink_row(one);
         const EventTypeBloom types = event_types_of(row.consumer.filter);
         sinks.push_back(make_definition(row, types));
@@ -98,10 +98,9 @@ void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer)
 
 void pause_sink(int32 consumer, std::string_view reason)
 {
-    static constinit pg::Statement pause{
-        "UPDATE _outbox.consumers SET paused = true, pause_reason = $2"
-        " WHERE consumer_id = $1 AND NOT paused",
-        {INT4OID, TEXTOID}};
+    static constinit Statement pause{"UPDATE _outbox.consumers SET paused = true, pause_reason = $2"
+                                     " WHERE consumer_id = $1 AND NOT paused",
+                                     {INT4OID, TEXTOID}};
     const Datum values[] = {Int32GetDatum(consumer), pg::error_text_from_utf8(reason)};
     pause.execute_with_latest_snapshot(values);
 }

@@ -36,7 +36,7 @@ SinkStatus* find(Oid database, int32 consumer)
 
 void publish_sink_status(const SinkStatus& status)
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     SinkStatus* entry = find(MyDatabaseId, status.consumer);
     if (entry == nullptr)
         entry = find(InvalidOid, 0);
@@ -44,30 +44,30 @@ void publish_sink_status(const SinkStatus& status)
         *entry = status;
         entry->database = MyDatabaseId;
     }
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
 }
 
 void remove_sink_status(int32 consumer)
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     if (SinkStatus* entry = find(MyDatabaseId, consumer))
         *entry = {};
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
 }
 
 void clear_sink_statuses()
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     for (SinkStatus& status : sink_statuses->statuses)
         if (status.database == MyDatabaseId)
             status = {};
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
 }
 
 void set_up_sink_statuses()
 {
-    pg::request_shmem("outbox board", sizeof(SinkStatuses),
-                      reinterpret_cast<void**>(&sink_statuses), initialize_shmem);
+    ipc::request_shmem("outbox board", sizeof(SinkStatuses),
+                       reinterpret_cast<void**>(&sink_statuses), initialize_shmem);
 }
 
 } // namespace outbox
@@ -83,9 +83,9 @@ OUTBOX_SQL_FUNCTION(outbox_sink_states)
         if (sink_statuses == nullptr)
             return Datum{0};
         auto* copy = static_cast<SinkStatuses*>(palloc(sizeof(SinkStatuses)));
-        LWLockAcquire(pg::shmem_lock(), LW_SHARED);
+        LWLockAcquire(ipc::shmem_lock(), LW_SHARED);
         *copy = *sink_statuses;
-        LWLockRelease(pg::shmem_lock());
+        LWLockRelease(ipc::shmem_lock());
         for (const SinkStatus& status : copy->statuses) {
             if (status.database != MyDatabaseId || !can_see_tenant(status.tenant))
                 continue;

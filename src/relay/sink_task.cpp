@@ -199,16 +199,16 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
     // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
     // events in it are durable before they leave. It need not wait for a flush of its own.
     const auto commit =
-        pg::has_synchronous_standbys() ? pg::CommitMode::durable : pg::CommitMode::asynchronous;
+        pg::has_synchronous_standbys() ? CommitMode::durable : CommitMode::asynchronous;
     // Nor need it be written before its events leave, if there is nothing else to write.
     const bool may_defer_write =
-        commit == pg::CommitMode::asynchronous && plan.settled_count == 0 && plan.renewals.empty();
+        commit == CommitMode::asynchronous && plan.settled_count == 0 && plan.renewals.empty();
     SinkEventBuilder sink_events(memory / 2 - std::min(memory / 2, dispatcher_->claimed_bytes()),
                                  metadata_keys_, plan.claim_size, dispatcher_->event_pool());
     if (!plan.rejections.empty())
         state_cache_.invalidate();
     ClaimResult claimed;
-    const auto rollback = pg::in_transaction(
+    const auto rollback = in_transaction(
         activity_.c_str(),
         [&] {
             write_settlements(plan);
@@ -221,7 +221,7 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
         commit);
     if (rollback) {
         state_cache_.invalidate();
-        pg::guarded_call([] { pg::release_session_lock(); });
+        pg::guarded_call([] { release_session_lock(); });
         handle_rollback(*rollback, now);
         return;
     }
@@ -320,7 +320,7 @@ void SinkTask::write_deferred_batch(TimePoint now)
         return;
     const int64 token = deferred_batch->batch.token;
     int64 reserved_token = 0;
-    const auto rollback = pg::in_transaction(
+    const auto rollback = in_transaction(
         activity_.c_str(),
         [&] {
             pg::injection_point("unwritten");
@@ -328,8 +328,8 @@ void SinkTask::write_deferred_batch(TimePoint now)
                              &deferred_batch->holder, deferred_batch->progress);
             reserved_token = draw_tokens(1);
         },
-        pg::CommitMode::asynchronous);
-    pg::guarded_call([] { pg::release_session_lock(); });
+        CommitMode::asynchronous);
+    pg::guarded_call([] { release_session_lock(); });
     if (!rollback) {
         state_cache_.mark_deferred_written(reserved_token);
         return;
@@ -405,11 +405,10 @@ void SinkTask::send(SinkEventBuilder& sink_events, TimePoint now)
     sink_events.events().clear();
 }
 
-void SinkTask::handle_rollback(const pg::Rollback& rollback, TimePoint now)
+void SinkTask::handle_rollback(const Rollback& rollback, TimePoint now)
 {
     const int sqlstate = rollback.sqlstate;
-    if (sqlstate == pg::lease_lost || sqlstate == pg::token_unknown ||
-        sqlstate == pg::id_not_in_batch) {
+    if (sqlstate == lease_lost || sqlstate == token_unknown || sqlstate == id_not_in_batch) {
         drop_lost_batches();
         return;
     }
@@ -427,7 +426,7 @@ void SinkTask::drop_lost_batches()
     std::vector<int64> open;
     open.reserve(tokens.size());
     // If this fails, all count as lost: the next claim takes over what is left.
-    if (pg::in_transaction(activity_.c_str(), [&] {
+    if (in_transaction(activity_.c_str(), [&] {
             for (const Lease& lease : open_leases(tokens))
                 open.push_back(lease.token);
         }))
@@ -452,7 +451,7 @@ void SinkTask::release_batches()
 {
     TransactionPlan plan = make_plan(sink::Clock::now(), true, false);
     plan.renewals.clear();
-    const auto rollback = pg::in_transaction(activity_.c_str(), [&] {
+    const auto rollback = in_transaction(activity_.c_str(), [&] {
         write_settlements(plan);
         for (const Lease& lease : open_leases(plan.open_batches))
             release_batch(lease.token);

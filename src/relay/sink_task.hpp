@@ -103,7 +103,7 @@ private:
     void apply_committed(const TransactionPlan& plan, sink::TimePoint now);
     void send(SinkEventBuilder& sink_events, sink::TimePoint now);
     void count_settled(int64 token, std::size_t count);
-    void handle_rollback(const pg::Rollback& rollback, sink::TimePoint now);
+    void handle_rollback(const Rollback& rollback, sink::TimePoint now);
     void drop_lost_batches();
     void release_batches();
 

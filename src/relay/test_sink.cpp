@@ -38,7 +38,7 @@ struct SinkTestSlot {
 
 struct SinkTestSlots {
     uint64 request_count; // so many have been
-    SinkTestSlot slots[pg::max_worker_slots];
+    SinkTestSlot slots[ipc::max_worker_slots];
 };
 
 SinkTestSlots* test_slots = nullptr;
@@ -60,7 +60,7 @@ SinkTestSlot* find_slot(Oid database)
 // Asks, unless somebody else waits for an answer.
 bool submit_request(int32 consumer)
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     // One whose asker has gone away, or was interrupted, is nobody's.
     const bool is_free = slot == nullptr || slot->state == SinkTestSlot::finished ||
@@ -76,14 +76,14 @@ bool submit_request(int32 consumer)
         slot->requester_pid = MyProcPid;
         slot->state = SinkTestSlot::requested;
     }
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
     return submitted;
 }
 
 // The answer, if there is one, or if nobody wants it any more.
 bool take_result(SinkTestSlot& outcome, bool frees_slot)
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     const bool is_mine = slot != nullptr && slot->requester_pid == MyProcPid;
     const bool is_finished = is_mine && slot->state == SinkTestSlot::finished;
@@ -91,7 +91,7 @@ bool take_result(SinkTestSlot& outcome, bool frees_slot)
         outcome = *slot;
     if (is_mine && (is_finished || frees_slot))
         *slot = {};
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
     return is_finished;
 }
 
@@ -100,7 +100,7 @@ int32 find_sink(Datum name)
 {
     int32 consumer = 0;
     PushActiveSnapshot(GetTransactionSnapshot());
-    pg::as_owner([&] {
+    as_owner([&] {
         const Consumer found = read_consumer(name).consumer;
         if (!found.is_sink)
             ereport(ERROR,
@@ -121,7 +121,7 @@ void wait_for_result(SinkTestSlot& outcome)
             strlcpy(outcome.detail, "no answer within 65 seconds", SinkTestSlot::max_detail);
             return;
         }
-        pg::wake_relay({}, pg::reason_sink_test);
+        ipc::wake_relay({}, ipc::reason_sink_test);
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, 100,
                         test_wait.event_info());
         ResetLatch(MyLatch);
@@ -157,17 +157,17 @@ sink::Event make_test_event()
 std::optional<SinkTestRequest> SinkTest::pending_request()
 {
     std::optional<SinkTestRequest> request;
-    LWLockAcquire(pg::shmem_lock(), LW_SHARED);
+    LWLockAcquire(ipc::shmem_lock(), LW_SHARED);
     if (const SinkTestSlot* slot = find_slot(MyDatabaseId))
         if (slot->state == SinkTestSlot::requested)
             request = slot->request;
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
     return request;
 }
 
 void SinkTest::respond(const SinkTestRequest& request, bool ok, std::string_view detail)
 {
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
     if (slot != nullptr && slot->request.number == request.number &&
         slot->state == SinkTestSlot::requested) {
@@ -180,7 +180,7 @@ void SinkTest::respond(const SinkTestRequest& request, bool ok, std::string_view
         if (PGPROC* requester = BackendPidGetProc(slot->requester_pid))
             SetLatch(&requester->procLatch);
     }
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
 }
 
 SinkTest::SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink)
@@ -205,8 +205,8 @@ bool SinkTest::poll()
 
 void set_up_sink_tests()
 {
-    pg::request_shmem("outbox sink tests", sizeof(SinkTestSlots),
-                      reinterpret_cast<void**>(&test_slots), initialize_shmem);
+    ipc::request_shmem("outbox sink tests", sizeof(SinkTestSlots),
+                       reinterpret_cast<void**>(&test_slots), initialize_shmem);
 }
 
 } // namespace outbox
@@ -224,7 +224,7 @@ OUTBOX_SQL_FUNCTION(outbox_test_sink)
             elog(ERROR, "SPI_connect failed");
         const int32 consumer = find_sink(PG_GETARG_DATUM(0));
         SPI_commit(); // nobody talks to the world while a transaction is open
-        if (pg::relay_pid(MyDatabaseId) == 0)
+        if (ipc::relay_pid(MyDatabaseId) == 0)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("no relay serves this database"),
                             errhint("See SELECT * FROM outbox_status().")));

@@ -95,8 +95,8 @@ std::optional<BatchSummary> find_batch_summary(int64 token)
 
 void set_up_batch_summaries()
 {
-    pg::request_shmem("outbox batches", sizeof(StoredSummary) * max_summaries,
-                      reinterpret_cast<void**>(&summaries), initialize_shmem);
+    ipc::request_shmem("outbox batches", sizeof(StoredSummary) * max_summaries,
+                       reinterpret_cast<void**>(&summaries), initialize_shmem);
 }
 
 } // namespace outbox::stats

@@ -115,7 +115,7 @@ int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
 {
     int at = find_slot(slots, count, key);
     if (at != 0 && pg_atomic_read_u64(&slots[at].key) != key) {
-        LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+        LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
         at = find_slot(slots, count, key);
         if (at != 0 && pg_atomic_read_u64(&slots[at].key) != key) {
             slots[at].clear(GetCurrentTimestamp());
@@ -123,7 +123,7 @@ int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
             pg_write_barrier();
             pg_atomic_write_u64(&slots[at].key, key);
         }
-        LWLockRelease(pg::shmem_lock());
+        LWLockRelease(ipc::shmem_lock());
     }
     if (at == 0)
         pg_atomic_write_u32(&shared->overflowed, 1);
@@ -227,11 +227,11 @@ void record_error(int consumer_slot, Datum error)
     const auto size =
         static_cast<std::size_t>(pg_mbcliplen(message.data(), static_cast<int>(message.size()),
                                               static_cast<int>(sizeof(slot.last_error)) - 1));
-    LWLockAcquire(pg::shmem_lock(), LW_EXCLUSIVE);
+    LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     slot.last_error_at = GetCurrentTimestamp();
     std::memcpy(slot.last_error, message.data(), size);
     slot.last_error[size] = '\0';
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
 }
 
 bool read_consumer_counts(int number, ConsumerCounts& counts)
@@ -261,10 +261,10 @@ bool read_consumer_counts(int number, ConsumerCounts& counts)
             recent += value & PG_UINT32_MAX;
     }
     counts.per_second = static_cast<double>(recent) / (buckets_in_minute * bucket_seconds);
-    LWLockAcquire(pg::shmem_lock(), LW_SHARED);
+    LWLockAcquire(ipc::shmem_lock(), LW_SHARED);
     counts.last_error_at = slot.last_error_at;
     std::memcpy(counts.last_error, slot.last_error, sizeof(counts.last_error));
-    LWLockRelease(pg::shmem_lock());
+    LWLockRelease(ipc::shmem_lock());
     return number > 0 || counts.delivered + counts.failed > 0;
 }
 
@@ -329,8 +329,8 @@ void free_unused_slots(std::span<const int32> consumers)
 
 void set_up_shared_counters()
 {
-    pg::request_shmem("outbox statistics", sizeof(SharedCounters),
-                      reinterpret_cast<void**>(&shared), initialize_shmem);
+    ipc::request_shmem("outbox statistics", sizeof(SharedCounters),
+                       reinterpret_cast<void**>(&shared), initialize_shmem);
 }
 
 } // namespace outbox::stats

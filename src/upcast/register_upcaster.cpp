@@ -41,7 +41,7 @@ int from_version_argument(Datum version)
 
 void register_upcaster(Datum event_type, int from, Oid function, Oid registrar)
 {
-    static constinit pg::Statement insert{
+    static constinit Statement insert{
         "INSERT INTO _outbox.upcasters"
         " (event_type, from_version, function_schema, function_name, registered_by)"
         " VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING",
@@ -73,7 +73,7 @@ OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
         const Oid function = DatumGetObjectId(pg::required_argument(fcinfo, 2, "function"));
         const Oid caller = GetUserId();
         check_upcaster_function(function, caller);
-        pg::as_owner([&] { register_upcaster(type, from, function, caller); });
+        as_owner([&] { register_upcaster(type, from, function, caller); });
         PG_RETURN_VOID();
     });
 }

@@ -93,7 +93,7 @@ const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
     return nullptr;
 }
 
-Upcaster upcaster_of(const pg::ResultRow& row)
+Upcaster upcaster_of(const ResultRow& row)
 {
     const char* schema = TextDatumGetCString(row.get(3));
     const char* name = TextDatumGetCString(row.get(4));
@@ -112,13 +112,13 @@ Upcaster upcaster_of(const pg::ResultRow& row)
 
 std::span<UpcasterChain> read_chains(MemoryContext memory)
 {
-    static constinit pg::Statement find{
+    static constinit Statement find{
         "SELECT event_type, from_version, function_schema, function_name, registered_by"
         " FROM _outbox.upcasters ORDER BY event_type COLLATE \"C\", from_version"};
     const uint64 count = find.execute_with_latest_snapshot(nullptr);
-    pg::PallocVector<pg::ResultRow> rows;
+    pg::PallocVector<ResultRow> rows;
     for (uint64 i = 0; i < count; ++i)
-        rows.push(pg::ResultRow(i));
+        rows.push(ResultRow(i));
     const MemoryContext before = MemoryContextSwitchTo(memory);
     auto* upcasters = static_cast<Upcaster*>(palloc(sizeof(Upcaster) * (count + 1)));
     pg::PallocVector<UpcasterChain> chains;

@@ -14,14 +14,14 @@ using Json = nlohmann::json;
 
 std::string number_text(double number)
 {
-    std::vector<char> room(canonical::max_number_size);
-    return {room.data(), canonical::write_number(room.data(), number)};
+    std::vector<char> room(json::max_number_size);
+    return {room.data(), json::write_number(room.data(), number)};
 }
 
 std::string string_text(std::string_view text)
 {
-    std::vector<char> room(canonical::quoted_size(text));
-    const char* const end = canonical::write_string(room.data(), text);
+    std::vector<char> room(json::quoted_size(text));
+    const char* const end = json::write_string(room.data(), text);
     must(end == room.data() + room.size(), "a string is as long as was said");
     return {room.begin(), room.end()};
 }
@@ -79,7 +79,7 @@ std::u16string to_utf16(std::string_view text)
 
 void check_order(std::string_view a, std::string_view b)
 {
-    must(canonical::is_before_in_utf16(a, b) == (to_utf16(a) < to_utf16(b)),
+    must(json::is_before_in_utf16(a, b) == (to_utf16(a) < to_utf16(b)),
          "keys are in the order of UTF-16 units");
 }
 
@@ -104,7 +104,7 @@ std::string canonical_text(const Json& json)
         check_order(keys[i - 1], keys[i]);
         check_order(keys[i], keys[i - 1]);
     }
-    std::ranges::sort(keys, canonical::is_before_in_utf16);
+    std::ranges::sort(keys, json::is_before_in_utf16);
     for (const std::string& key : keys)
         text += (text.empty() ? "{" : ",") + string_text(key) + ":" + canonical_text(json[key]);
     return text.empty() ? "{}" : text + "}";

@@ -16,7 +16,7 @@
 
 #define REAL(mangled) asm("__real_" mangled)
 #define WRAP(mangled) asm("__wrap_" mangled)
-#define TAKE_LOG_SNAPSHOT "_ZN6outbox2pg17take_log_snapshotEv"
+#define TAKE_LOG_SNAPSHOT "_ZN6outbox17take_log_snapshotEv"
 #define PASS_TARGET "_ZN6outbox11pass_targetERNS_6CursorE"
 #define NEXT_OF_TARGET "_ZN6outbox10TargetScan4nextEv"
 
@@ -67,19 +67,19 @@ void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller)
     if (has(Bug::commit_not_forced))
         playing.session().forces_sync = false;
     if (has(Bug::lock_given_up) && claimed.count > 0)
-        pg::unlock_consumer(1);
+        unlock_consumer(1);
 }
 
 // ---- the moment
 
-pg::LogSnapshot real_take_log_snapshot() REAL(TAKE_LOG_SNAPSHOT);
-pg::LogSnapshot take_log_snapshot_as_planned() WRAP(TAKE_LOG_SNAPSHOT);
+LogSnapshot real_take_log_snapshot() REAL(TAKE_LOG_SNAPSHOT);
+LogSnapshot take_log_snapshot_as_planned() WRAP(TAKE_LOG_SNAPSHOT);
 
 namespace {
 
-pg::LogSnapshot take_wrong_log_snapshot()
+LogSnapshot take_wrong_log_snapshot()
 {
-    pg::LogSnapshot log_snapshot = {};
+    LogSnapshot log_snapshot = {};
     log_snapshot.snapshot =
         has(Bug::old_snapshot) ? snapshot_of(playing.old_snapshot) : GetLatestSnapshot();
     FullTransactionId next = {};
@@ -106,7 +106,7 @@ pg::LogSnapshot take_wrong_log_snapshot()
 
 } // namespace
 
-pg::LogSnapshot take_log_snapshot_as_planned()
+LogSnapshot take_log_snapshot_as_planned()
 {
     switch (playing.setting->bug) {
     case Bug::list_not_extended:

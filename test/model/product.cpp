@@ -225,6 +225,8 @@ int64 last_drawn_value(Oid)
     return ask(Question::sequence);
 }
 
+} // namespace pg
+
 bool lock_consumer(int32, int)
 {
     return is_meeting || ask(Question::consumer_lock) != 0;
@@ -236,10 +238,12 @@ void unlock_consumer(int32)
         playing.session().holds_consumer = false;
 }
 
+namespace ipc {
+
 void wake_all_at_commit() {}
 
 void wake_for_types_at_commit(const EventTypeBloom&) {}
 
-} // namespace pg
+} // namespace ipc
 
 } // namespace outbox

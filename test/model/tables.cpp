@@ -340,6 +340,10 @@ void insert_rows(TableWriter& writer, int count)
     }
 }
 
+} // namespace outbox::pg
+
+namespace outbox {
+
 ExtensionRelations extension_relations()
 {
     ExtensionRelations objects = {};
@@ -370,4 +374,4 @@ List* current_children(Oid table)
     return partition_children_of(table);
 }
 
-} // namespace outbox::pg
+} // namespace outbox

@@ -88,8 +88,6 @@ BatchSummary SummaryBuilder::summary() const
 
 } // namespace stats
 
-namespace pg {
-
 void keep_lock_for_session(int32)
 {
     refuse("the relay");
@@ -113,6 +111,8 @@ void switch_back(const SavedRole&)
 }
 
 } // namespace detail
+
+namespace pg {
 
 void CapturedException::capture() noexcept
 {

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
-namespace outbox::canonical {
+namespace outbox::json {
 
 namespace {
 
@@ -157,4 +157,4 @@ char* write_number(char* out, double number) noexcept
     return out;
 }
 
-} // namespace outbox::canonical
+} // namespace outbox::json

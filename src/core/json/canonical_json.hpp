@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <string_view>
 
-namespace outbox::canonical {
+namespace outbox::json {
 
 // In the order of UTF-16 code units. Both are valid UTF-8.
 bool is_before_in_utf16(std::string_view a, std::string_view b) noexcept;
@@ -22,4 +22,4 @@ inline constexpr std::size_t max_number_size = 32;
 // A finite number as ECMAScript writes it. Returns where it ends.
 char* write_number(char* out, double number) noexcept;
 
-} // namespace outbox::canonical
+} // namespace outbox::json
