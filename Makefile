@@ -6,7 +6,7 @@ EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
 MODULE_big = outbox
 DATA = $(sort $(wildcard outbox--*.sql) outbox--$(EXTVERSION).sql)
 DOCS = README.md
-SCRIPTS = bin/outbox_top
+SCRIPTS = bin/outbox_top bin/outbox_report
 PGFILEDESC = "outbox - transactional outbox"
 
 OBJS = $(patsubst %.cpp,%.o,$(sort $(wildcard src/*.cpp src/*/*.cpp src/*/*/*.cpp)))

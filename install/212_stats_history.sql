@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- What the statistics were, for outbox_report()
+-- What the statistics were, for bin/outbox_report
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.stats_history (

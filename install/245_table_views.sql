@@ -1,5 +1,6 @@
--- Views of the tables that a user may want to read. The tables themselves are in _outbox, where GRANT ... ON ALL TABLES IN
--- SCHEMA of the extension's schema does not reach them: a trigger on one of them would run with the rights of their owner.
+-- Views of the tables that a user may want to read. The tables themselves are in _outbox: GRANT ... ON ALL TABLES IN SCHEMA of the
+-- extension's schema does not reach them, and a trigger on one of them would run with the rights of its owner. The second item of
+-- FROM, which the planner removes, keeps the views from being updatable.
 DO $do$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -14,7 +15,7 @@ BEGIN
                        ('outbox_event_types', 'event_types'), ('outbox_cold_files', 'cold_files'),
                        ('outbox_stats_history', 'stats_history')) v (view, name)
     LOOP
-        EXECUTE format('CREATE VIEW %s.%I WITH (security_barrier) AS SELECT %s FROM %s%s', '@extschema@'::regnamespace, shown.view,
+        EXECUTE format('CREATE VIEW %s.%I WITH (security_barrier) AS SELECT %s FROM %s CROSS JOIN (SELECT) AS read_only%s', '@extschema@'::regnamespace, shown.view,
                        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
                          WHERE a.attrelid = shown.table AND a.attnum > 0),
                        shown.table, CASE WHEN shown.has_tenant THEN ' WHERE _outbox.may_read(tenant_id)' END);

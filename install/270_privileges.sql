@@ -20,8 +20,9 @@ DECLARE
         WHEN 'reader' THEN '{may_read}'::text[]
         WHEN 'monitor' THEN
             '{collect_stats, collect_event_stats, collect_latency, collect_dead_letters,
-              collect_tables, collect_held, collect_database, outbox_metrics, outbox_health, outbox_report,
-              outbox_catalog}'::text[]
+              collect_tables, collect_held, collect_database, outbox_metrics, outbox_health,
+              outbox_catalog, report_samples, report_problems, report_dead_letters,
+              report_partitions, report_held}'::text[]
         WHEN 'admin' THEN
             '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
               outbox_release_due, outbox_status, outbox_grant, outbox_revoke,

@@ -112,7 +112,7 @@ SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{"why": 2}') IS NOT NULL AS ta
 ROLLBACK;
 SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{"why": 1}');
 -- Also by hand.
-INSERT INTO outbox_event_types VALUES ('OrderLost', 1, 'sales', NULL, NULL, '{}', true, '{}');
+INSERT INTO _outbox.event_types VALUES ('OrderLost', 1, 'sales', NULL, NULL, '{}', true, '{}');
 SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{}') IS NOT NULL AS taken;
 DELETE FROM _outbox.event_types WHERE event_type = 'OrderLost';
 SELECT outbox_enqueue('Catalog', 7, 'OrderLost', '{}');

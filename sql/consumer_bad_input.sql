@@ -102,7 +102,7 @@ SELECT * FROM _outbox.partition_readers('outbox_messages');
 SELECT * FROM _outbox.partition_readers('_outbox.batches');
 -- A sink is the relay's alone.
 BEGIN;
-UPDATE outbox_consumers SET kind = 'http' WHERE name = 'good';
+UPDATE _outbox.consumers SET kind = 'http' WHERE name = 'good';
 SELECT outbox_claim('good');
 ROLLBACK;
 -- And a worker is no sink.

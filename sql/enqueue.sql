@@ -46,7 +46,7 @@ CREATE TEMPORARY TABLE traced AS
     UNION ALL SELECT (outbox_enqueue_many('[{"aggregate_type": "Order", "aggregate_id": "6", "event_type": "OrderConfirmed", "payload": {}}]'))[1], 'many'
     UNION ALL SELECT outbox_enqueue('Order', '6', 'OrderConfirmed', '{}', available_at => clock_timestamp() + interval '1 h'), 'later';
 SET outbox.traceparent = '00-00000000000000000000000000000001-0000000000000001-01';
-UPDATE outbox_scheduled SET available_at = now() WHERE aggregate_id = '6';
+UPDATE _outbox.scheduled SET available_at = now() WHERE aggregate_id = '6';
 SELECT outbox_release_due() > 0 AS released;
 BEGIN;
 SET LOCAL outbox.traceparent = E'no\nheader';

@@ -36,7 +36,7 @@ WITH r AS (SELECT outbox_enqueue_many(jsonb_build_array(
 SELECT cardinality(ids) AS answers, ids[1] = ids[3] AS repeated, ids[1] < ids[2] AS ordered FROM r;
 SELECT aggregate_id FROM outbox_messages WHERE aggregate_type = 'Mixed' ORDER BY id;
 SELECT aggregate_id FROM outbox_scheduled WHERE aggregate_type = 'Mixed';
-DELETE FROM outbox_scheduled;
+DELETE FROM _outbox.scheduled;
 
 -- All or nothing.
 SELECT outbox_enqueue_many(jsonb_build_array(

@@ -193,8 +193,8 @@ SELECT ask('old-1', ttl => '1 h'), ask('old-2', ttl => '1 h'), ask('old-3', leas
 SELECT idempotency_finish('s', 'old-1', token_of('old-1'), 200, '{"old": true}');
 SELECT ask('old-1'), ask('old-2'), ask('old-3');
 SELECT token_of('old-2') AS token2, token_of('old-3') AS token3 \gset
-UPDATE idempotency_keys SET expires_at = now() WHERE key IN ('old-1', 'old-2');
-UPDATE idempotency_keys SET locked_until = now() WHERE key = 'old-3';
+UPDATE _outbox.idempotency_keys SET expires_at = now() WHERE key IN ('old-1', 'old-2');
+UPDATE _outbox.idempotency_keys SET locked_until = now() WHERE key = 'old-3';
 SELECT pg_sleep(1.1);
 SELECT ask('brief', request => '1'), ask('old-1', request => '1');
 CREATE FUNCTION attempt(statement text, OUT code text, OUT message text, OUT hint text)
@@ -216,13 +216,13 @@ SELECT idempotency_finish('s', 'old-3', token_of('old-3'), 200, '{}');
 -- Whoever took a key over has abandoned it: then nothing tells of the attempt before.
 SELECT ask('left', lease => '1 h');
 SELECT token_of('left') AS token \gset
-UPDATE idempotency_keys SET locked_until = now() WHERE key = 'left';
+UPDATE _outbox.idempotency_keys SET locked_until = now() WHERE key = 'left';
 SELECT ask('left');
 SELECT idempotency_abandon('s', 'left', token_of('left'));
 SELECT * FROM attempt(format($$SELECT idempotency_finish('s', 'left', %s, 200, '{}')$$, :token));
 -- Taken over and finished in one transaction, and taken over but rolled back.
 BEGIN;
-UPDATE idempotency_keys SET locked_until = now() WHERE key = 'old-2';
+UPDATE _outbox.idempotency_keys SET locked_until = now() WHERE key = 'old-2';
 SELECT token FROM idempotency_begin('s', 'old-2', '2') \gset
 SELECT ask('old-2', request => '2');
 SELECT idempotency_finish('s', 'old-2', :token, 200, '{"n": 2}');
@@ -231,11 +231,11 @@ ROLLBACK;
 SELECT ask('old-2', request => '2') AS of_another_request, ask('old-2', request => '1');
 -- To its own transaction an attempt has neither lease nor end, also one that has taken over.
 SELECT ask('mine', lease => '1 h'), ask('mine-2', lease => '1 h');
-UPDATE idempotency_keys SET locked_until = now() WHERE key LIKE 'mine%';
+UPDATE _outbox.idempotency_keys SET locked_until = now() WHERE key LIKE 'mine%';
 BEGIN;
 SELECT token FROM idempotency_begin('s', 'mine', '1', lease => '1 s') \gset
 SELECT ask('mine-2', request => '1');
-UPDATE idempotency_keys SET locked_until = '-infinity', expires_at = '-infinity' WHERE key LIKE 'mine%';
+UPDATE _outbox.idempotency_keys SET locked_until = '-infinity', expires_at = '-infinity' WHERE key LIKE 'mine%';
 SELECT ask('mine', request => '1'), ask('mine') AS of_another_request;
 SAVEPOINT a;
 SELECT idempotency_finish('s', 'mine', :token, 200, '{}');
@@ -273,7 +273,7 @@ ROLLBACK PREPARED 'stopped';
 SELECT ask('stopped');
 
 -- Removed in batches of bounded size.
-UPDATE idempotency_keys SET expires_at = now() - interval '1 h' WHERE key LIKE 'sp-%' OR key LIKE 'many-%';
+UPDATE _outbox.idempotency_keys SET expires_at = now() - interval '1 h' WHERE key LIKE 'sp-%' OR key LIKE 'many-%';
 SELECT count(*) FROM idempotency_keys WHERE expires_at <= now();
 SELECT count(*) AS others FROM idempotency_keys WHERE expires_at > now() \gset
 SELECT idempotency_expire(3), idempotency_expire(3);
@@ -538,7 +538,7 @@ COMMIT;
 
 -- What may not be NULL is not, for whatever reason.
 BEGIN;
-DELETE FROM idempotency_keys WHERE response IS NULL;
+DELETE FROM _outbox.idempotency_keys WHERE response IS NULL;
 ALTER TABLE _outbox.idempotency_keys ALTER response SET NOT NULL;
 \set VERBOSITY sqlstate
 SELECT idempotency_finish('s', 'no-answer', token, 204, NULL::jsonb) FROM idempotency_begin('s', 'no-answer', '{}');
@@ -586,7 +586,7 @@ SELECT decision FROM idempotency_begin_hashed('s', 'web', idempotency_hash('{}')
 SELECT decision, token FROM idempotency_begin('s', 'web-2', '{}') \gset
 SELECT idempotency_abandon('s', 'web-2', :token);
 SELECT count(*) FROM idempotency_keys;
-DELETE FROM idempotency_keys;
+DELETE FROM _outbox.idempotency_keys;
 SELECT count(*) FROM _outbox.idempotency_scopes;
 SELECT idempotency_expire();
 SELECT idempotency_required('s', false);

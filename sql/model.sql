@@ -86,7 +86,7 @@ BEGIN
     END LOOP;
     -- In the end everything is due, and somebody does it all.
     WHILE quiet < 12 LOOP
-        UPDATE outbox_retries SET available_at = now() WHERE available_at <> 'infinity';
+        UPDATE _outbox.retries SET available_at = now() WHERE available_at <> 'infinity';
         UPDATE _outbox.leases SET locked_until = now() - interval '1 s' WHERE locked_until > now() AND acked_at IS NULL AND superseded_by IS NULL;
         UPDATE model SET state = 'waiting' WHERE state = 'live';
         COMMIT;

@@ -46,11 +46,11 @@ SELECT pg_temp.fail('b.1'), pg_temp.claim('c');
 SELECT pg_temp.fail('b.1'), pg_temp.claim('c');
 SELECT pg_temp.fail('b.1'), pg_temp.claim('c');
 SELECT attempts, round(extract(epoch FROM available_at - clock_timestamp())) AS pause, last_error FROM outbox_retries;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT pg_temp.claim('c');
 SELECT pg_temp.fail('b.1');
 SELECT attempts, round(extract(epoch FROM available_at - clock_timestamp())) AS pause FROM outbox_retries;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 -- The sixth failure makes it a dead letter.
 SELECT pg_temp.claim('c');
 SELECT outbox_fail(pg_temp.token(), pg_temp.id('b.1'), 'for the last time');
@@ -91,7 +91,7 @@ DELETE FROM outbox_messages WHERE id = :gone;
 SELECT place, status FROM outbox_find((SELECT tracking_id FROM outbox_messages_dlq));
 SELECT outbox_redrive('c');
 SELECT pg_temp.claim('c'), outbox_ack(pg_temp.token());
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT pg_temp.claim('c'), outbox_ack(pg_temp.token());
 
 -- A batch that keeps expiring is split; what kills its worker dies alone.
@@ -131,14 +131,14 @@ SELECT pg_temp.enqueue('a.4', 'b.3');
 -- What comes back is the failed one with all that waits behind it, in order.
 SELECT pg_temp.claim('o');
 SELECT pg_temp.ack('a.1'), pg_temp.fail('a.2');
-UPDATE outbox_retries SET available_at = now() + interval '1 hour' WHERE event_type = 'a.2';
+UPDATE _outbox.retries SET available_at = now() + interval '1 hour' WHERE event_type = 'a.2';
 -- New messages of the aggregate wait too, those of others do not.
 SELECT pg_temp.claim('o');
 SELECT outbox_ack(pg_temp.token());
 SELECT event_type, available_at FROM outbox_retries JOIN outbox_consumers USING (consumer_id)
  WHERE name = 'o' AND available_at = 'infinity' ORDER BY id;
 SELECT pg_temp.claim('o') IS NULL AS nothing;
-UPDATE outbox_retries SET available_at = now() WHERE event_type = 'a.2';
+UPDATE _outbox.retries SET available_at = now() WHERE event_type = 'a.2';
 -- A batch that is too small for the whole chain takes its beginning.
 SELECT pg_temp.claim('o', 1);
 SELECT outbox_ack(pg_temp.token());

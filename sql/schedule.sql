@@ -6,7 +6,7 @@ SELECT outbox_enqueue('Reminder', 3, 'ReminderDue', '{"n": 3}', available_at => 
 SELECT payload FROM outbox_messages WHERE aggregate_type = 'Reminder';
 SELECT payload, available_at > now() AS future FROM outbox_scheduled ORDER BY available_at;
 SELECT outbox_release_due();
-UPDATE outbox_scheduled SET available_at = now() WHERE tracking_id = :'first';
+UPDATE _outbox.scheduled SET available_at = now() WHERE tracking_id = :'first';
 SELECT component, ok FROM outbox_status() WHERE component = 'scheduled';
 SELECT outbox_release_due();
 SELECT outbox_release_due();
@@ -36,7 +36,7 @@ SELECT pg_sleep(0.3);
 SELECT outbox_cancel(:'fifth');
 
 -- In the order of their time, then of their enqueue; in bounded steps; rolled back with the caller.
-INSERT INTO outbox_scheduled SELECT now() - (10 - i % 10) * interval '1 minute', 0, _outbox.new_tracking_id(), 1,
+INSERT INTO _outbox.scheduled SELECT now() - (10 - i % 10) * interval '1 minute', 0, _outbox.new_tracking_id(), 1,
     'Order', i::text, 'ReminderDue', jsonb_build_object('n', i), '{}' FROM generate_series(1, 100) i;
 BEGIN;
 SELECT outbox_release_due(1000);
@@ -49,7 +49,7 @@ SELECT array_agg((payload ->> 'n')::int ORDER BY id) = (SELECT array_agg(i ORDER
   FROM outbox_messages WHERE event_type = 'ReminderDue' AND aggregate_type = 'Order';
 
 -- A payload that lies out of line goes over whole, though the row that it came with is deleted.
-INSERT INTO outbox_scheduled SELECT now(), 0, _outbox.new_tracking_id(), 1, 'Document', 'large', 'DocumentDue',
+INSERT INTO _outbox.scheduled SELECT now(), 0, _outbox.new_tracking_id(), 1, 'Document', 'large', 'DocumentDue',
     jsonb_build_object('text', string_agg(md5(i::text), '')), '{}' FROM generate_series(1, 10000) i;
 SELECT pg_column_size(payload) > 100000 AS out_of_line FROM outbox_scheduled WHERE aggregate_id = 'large';
 SELECT outbox_release_due();
@@ -60,7 +60,7 @@ SELECT payload = (SELECT jsonb_build_object('text', string_agg(md5(i::text), '')
 -- Events that the log refuses hold back no others, and stay. 21 are due, and three of them are refused.
 ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (payload ->> 'n' NOT IN ('3', '4', '20')) NOT VALID;
 SELECT outbox_create_consumer('picky', start_at => 'latest');
-INSERT INTO outbox_scheduled SELECT now() - (30 - i) * interval '1 second', i % 2, _outbox.new_tracking_id(), 1,
+INSERT INTO _outbox.scheduled SELECT now() - (30 - i) * interval '1 second', i % 2, _outbox.new_tracking_id(), 1,
     'Order', 'refused', 'RefusedDue', jsonb_build_object('n', i), '{}' FROM generate_series(1, 21) i;
 CREATE TEMP TABLE due AS SELECT tracking_id, available_at FROM outbox_scheduled;
 SELECT outbox_release_due();
@@ -82,10 +82,10 @@ SELECT outbox_release_due();
 SELECT n, refusals, minutes FROM refused;
 SELECT outbox_release_due(), outbox_release_due();
 SELECT n, refusals, minutes FROM refused;
-UPDATE outbox_scheduled SET refusals = CASE payload ->> 'n' WHEN '3' THEN 10 ELSE 11 END;
+UPDATE _outbox.scheduled SET refusals = CASE payload ->> 'n' WHEN '3' THEN 10 ELSE 11 END;
 SELECT outbox_release_due();
 SELECT n, refusals, minutes FROM refused;
-UPDATE outbox_scheduled SET refusals = 2000000000;
+UPDATE _outbox.scheduled SET refusals = 2000000000;
 SELECT outbox_release_due();
 SELECT n, refusals, minutes FROM refused;
 SELECT count(*) FROM outbox_scheduled s JOIN due d USING (tracking_id, available_at);
@@ -106,7 +106,7 @@ SELECT component, ok, detail FROM outbox_status() WHERE component = 'scheduled';
 
 -- They keep their order. Second was enqueued before First, and is due after it.
 ALTER TABLE outbox_messages ADD CONSTRAINT shop_rule CHECK (payload ->> 'n' NOT IN ('First', 'Second', 'Third')) NOT VALID;
-INSERT INTO outbox_scheduled SELECT now() - late * interval '1 second', 0, _outbox.new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
+INSERT INTO _outbox.scheduled SELECT now() - late * interval '1 second', 0, _outbox.new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
     jsonb_build_object('n', n), '{}' FROM (VALUES (1, 'Second'), (2, 'First'), (0, 'Third')) v (late, n);
 SELECT outbox_release_due(1);
 SELECT outbox_release_due();
@@ -119,17 +119,17 @@ ROLLBACK;
 SELECT outbox_release_due(1), outbox_release_due(1);
 SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
 -- Those whose time has come get their turn, however many are before them.
-INSERT INTO outbox_scheduled SELECT now() - interval '1 hour', 0, _outbox.new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
+INSERT INTO _outbox.scheduled SELECT now() - interval '1 hour', 0, _outbox.new_tracking_id(), 1, 'Order', 'refused', 'RefusedDue',
     jsonb_build_object('n', 'Zeroth'), '{}', NULL, 'refused', 1, now() + interval '1 hour';
-UPDATE outbox_scheduled SET try_again_at = now() WHERE payload ->> 'n' = 'Third';
+UPDATE _outbox.scheduled SET try_again_at = now() WHERE payload ->> 'n' = 'Third';
 SELECT outbox_release_due(1), outbox_release_due(1);
 SELECT string_agg(payload ->> 'n', ' ') FROM outbox_consume('picky', 100);
 
 -- What was refused goes in before what came due later.
 ALTER TABLE outbox_messages ADD CONSTRAINT not_yet CHECK (payload ->> 'n' <> 'Earlier') NOT VALID;
-INSERT INTO outbox_scheduled SELECT now() - interval '2 minutes', 0, _outbox.new_tracking_id(), 1, 'Order', 'ordered', 'OrderedDue', '{"n": "Earlier"}', '{}';
+INSERT INTO _outbox.scheduled SELECT now() - interval '2 minutes', 0, _outbox.new_tracking_id(), 1, 'Order', 'ordered', 'OrderedDue', '{"n": "Earlier"}', '{}';
 SELECT outbox_release_due();
-INSERT INTO outbox_scheduled SELECT now() - interval '1 minute', 0, _outbox.new_tracking_id(), 1, 'Order', 'ordered', 'OrderedDue', '{"n": "Later"}', '{}';
+INSERT INTO _outbox.scheduled SELECT now() - interval '1 minute', 0, _outbox.new_tracking_id(), 1, 'Order', 'ordered', 'OrderedDue', '{"n": "Later"}', '{}';
 ALTER TABLE outbox_messages DROP CONSTRAINT not_yet;
 SELECT outbox_release_due();
 SELECT string_agg(payload ->> 'n', ' ' ORDER BY id) FROM outbox_messages WHERE event_type = 'OrderedDue';
@@ -142,7 +142,7 @@ DECLARE
 BEGIN
     FOREACH state IN ARRAY '{08006,25001,40001,53100,55006,57014,58030,XX001}'::text[] LOOP
         EXECUTE format('CREATE TRIGGER stop BEFORE INSERT ON outbox_messages FOR EACH ROW EXECUTE FUNCTION pg_temp.stop(%L)', state);
-        INSERT INTO outbox_scheduled SELECT now(), 0, _outbox.new_tracking_id(), 1, 'Order', 'stopped', 'StoppedDue', '{}', '{}';
+        INSERT INTO _outbox.scheduled SELECT now(), 0, _outbox.new_tracking_id(), 1, 'Order', 'stopped', 'StoppedDue', '{}', '{}';
         BEGIN
             PERFORM outbox_release_due();
             RAISE 'released';

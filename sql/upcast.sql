@@ -135,7 +135,7 @@ CREATE OR REPLACE FUNCTION shop.up2(p jsonb) RETURNS jsonb LANGUAGE plpgsql STAB
 BEGIN
     RETURN p - 'amount' || jsonb_build_object('cents', CASE WHEN p ->> 'amount' ~ '^[0-9.]+$' THEN (p ->> 'amount')::numeric * 100 END);
 END $$;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT aggregate_id, event_version, payload, attempts FROM outbox_claim('f') ORDER BY id;
 SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'f';
 
@@ -174,7 +174,7 @@ SELECT outbox_enqueue('A', '1', 'Plain', '{"n": 6}') IS NOT NULL AS f, outbox_en
 SELECT aggregate_id, payload FROM outbox_claim('o') ORDER BY id;
 SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
 -- Its last attempt: it dies, and the others have their turn at once, in order
-UPDATE outbox_retries SET available_at = now() WHERE available_at <> 'infinity';
+UPDATE _outbox.retries SET available_at = now() WHERE available_at <> 'infinity';
 SELECT aggregate_id, payload FROM outbox_claim('o');
 SELECT payload, last_error FROM outbox_messages_dlq d JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
 SELECT outbox_ack(max(b.token)) FROM _outbox.batches b JOIN outbox_consumers USING (consumer_id) WHERE name = 'o';
@@ -191,7 +191,7 @@ SELECT count(*) FROM outbox_retries;
 SELECT payload FROM outbox_consume('x');
 SELECT payload FROM outbox_consume('x');
 SELECT payload, attempts, last_error FROM outbox_retries;
-UPDATE outbox_retries SET available_at = now(), payload = payload - 'bad';
+UPDATE _outbox.retries SET available_at = now(), payload = payload - 'bad';
 SELECT payload, attempts FROM outbox_consume('x');
 SELECT count(*) FROM outbox_retries;
 
@@ -204,16 +204,16 @@ SELECT payload FROM outbox_consume('x');
 SELECT last_error FROM outbox_retries;
 SELECT outbox_register_upcaster('Picked', 1, 'shop."Odd name"(jsonb)');
 DROP FUNCTION shop."Odd name"(jsonb);
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT payload FROM outbox_consume('x');
 SELECT last_error FROM outbox_retries;
 CREATE PROCEDURE shop."Odd name"(jsonb) LANGUAGE sql AS $$ SELECT $1 $$;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT payload FROM outbox_consume('x');
 SELECT last_error FROM outbox_retries;
 DROP PROCEDURE shop."Odd name"(jsonb);
 CREATE FUNCTION shop."Odd name"(jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT $1 $$;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT payload, event_version, attempts FROM outbox_consume('x');
 
 -- Who it runs as: the weaker of the two who are responsible
@@ -288,11 +288,11 @@ SELECT payload FROM outbox_consume('x');
 SELECT last_error FROM outbox_retries;
 GRANT EXECUTE ON FUNCTION shop.who(jsonb) TO regress_admin;
 ALTER ROLE regress_admin RENAME TO regress_boss;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT payload FROM outbox_consume('x');
 SELECT last_error FROM outbox_retries;
 ALTER ROLE regress_boss RENAME TO regress_admin;
-UPDATE outbox_retries SET available_at = now();
+UPDATE _outbox.retries SET available_at = now();
 SELECT payload ->> 'as' AS as, payload ->> 'said' AS said, attempts FROM outbox_consume('x');
 
 -- One that loops is stopped; what it had no time for waits, and that is no attempt
@@ -371,7 +371,7 @@ SELECT count(*) AS disorder FROM (
  WHERE id < before;
 -- A mended function lets everything through, in order
 CREATE OR REPLACE FUNCTION shop.seven(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT p || '{"as": "mended"}' $$;
-UPDATE outbox_retries SET available_at = now() WHERE available_at <> 'infinity';
+UPDATE _outbox.retries SET available_at = now() WHERE available_at <> 'infinity';
 SELECT pg_temp.claim_all(name) FROM outbox_consumers, generate_series(1, 2) WHERE event_types = '{Many, Few}';
 SELECT consumer, count(*), count(DISTINCT id) FROM claimed GROUP BY 1 ORDER BY 1;
 SELECT count(*) AS disorder FROM (
@@ -406,7 +406,7 @@ SELECT count(outbox_enqueue('P', i::text, 'Pretended', CASE i WHEN 2 THEN '{"bad
 SELECT aggregate_id, payload FROM outbox_claim('p') ORDER BY id;
 SELECT aggregate_id, last_error FROM outbox_retries WHERE event_type = 'Pretended';
 -- Where it can be, it is: the caller tries again.
-UPDATE outbox_retries SET available_at = now() WHERE event_type = 'Pretended';
+UPDATE _outbox.retries SET available_at = now() WHERE event_type = 'Pretended';
 BEGIN ISOLATION LEVEL REPEATABLE READ;
 SELECT aggregate_id, payload FROM outbox_peek('p') ORDER BY id;
 ROLLBACK;

@@ -240,7 +240,7 @@ void define_maintenance_gucs()
                    "It is for people: nothing else needs it.", &delivery_retention, day, 0);
     define_seconds("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
                    "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
-    define_seconds("outbox.stats_retention", "How long outbox_report() can look back.",
+    define_seconds("outbox.stats_retention", "How long outbox_report can look back.",
                    "0: nothing is remembered.", &stats_retention, 7 * day, 0);
     define_seconds(
         "outbox.audit_retention", "How old rows of the audit log are when they are removed.",

@@ -213,7 +213,7 @@ unlike($usual, qr/still/, 'which have nothing of his');
 is($is_super->(), 'f', 'nobody became superuser by a template');
 $node->safe_psql('theirs', "UPDATE partman.part_config SET template_table = NULL WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last; SELECT outbox_setup()");
 is($node->safe_psql('theirs', "SELECT template_table FROM partman.part_config WHERE parent_table = 'public.outbox_messages'"), '_outbox.messages_template', 'one that was taken away is back, too');
-$node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status()');
+$node->safe_psql('theirs', 'SELECT outbox_setup(); SELECT * FROM outbox_maintain(); SELECT * FROM outbox_status(); SELECT _outbox.report_problems(), _outbox.report_partitions()');
 is($is_super->(), 'f', 'and nobody became superuser by all that');
 
 # Without its configuration pg_partman makes nothing, and says nothing; nor are events moved that wait for a partition.

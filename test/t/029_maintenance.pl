@@ -128,7 +128,7 @@ sub expired_keys
 {
 	my ($name) = @_;
 	return "INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), '$name');
-		INSERT INTO idempotency_keys (tenant_id, token, expires_at, begun_at, failed, request_hash, scope, key)
+		INSERT INTO _outbox.idempotency_keys (tenant_id, token, expires_at, begun_at, failed, request_hash, scope, key)
 		VALUES (0, 1, now() - interval '1 s', now(), false, sha256(''), 's', '$name')";
 }
 sub expired_keys_there { my ($name) = @_; return sql("SELECT (SELECT count(*) FROM _outbox.dedup_keys WHERE dedup_key = '$name') + (SELECT count(*) FROM idempotency_keys WHERE key = '$name')") }

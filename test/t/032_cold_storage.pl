@@ -147,12 +147,12 @@ is($calls[0], "$cold/$file " . partition($node, 50) . sql('SELECT to_char(age.no
 # One that always fails, or takes too long, has had its turn.
 settings($node, maintenance_interval => '1h');
 ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance is at rest');
-sql(q{INSERT INTO outbox_cold_files SELECT 'later', partition, lower_bound, upper_bound + interval '1 day', events, bytes FROM outbox_cold_files});
+sql(q{INSERT INTO _outbox.cold_files SELECT 'later', partition, lower_bound, upper_bound + interval '1 day', events, bytes FROM outbox_cold_files});
 unlink "$dir/calls";
 sql('SELECT _outbox.request_maintenance()');
 ok(wait_until(sub { -e "$dir/calls" && slurp_file("$dir/calls") =~ /\n.*\n/ }), 'two files wait');
 like(slurp_file("$dir/calls"), qr{^\Q$cold\E/later .*\n\Q$cold/$file\E }, 'that which was not tried yet comes first');
-sql(q{DELETE FROM outbox_cold_files WHERE file = 'later'});
+sql(q{DELETE FROM _outbox.cold_files WHERE file = 'later'});
 settings($node, maintenance_interval => '1s');
 answer(0);
 comes_to($node, 50, 'gone', 'once it succeeds, the partition is dropped');

@@ -111,7 +111,7 @@ sql(q{SELECT count(*) FROM outbox_maintain()}, q{SELECT outbox_enqueue('Order', 
 is(sql(q{SELECT count(*), max(delivered) - min(delivered), max(a.s) - min(a.s) FROM outbox_stats_history h JOIN outbox_consumers USING (consumer_id), LATERAL (SELECT sum(x) AS s FROM unnest(h.latency) x) a WHERE name = 'worker'}),
 	join('|', 2, (sql(q{SELECT delivered FROM outbox_stats WHERE consumer = 'worker'})) x 2), 'maintenance remembers what was counted');
 is(sql(q{SELECT max(enqueued) - min(enqueued) FROM outbox_stats_history WHERE consumer_id = 0}), 1, 'of the whole database, too');
-sql(q{UPDATE outbox_stats_history SET at = at - interval '8 days'}, q{SELECT count(*) FROM outbox_maintain()});
+sql(q{UPDATE _outbox.stats_history SET at = at - interval '8 days'}, q{SELECT count(*) FROM outbox_maintain()});
 is(sql('SELECT count(*), count(DISTINCT at::date) FROM outbox_stats_history'), '3|1', 'for as long as it is to');
 for my $round (1 .. 3)
 {

@@ -55,7 +55,7 @@ my $turned = "turned\x{202e}around";
 sql(map { "SELECT outbox_create_consumer('$_')" } 'mails', 'idle', 'on-hold', $long, $wide, $turned);
 sql(q{SELECT outbox_create_consumer('picky', event_types => '{Rare}')}, q{SELECT outbox_pause('on-hold')});
 isnt($node->psql('postgres', q{SELECT outbox_create_consumer(E'red\x1b[31m')}), 0, 'a name has no escape sequences');
-sql(q{ALTER TABLE _outbox.consumers DISABLE TRIGGER ALL}, q{UPDATE outbox_consumers SET name = E'painted\x1b[31m\u009b2J' WHERE name = 'idle'});
+sql(q{ALTER TABLE _outbox.consumers DISABLE TRIGGER ALL}, q{UPDATE _outbox.consumers SET name = E'painted\x1b[31m\u009b2J' WHERE name = 'idle'});
 sql(q{SELECT outbox_enqueue('Order', i, 'OrderConfirmed', '{}') FROM generate_series(1, 1200) i});
 my ($token, $first) = split /\|/, sql(q{SELECT max(lock_token), min(id) FROM outbox_claim('mails', 5, lease => '1 h')});
 sql("SELECT outbox_fail($token, $first, 'later', retry_in => '1 hour')",

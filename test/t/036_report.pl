@@ -1,4 +1,4 @@
-# The report, as a browser shows it.
+# bin/outbox_report: its page, as a browser shows it.
 use strict;
 use warnings;
 use FindBin;
@@ -21,18 +21,61 @@ my $dir = PostgreSQL::Test::Utils::tempdir('report');
 my $plain = start_node('plain', no_preload => 1, conf => "outbox.cold_storage_dir = '$dir'\n");
 sub sql { return $node->safe_psql('postgres', join ';', @_) }
 
+# As make install has put it there.
+my ($prefix) = staged() =~ m{^dynamic_library_path = '(.*?)/lib:}m;
+my $program = "$prefix/bin/outbox_report";
+ok(-x $program, 'make install brings it');
+sub command { my $server = shift; return ($program, '-h', $server->host, '-p', $server->port, '-U', 'postgres', @_) }
+
+# run(SERVER, OPTIONS): exit code, page, complaint.
+sub run
+{
+	IPC::Run::run([ command(@_) ], '<', \undef, '>', \my $page, '2>', \my $complaint);
+	return ($? >> 8, $page, $complaint);
+}
+
+# Its options for a page of this name.
+sub options { return ('-d', $_[0] eq 'old' ? $_[0] : 'postgres', $_[0] =~ /(\d+)$/ ? "--hours=$1" : ()) }
+
 # Writes the page to a file, for the browser.
 sub report
 {
-	my ($server, $name, @before) = @_;
-	my $hours = $name =~ /(\d+)$/ ? $1 : '';
-	append_to_file("$dir/$name.html", $server->safe_psql($name eq 'old' ? $name : 'postgres', join(';', 'BEGIN', @before, "SELECT outbox_report($hours)", 'ROLLBACK')));
-	return slurp_file("$dir/$name.html");
+	my ($server, $name) = @_;
+	my ($code, $page, $complaint) = run($server, options($name));
+	is("$code$complaint", '0', "$name: a page");
+	append_to_file("$dir/$name.html", $page);
+	return $page;
+}
+
+# The same while the history is empty and locked against maintenance.
+sub report_without_history
+{
+	my ($server, $name) = @_;
+	my $command = join ' ', map { "'$_'" } command($server, options($name));
+	my $samples;
+	do
+	{
+		$samples = $server->safe_psql('postgres', "DELETE FROM _outbox.stats_history;\nBEGIN;\nLOCK outbox_stats_history IN EXCLUSIVE MODE;\n"
+			  . "SELECT count(*) FROM outbox_stats_history;\n\\! $command >'$dir/$name.html'\nROLLBACK;\n");
+	} until $samples == 0;
+	return;
+}
+
+# Runs Python code in which the program is the module `report`; returns its output.
+sub python
+{
+	my ($code, @arguments) = @_;
+	my $load = "import importlib.machinery, importlib.util, json, sys\nsys.dont_write_bytecode = True\n"
+	  . "loader = importlib.machinery.SourceFileLoader('report', sys.argv.pop(1))\n"
+	  . "report = importlib.util.module_from_spec(importlib.util.spec_from_loader('report', loader))\nloader.exec_module(report)\n";
+	my $ok = IPC::Run::run([ 'python3', '-c', "$load$code", $program, @arguments ], '<', \undef, '>', \my $out, '2>', \my $error);
+	$ok or diag($error);
+	chomp $out;
+	return $out;
 }
 
 # Nothing yet.
-my $no_history = 'LOCK _outbox.stats_history; DELETE FROM outbox_stats_history';
-report($node, 'empty', $no_history);
+report_without_history($node, 'empty');
 
 # Events flow, and some fail.
 $receiver->control({ path => '/bad', status => 422 });
@@ -41,7 +84,7 @@ sql(qq{SELECT outbox_create_consumer('mails')}, qq{SELECT outbox_create_consumer
 create_sink($node, 'good', { url => $receiver->url('/good') });
 create_sink($node, 'bad', { url => $receiver->url('/bad') }, 'max_attempts => 1');
 sql('SELECT outbox_setup()');
-report($node, 'fresh', $no_history);
+report_without_history($node, 'fresh');
 sub flow { sql(qq{SELECT outbox_enqueue('Order', i, CASE WHEN i % 10 = 0 THEN '$script' ELSE 'OrderConfirmed' END, '{"card": "4111-1111"}') FROM generate_series(1, 100) i}) }
 for my $round (1 .. 3)
 {
@@ -53,38 +96,48 @@ my ($token, @ids) = split /[|,]/, sql(qq{SELECT max(lock_token), string_agg(id::
 sql("SELECT outbox_fail($token, ARRAY[" . join(',', @ids) . '], $$' . $image . '$$, dead => true)');
 is(sql(q{SELECT count(*) FROM outbox_stats_history JOIN outbox_consumers USING (consumer_id) WHERE name = 'mails'}) >= 3, 1, 'maintenance keeps samples');
 report($node, 'short1');
-is(sql(q{SELECT v.waiting[array_upper(v.waiting, 1)][1], v.dead_letters[array_upper(v.waiting, 1)][1], v.samples > 2
-	FROM _outbox.report_series(ARRAY(SELECT n FROM _outbox.stats_now() n), now() - interval '1 hour', '1 hour') v JOIN outbox_consumers USING (consumer_id) WHERE name = 'bad'}),
-	'0|300|t', 'a line ends with what is now');
+is(python(q{bad = [b for b in report.read(sys.argv[1:], 1)['series'] if b['consumer'] == 'bad']
+line = report.all_series(bad)['bad']
+print(line.waiting[-1], line.dead_letters[-1], sum(b['samples'] for b in bad) > 2)}, (command($node))[1 .. 6]),
+	'0 300 True', 'a line ends with what is now');
 
 # A day before that: of a server that was restarted, and of one consumer only.
-sql(q{INSERT INTO outbox_stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, delivered, failed, dead, dlq_depth, latency, stats_reset)
+sql(q{INSERT INTO _outbox.stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, delivered, failed, dead, dlq_depth, latency, stats_reset)
 	SELECT clock_timestamp() - make_interval(mins => 24 * 60 - 5 * n), consumer_id, 60 + 50 * sin(n / 20.0), n, 0, 0,
 	       CASE WHEN n < 100 THEN 1000 + 10 * n ELSE 5 * (n - 99) END, 0, 0, n / 50,
 	       array_fill(0::bigint, '{10}') || (10 * (n % 100))::bigint || array_fill(0::bigint, '{22}'),
 	       clock_timestamp()::date - CASE WHEN n < 100 THEN interval '3 days' ELSE interval '2 days' END
 	  FROM generate_series(1, 150) n, outbox_consumers WHERE name = 'restarted'});
 my $page = report($node, 'day24');
-is(sql(q{SELECT _outbox.percentiles('{0,0,0,0,0,0,0,0,0,0,300}', '{0,0,0,0,0,0,0,0,0,0,200}', '{0.5,0.99}')}), '{0.049152,0.06520832}', 'percentiles are of what was added');
-is(sql(q{SELECT _outbox.percentiles('{0,2,98}', '{9}', '{0.01,0.51}')}), '{9.6e-05,0.000192}', 'or of all, if the counters began anew');
-is(sql(q{SELECT _outbox.percentiles('{5,5}', '{5,5}', '{0.5,0.99}')}), '{NULL,NULL}', 'and there are none of nothing');
+sub percentiles { return python("print(report.percentiles($_[0]))") }
+is(percentiles('[0] * 10 + [300], [0] * 10 + [200], (0.5, 0.99)'), '[0.049152, 0.06520832]', 'percentiles are of what was added');
+is(percentiles('[0, 2, 98], [9], (0.01, 0.51)'), '[9.6e-05, 0.000192]', 'or of all, if the counters began anew');
+is(percentiles('[5, 5], [5, 5], (0.5, 0.99)'), '[None, None]', 'and there are none of nothing');
 
 # Many consumers, and no statistics.
 $plain->safe_psql('postgres', q{SELECT outbox_create_consumer('consumer ' || i) FROM generate_series(1, 500) i;
 	SELECT outbox_enqueue('Order', 1, 'Plain', '{}') FROM generate_series(1, 5000);
-	INSERT INTO outbox_stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, dlq_depth)
+	INSERT INTO _outbox.stats_history (at, consumer_id, lag_seconds, lag_messages, in_flight, waiting_retries, dlq_depth)
 	SELECT clock_timestamp() - make_interval(mins => 5 * n), consumer_id, n, n, n, n, n FROM generate_series(1, 72) n, outbox_consumers;
-	INSERT INTO outbox_messages_dlq (xid, id, occurred_at, tenant_id, tracking_id, event_version, aggregate_type, aggregate_id, event_type, payload, metadata,
+	INSERT INTO _outbox.dead_letters (xid, id, occurred_at, tenant_id, tracking_id, event_version, aggregate_type, aggregate_id, event_type, payload, metadata,
 	                                 consumer_id, attempts, died_at, last_error)
 	SELECT xid, id, occurred_at, m.tenant_id, tracking_id, event_version, aggregate_type, aggregate_id, event_type, payload, metadata, consumer_id, 1, now(), 'no luck'
 	  FROM outbox_messages m, outbox_consumers WHERE name = 'consumer 77' AND id <= 3; ANALYZE});
 my $start = time;
 cmp_ok(length report($plain, 'many'), '<', 500_000, 'a page of 500 consumers is of a size that browsers like');
 cmp_ok(time - $start, '<', 5, 'and is written quickly');
-cmp_ok($plain->safe_psql('postgres', q{BEGIN; DO 'BEGIN PERFORM outbox_report(); END';
-	SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_xact_user_tables WHERE relname LIKE 'outbox\_messages\_p%'}), '<', 5000, 'without a scan of the log');
+# A backend adds to pg_stat_user_tables before it leaves pg_stat_activity.
+sub read_of_the_log
+{
+	wait_until(sub { $plain->safe_psql('postgres', q{SELECT count(*) FROM pg_stat_activity WHERE application_name = 'outbox_report'}) eq '0' }) or die 'it is still connected';
+	return $plain->safe_psql('postgres', q{SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0)) FROM pg_stat_user_tables WHERE relname LIKE 'outbox\_messages\_p%'});
+}
+my $read = read_of_the_log();
+run($plain);
+cmp_ok(read_of_the_log() - $read, '<', 5000, 'without a scan of the log');
 is($plain->safe_psql('postgres', q{LOAD 'outbox'; CREATE TEMP TABLE before AS SELECT name, setting FROM pg_settings;
-	DO 'BEGIN PERFORM outbox_report(168); END';
+	DO $$BEGIN PERFORM _outbox.report_samples(ARRAY(SELECT consumer FROM outbox_stats), now() - interval '168 h'), _outbox.report_problems(), _outbox.report_dead_letters();
+	PERFORM _outbox.report_partitions(), _outbox.report_held(); END$$;
 	SELECT name, s.setting FROM pg_settings s JOIN before b USING (name) WHERE s.setting IS DISTINCT FROM b.setting}), '', 'and no setting is changed');
 
 # Partitions that have left the log, and one that cannot.
@@ -165,15 +218,50 @@ row($old, qr/^@{[ partition($plain, 20, 'old') ]}\|slow\|has yet to read it\|[-\
 like("@{ $old->{advice} }", qr/held back by slow .*SELECT \* FROM outbox_held_partitions\(\);/, 'and what to do about it');
 
 # Who, and with which arguments.
-for my $hours ('0', '169', '-1', 'NULL')
+sub fails
 {
-	my ($status, undef, $error) = $node->psql('postgres', "\\set VERBOSITY verbose\nSELECT outbox_report($hours)");
-	like($error, qr/22023: hours must be between 1 and 168, not $hours\nHINT:  /, "not $hours hours");
+	my ($expected, $name, @options) = @_;
+	my ($code, $page, $complaint) = run($node, @options);
+	is("$code$page", '1', "$name: exit code 1, and nothing is written");
+	like($complaint, qr/\Aoutbox_report: $expected\n\z/, 'and one line says why');
+	return;
 }
-sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger});
-is($node->psql('postgres', 'SELECT outbox_report(168)', extra_params => [ '-U', 'watcher' ]), 0, 'a monitor may see it');
-isnt($node->psql('postgres', 'SELECT outbox_report()', extra_params => [ '-U', 'stranger' ]), 0, 'others may not');
-isnt($node->psql('postgres', q{SELECT _outbox.report_dead_letters()}, extra_params => [ '-U', 'watcher' ]), 0, 'nor anybody a part of it');
+fails("--hours must be between 1 and 168, not $_", "not $_ hours", "--hours=$_") for '0', '169', '-1', 'NULL', '1.5', '';
+sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger},
+	q{CREATE ROLE tenant LOGIN}, q{SELECT outbox_grant('tenant', 'monitor')}, q{ALTER ROLE tenant SET outbox.tenant_id = 7});
+like(join('', run($node, '--hours', '168', 'postgres', 'watcher')), qr{\A0<!DOCTYPE html>.*</html>\n\z}s, 'a monitor may see it');
+fails(qr/role stranger may not look: SELECT outbox_grant\('role', 'monitor'\) lets it/, 'others may not', '-d', 'postgres', '-U', 'stranger');
+fails(qr/outbox_status\(\) is not for the session of a tenant/, 'nor a tenant', '-d', 'postgres', '-U', 'tenant');
+isnt($node->psql('postgres', 'SELECT _outbox.report_dead_letters()', extra_params => [ '-U', 'stranger' ]), 0, 'nor any other role a part of it');
+isnt($node->psql('postgres', "SELECT * FROM $_", extra_params => [ '-U', 'watcher' ]), 0, "nor a monitor $_ itself")
+  for qw(outbox_stats_history outbox_messages_dlq outbox_cold_files outbox_status() outbox_held_partitions());
+fails(qr/there is no extension outbox in database template1/, 'no extension', '-d', 'template1');
+fails(qr/.*database "nowhere" does not exist/, 'no database', '-d', 'nowhere');
+fails(qr/.*No such file or directory/, 'no server', '-h', "$dir/nowhere");
+fails('an option keeps psql from answering as it should', 'another output', '-o', "$dir/elsewhere");
+IPC::Run::run([ command($node) ], '<', \undef, '>', '/dev/full', '2>', \my $complaint);
+is(($? >> 8) . $complaint, "1outbox_report: No space left on device\n", 'a page that cannot be written is an error');
+IPC::Run::run([ $program, '--help' ], '<', \undef, '>', \my $help);
+like($help, qr/^Usage: outbox_report \[--hours=HOURS\] \[OPTION OF PSQL\]\.\.\. \[DATABASE \[USER\]\] > report\.html\n/m, 'help');
+
+# Settings of a role.
+sql("ALTER ROLE watcher SET $_") for q{timezone = 'Asia/Tokyo'}, q{datestyle = 'German'}, 'standard_conforming_strings = off';
+my ($code, $formatted) = run($node, '-d', 'postgres', '-U', 'watcher');
+like($formatted, qr/Written<\/dt><dd>\d{4}-\d\d-\d\d \d\d:\d\d UTC/, 'settings of a role make no difference');
+
+# Database encodings: converted to UTF-8, without characters, without a conversion to UTF-8.
+for my $case ([ 'LATIN1', "Stra\xdfe<b>", "Stra\x{df}e&lt;b&gt;" ], [ 'SQL_ASCII', "\xe4<b>", "\x{fffd}&lt;b&gt;" ], [ 'MULE_INTERNAL', 'plain<b>', 'plain&lt;b&gt;' ])
+{
+	my ($encoding, $name, $shown) = @$case;
+	$node->safe_psql('postgres', qq{CREATE DATABASE "$encoding" TEMPLATE template0 ENCODING '$encoding' LC_COLLATE 'C' LC_CTYPE 'C'});
+	{
+		local $ENV{PGCLIENTENCODING} = $encoding;
+		$node->safe_psql($encoding, qq{SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE; SELECT outbox_create_consumer('$name')});
+	}
+	my ($code, $page) = run($node, '-d', $encoding);
+	like(decode_utf8($page), qr/<h3>\Q$shown\E <small>/, $encoding);
+	$node->safe_psql('postgres', qq{DROP DATABASE "$encoding" WITH (FORCE)});
+}
 $_->stop for $node, $plain;
 done_testing();
 

@@ -99,7 +99,8 @@ is(as('one', 'SELECT consumer FROM outbox_stats_latency'), 'c1', 'outbox_stats_l
 is(as('two', 'SELECT * FROM outbox_stats_dead_letters'), '', 'outbox_stats_dead_letters');
 is(as('one', 'SELECT * FROM outbox_stats_dead_letters'), 'c1|OrderConfirmed|1', 'those of its own');
 is(as('one', "SELECT * FROM outbox_stats_$_"), '', "outbox_stats_$_ is about all, and so has nothing for one") for qw(events tables held);
-for my $all ('SELECT * FROM outbox_stats_database', 'SELECT outbox_metrics()', 'SELECT * FROM outbox_health()', 'SELECT outbox_report()', 'SELECT * FROM outbox_status()', 'SELECT * FROM outbox_maintain()',
+for my $all ('SELECT * FROM outbox_stats_database', 'SELECT outbox_metrics()', 'SELECT * FROM outbox_health()', q{SELECT _outbox.report_samples('{c1}', now() - interval '1 hour')},
+	'SELECT _outbox.report_problems()', 'SELECT _outbox.report_dead_letters()', 'SELECT _outbox.report_partitions()', 'SELECT _outbox.report_held()', 'SELECT * FROM outbox_status()', 'SELECT * FROM outbox_maintain()',
 	q{SELECT outbox_restore_partition('x')}, q{SELECT outbox_grant('two', 'admin')}, q{SELECT outbox_revoke('two', 'admin')}, 'SELECT outbox_release_due()', 'SELECT outbox_stats_reset()',
 	'SELECT idempotency_expire()', q{SELECT idempotency_required('x')}, q{SELECT outbox_create_consumer('c2')}, q{SELECT outbox_create_consumer('mine', tenant_id => 1)},
 	q{SELECT outbox_create_sink('c2', 'http', '{"url": "http://localhost/"}')}, q{CALL outbox_test_sink('c2')})
@@ -115,14 +116,15 @@ for my $table (@tables)
 	like(as('one', "SELECT count(*) FILTER (WHERE tenant_id <> 1), count(*) > 0 FROM $table"), $table =~ /archive|retries/ ? qr/^0\|/ : qr/^0\|t$/, "$table has the rows of its tenant only");
 }
 is(as('ops', 'SELECT count(DISTINCT tenant_id) FROM outbox_messages'), 2, 'who has no tenant sees all');
-$node->safe_psql('postgres', 'GRANT ALL ON ALL TABLES IN SCHEMA public TO one');
+$node->safe_psql('postgres', 'GRANT ALL ON ALL TABLES IN SCHEMA public, _outbox TO one');
 is(as('one', "SELECT count(*) FROM $_"), 0, "let into all tables, it sees nothing of $_ itself")
   for split /\n/, $node->safe_psql('postgres', "SELECT partition FROM _outbox.partitions() WHERE is_default OR pg_relation_size(partition) > 0");
 is(as('one', "SELECT DISTINCT tenant_id FROM $_"), '1', "and no more than its own of $_") for qw(outbox_messages _outbox.dedup_keys outbox_consumers);
 like(as('one', "INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (2, now() + interval '1 day', gen_random_uuid(), 'theirs')"), qr/^ERROR:  42501: new row violates row-level security/, 'nor can it write for another');
-is(as('one', 'UPDATE outbox_scheduled SET tenant_id = 1 WHERE tenant_id = 2 RETURNING 1'), '', 'nor change what is another\'s');
+is(as('one', 'UPDATE _outbox.scheduled SET tenant_id = 1 WHERE tenant_id = 2 RETURNING 1'), '', 'nor change what is another\'s');
 is(as('one', 'DELETE FROM _outbox.dedup_keys WHERE tenant_id = 2 RETURNING 1'), '', 'nor remove it');
-$node->safe_psql('postgres', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM one');
+like(as('one', "DELETE FROM outbox_consumers"), qr/cannot delete from view "outbox_consumers"/, 'views of the tables are read-only');
+$node->safe_psql('postgres', 'REVOKE ALL ON ALL TABLES IN SCHEMA public, _outbox FROM one');
 is($node->safe_psql('postgres', q{SELECT string_agg(c.relname, ' ') FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'tenant_id'
 	WHERE c.relkind IN ('r', 'p') AND c.relnamespace = 'public'::regnamespace AND NOT c.relrowsecurity AND c.relname <> '_outbox.messages_template'}), '', 'every table with a tenant has row security');
 

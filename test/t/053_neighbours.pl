@@ -252,7 +252,7 @@ sub next_xid
 sub try_again
 {
 	my ($when, $which) = @_;
-	sql("UPDATE outbox_scheduled SET try_again_at = $when, refusals = 1 WHERE try_again_at IS NOT NULL AND " . ($which // 'true'));
+	sql("UPDATE _outbox.scheduled SET try_again_at = $when, refusals = 1 WHERE try_again_at IS NOT NULL AND " . ($which // 'true'));
 	sql('SELECT pg_reload_conf()');
 	return;
 }
@@ -265,7 +265,7 @@ sub release_one
 }
 
 # Many of them cost next to nothing before their time.
-sql(q{INSERT INTO outbox_scheduled SELECT now() - (3000 - i) * interval '1 second', 0, _outbox.new_tracking_id(), 1, 'Order', 'bad', 'ReminderDue',
+sql(q{INSERT INTO _outbox.scheduled SELECT now() - (3000 - i) * interval '1 second', 0, _outbox.new_tracking_id(), 1, 'Order', 'bad', 'ReminderDue',
 	jsonb_build_object('n', i), '{}' FROM generate_series(1, 2000) i});
 sql('SELECT pg_reload_conf()');
 ok(wait_until(sub { sql('SELECT count(try_again_at) FROM outbox_scheduled') == 2001 }), 'the relay is refused 2,000 events');
