@@ -27,7 +27,8 @@ PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidd
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind inject coverage
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind inject coverage \
+    selftest
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
@@ -60,6 +61,10 @@ demo:
 # All, or those whose name matches ONLY (see test/README.md).
 test:
 	@ONLY='$(ONLY)' test/run
+
+# The tests of the tests: bugs, leaks and faults are planted, and the tests must find them.
+selftest:
+	@ONLY='selftest|build/model|t/(api_generated_calls|install_update|torture)_' test/run
 
 # Every order of events around the cursor: minutes.
 model:

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <span>
 #include <string_view>
 
@@ -193,9 +194,8 @@ private:
     bool all_right_ = true;
 };
 
-int run(std::span<const Setting> settings)
+int run(std::span<const Setting> settings, const std::vector<Planted>& bugs)
 {
-    const std::vector<Planted> bugs = planted_bugs();
     Report report(settings.size() + bugs.size());
     for (const Setting& setting : settings)
         report.add(std::string("as coded: ") + setting.name, setting, Promise::none);
@@ -212,5 +212,7 @@ int main(int count, char** arguments)
 {
     using namespace outbox::model;
     const bool is_short = count > 1 && std::string_view(arguments[1]) == "short";
-    return run(is_short ? std::span<const Setting>(small_settings) : large_settings);
+    const bool plants = !is_short || std::getenv("OUTBOX_SELFTEST") != nullptr;
+    return run(is_short ? std::span<const Setting>(small_settings) : large_settings,
+               plants ? planted_bugs() : std::vector<Planted>{});
 }

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace outbox::canonical {
+namespace outbox::json {
 
 namespace {
 
@@ -95,4 +95,4 @@ TEST(CanonicalJson, KeysAreInTheOrderOfUtf16)
     EXPECT_TRUE(is_before_in_utf16("\U0010FFFF", "\ue000"));
 }
 
-} // namespace outbox::canonical
+} // namespace outbox::json

@@ -173,6 +173,14 @@ struct Stage {
         poll();
     }
 
+    // All in one aggregate.
+    void add_together(std::initializer_list<std::int64_t> ids, std::int64_t token = 1)
+    {
+        for (const std::int64_t id : ids)
+            add(id, "a", token);
+        poll();
+    }
+
     void poll()
     {
         dispatcher.poll(now);
@@ -212,6 +220,13 @@ struct Stage {
         poll();
     }
 
+    void mark_not_sent(std::initializer_list<std::int64_t> ids)
+    {
+        for (const std::int64_t id : ids)
+            answer(id, DeliveryStatus::not_sent);
+        poll();
+    }
+
     // A moment later: what is heard of was not sent just now.
     void fail(std::initializer_list<std::int64_t> ids)
     {
@@ -237,6 +252,21 @@ struct Stage {
             text += (text.empty() ? "" : " ") + std::to_string(one.ref.id) +
                     (one.delivered ? '+' : '-');
         return text;
+    }
+
+    // Ids of the events that wait behind a rejected one.
+    Ids events_behind(std::size_t settlement = 0) const
+    {
+        Ids ids;
+        for (const EventRef& ref : dispatcher.events_behind(dispatcher.settled().at(settlement)))
+            ids.push_back(ref.id);
+        return ids;
+    }
+
+    void resume_behind(std::size_t settlement = 0, const Ids& blocked = {})
+    {
+        dispatcher.resume_behind(dispatcher.settled().at(settlement), blocked);
+        poll();
     }
 
     Clock::duration pause() const { return dispatcher.resume_at() - now; }

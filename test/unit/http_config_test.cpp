@@ -1,12 +1,13 @@
 #include "sink/http/http_config.hpp"
 
-#include "core/error.hpp"
+#include "sink_config_cases.hpp"
 
 #include <gtest/gtest.h>
 
 namespace {
 
 using namespace outbox::sink;
+using namespace outbox::sink::test;
 using namespace std::string_literals;
 
 HttpConfig parse(const std::string& json)
@@ -29,23 +30,6 @@ HttpConfig with_header(const std::string& name, const std::string& value)
 {
     return with("\"headers\": {\"" + name + "\": \"" + value + "\"}");
 }
-
-// All text of the error that the body throws, which must be a 22023.
-template <typename Body>
-std::string refusal(Body body)
-{
-    try {
-        body();
-    } catch (const outbox::Error& error) {
-        EXPECT_STREQ(error.sqlstate(), "22023");
-        return error.what() + "|"s + error.detail() + "|" + error.hint();
-    }
-    return "";
-}
-
-#define EXPECT_REFUSED(expression, part)                                                           \
-    EXPECT_NE(refusal([&] { expression; }).find(part), std::string::npos)                          \
-        << refusal([&] { expression; })
 
 TEST(HttpConfig, NeedsNothingButAUrl)
 {

@@ -1,6 +1,6 @@
 #include "sink/config/json_config.hpp"
 
-#include "core/error.hpp"
+#include "sink_config_cases.hpp"
 
 #include <gtest/gtest.h>
 
@@ -15,13 +15,11 @@ using Texts = std::vector<std::string>;
 template <typename Body>
 std::string refusal(Body body)
 {
-    try {
-        body();
-    } catch (const outbox::Error& error) {
-        EXPECT_STREQ(error.sqlstate(), "22023");
-        return error.what();
-    }
-    return "accepted";
+    const std::optional<outbox::Error> error = outbox::sink::test::thrown_by(body);
+    if (!error)
+        return "accepted";
+    EXPECT_STREQ(error->sqlstate(), "22023");
+    return error->what();
 }
 
 TEST(JsonConfig, IsAnObject)

@@ -1,6 +1,6 @@
 #include "sink/kafka/kafka_config.hpp"
 
-#include "core/error.hpp"
+#include "sink_config_cases.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +9,7 @@
 namespace {
 
 using namespace outbox::sink;
+using namespace outbox::sink::test;
 using namespace std::string_literals;
 
 KafkaConfig parse(const std::string& json)
@@ -36,23 +37,6 @@ std::string told(const KafkaConfig& config, const char* name)
     return rd_kafka_conf_get(conf.get(), name, value, &size) == RD_KAFKA_CONF_OK ? value
                                                                                  : "(nothing)";
 }
-
-// All text of the error that the body throws, which must be a 22023.
-template <typename Body>
-std::string refusal(Body body)
-{
-    try {
-        body();
-    } catch (const outbox::Error& error) {
-        EXPECT_STREQ(error.sqlstate(), "22023");
-        return error.what() + "|"s + error.detail() + "|" + error.hint();
-    }
-    return "";
-}
-
-#define EXPECT_REFUSED(expression, part)                                                           \
-    EXPECT_NE(refusal([&] { expression; }).find(part), std::string::npos)                          \
-        << refusal([&] { expression; })
 
 // ---- the sink's own keys
 

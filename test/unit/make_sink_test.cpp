@@ -1,8 +1,8 @@
 #include "sink/config/sink_context.hpp"
 #include "sink/make_sink.hpp"
 
-#include "core/error.hpp"
 #include "sink/kafka/producer.hpp"
+#include "sink_config_cases.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,22 +16,11 @@
 namespace {
 
 using namespace outbox::sink;
+using namespace outbox::sink::test;
 using namespace std::string_literals;
 
 const std::string plain = R"({"url": "https://hooks.example.org/a"})";
 const std::string plain_kafka = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t"})";
-
-// The SQLSTATE and all text of the error that the body throws.
-template <typename Body>
-std::pair<std::string, std::string> error_of(Body body)
-{
-    try {
-        body();
-    } catch (const outbox::Error& error) {
-        return {error.sqlstate(), error.what() + "|"s + error.detail() + "|" + error.hint()};
-    }
-    return {};
-}
 
 // Nobody should ask for these secrets.
 Secrets no_secrets()

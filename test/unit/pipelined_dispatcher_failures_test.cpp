@@ -1,42 +1,18 @@
-#include "dispatcher_stage.hpp"
-#include "sink/dispatch/pipelined_dispatcher.hpp"
+#include "pipelined_stage.hpp"
 
 namespace {
 
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-using Stage = test::Stage<PipelinedDispatcher>;
-
-Receiver stream(std::size_t max_in_flight = 4)
-{
-    return {.max_in_flight = max_in_flight, .preserves_order = true};
-}
+using Stage = PipelinedStage;
 
 // ---- trouble
 
-TEST(PipelinedDispatcher, AfterAFailureNothingIsSentUntilThePauseIsOver)
-{
-    Stage stage(stream());
-    stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.fail({1, 2, 3, 4});
-    EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.dispatcher.last_error(), "said of 4");
-    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
-    stage.advance_clock(1s - 1ns);
-    EXPECT_EQ(stage.in_flight(), Requests{});
-    stage.advance_clock(1ns);
-    EXPECT_EQ(stage.in_flight().size(), 2u);
-    EXPECT_EQ(stage.settled(), "");
-}
-
 TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
 {
-    Stage stage(stream());
-    for (const std::int64_t id : {1, 2, 3, 4, 5})
-        stage.add(id, "a");
-    stage.poll();
+    Stage stage;
+    stage.add_together({1, 2, 3, 4, 5});
     stage.fail({1, 2, 3, 4});
     stage.advance_clock(1s);
     EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
@@ -47,20 +23,9 @@ TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
 }
 
-TEST(PipelinedDispatcher, ASuccessEndsThePause)
-{
-    Stage stage(stream());
-    stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.fail({1});
-    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
-    stage.deliver({2});
-    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}, {5}, {6}}));
-}
-
 TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNothingIsRejected)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.add_apart({1, 2});
     stage.add(3, "of 2");
     for (const auto pause : {1s, 2s, 4s, 8s, 8s, 8s}) {
@@ -77,10 +42,8 @@ TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNothingIsRejected)
 
 TEST(PipelinedDispatcher, RequestsSentBeforeTheFailureCountOnce)
 {
-    Stage stage(stream(16));
-    for (const std::int64_t id : {1, 2, 3, 4, 5, 6})
-        stage.add(id, "a");
-    stage.poll();
+    Stage stage({.max_in_flight = 16});
+    stage.add_together({1, 2, 3, 4, 5, 6});
     stage.fail({1, 2});
     const TimePoint resume_at = stage.dispatcher.resume_at();
     stage.advance_clock(500ms);
@@ -97,7 +60,7 @@ TEST(PipelinedDispatcher, RequestsSentBeforeTheFailureCountOnce)
 
 TEST(PipelinedDispatcher, AnImmediateFailureStopsAllSending)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.receiver.immediate = {{2, DeliveryStatus::unavailable}};
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
@@ -116,7 +79,7 @@ TEST(PipelinedDispatcher, AnImmediateFailureStopsAllSending)
 
 TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.receiver.can_send = false;
     stage.add_apart({1, 2});
     EXPECT_EQ(stage.in_flight(), Requests{});
@@ -130,10 +93,8 @@ TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
 
 TEST(PipelinedDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
 {
-    Stage stage(stream());
-    for (const std::int64_t id : {1, 2, 3, 4, 5})
-        stage.add(id, "a");
-    stage.poll();
+    Stage stage;
+    stage.add_together({1, 2, 3, 4, 5});
     stage.answer(2, DeliveryStatus::endpoint_gone);
     stage.deliver({1});
     EXPECT_EQ(stage.dispatcher.endpoint_gone(), "said of 2");
@@ -149,10 +110,8 @@ TEST(PipelinedDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
 
 TEST(PipelinedDispatcher, AfterStopSendingResultsAreStillRead)
 {
-    Stage stage(stream());
-    for (const std::int64_t id : {1, 2, 3, 4, 5})
-        stage.add(id, "a");
-    stage.poll();
+    Stage stage;
+    stage.add_together({1, 2, 3, 4, 5});
     stage.dispatcher.stop_sending();
     stage.deliver({2, 1});
     stage.answer(3, DeliveryStatus::not_sent);
@@ -166,7 +125,7 @@ TEST(PipelinedDispatcher, AfterStopSendingResultsAreStillRead)
 
 TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
 {
-    Stage stage(stream());
+    Stage stage;
     for (const std::int64_t id : {1, 2, 3})
         stage.add(id, "a");
     stage.add_apart({4, 5});
@@ -192,7 +151,7 @@ TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
 
 TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
 {
-    Stage stage(stream());
+    Stage stage;
     Event event;
     event.id = 1;
     event.aggregate_type = "order";
@@ -217,7 +176,7 @@ TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
 
 TEST(PipelinedDispatcher, ClaimsUpToWhatTheSinkTakes)
 {
-    Stage stage(stream(5'000));
+    Stage stage({.max_in_flight = 5'000});
     for (std::int64_t id = 1; stage.dispatcher.can_take_more(stage.now) && id < 10'000; ++id)
         stage.add(id, "a");
     EXPECT_EQ(stage.dispatcher.claimed(), 5'000u);
@@ -229,7 +188,7 @@ TEST(PipelinedDispatcher, ClaimsUpToWhatTheSinkTakes)
 
 TEST(PipelinedDispatcher, WhileTheSinkHasAStatusMessageNoMoreIsClaimed)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.add_apart({1});
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
     stage.receiver.status_message = "nobody is there";
@@ -238,7 +197,7 @@ TEST(PipelinedDispatcher, WhileTheSinkHasAStatusMessageNoMoreIsClaimed)
 
 TEST(PipelinedDispatcher, AfterAFailureNoMoreIsClaimed)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.add_apart({1});
     stage.add_apart({2});
     stage.fail({1});
@@ -251,7 +210,7 @@ TEST(PipelinedDispatcher, AfterAFailureNoMoreIsClaimed)
 // Unless it may be to blame: then others have to show that the sink is well.
 TEST(PipelinedDispatcher, AfterAFailureOfTheOnlyEventOneMoreIsClaimed)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.add_apart({1});
     stage.fail({1});
     stage.advance_clock(1s);
@@ -262,7 +221,7 @@ TEST(PipelinedDispatcher, AfterAFailureOfTheOnlyEventOneMoreIsClaimed)
 
 TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
 {
-    Stage stage(stream());
+    Stage stage;
     stage.add_apart({1, 2});
     stage.fail({1});
     stage.receiver.next_poll_at = stage.now + 5s;
@@ -276,7 +235,7 @@ TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
 
 TEST(PipelinedDispatcher, PassesOnWhatTheSinkReports)
 {
-    Stage stage(stream());
+    Stage stage;
     EXPECT_EQ(stage.dispatcher.wait_fd(), 42);
     EXPECT_EQ(stage.dispatcher.metadata_keys(), std::vector<std::string>{"region"});
     stage.receiver.status_message = "nobody is there";

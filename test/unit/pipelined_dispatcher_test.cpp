@@ -1,6 +1,4 @@
-#include "sink/dispatch/pipelined_dispatcher.hpp"
-
-#include "dispatcher_stage.hpp"
+#include "pipelined_stage.hpp"
 #include "sink/dispatch/serial_dispatcher.hpp"
 
 namespace {
@@ -8,46 +6,7 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-struct Stage : test::Stage<PipelinedDispatcher> {
-    explicit Stage(Receiver setting = {})
-        : test::Stage<PipelinedDispatcher>(in_order(std::move(setting)))
-    {}
-
-    static Receiver in_order(Receiver setting)
-    {
-        setting.preserves_order = true;
-        return setting;
-    }
-
-    // All in one aggregate.
-    void add_together(std::initializer_list<std::int64_t> ids, std::int64_t token = 1)
-    {
-        for (const std::int64_t id : ids)
-            add(id, "a", token);
-        poll();
-    }
-
-    void mark_not_sent(std::initializer_list<std::int64_t> ids)
-    {
-        for (const std::int64_t id : ids)
-            answer(id, DeliveryStatus::not_sent);
-        poll();
-    }
-
-    Ids events_behind(std::size_t index = 0) const
-    {
-        Ids ids;
-        for (const EventRef& ref : dispatcher.events_behind(dispatcher.settled().at(index)))
-            ids.push_back(ref.id);
-        return ids;
-    }
-
-    void resume_behind(std::size_t index = 0, const Ids& blocked = {})
-    {
-        dispatcher.resume_behind(dispatcher.settled().at(index), blocked);
-        poll();
-    }
-};
+using Stage = PipelinedStage;
 
 // ---- order
 
@@ -184,27 +143,6 @@ TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
     EXPECT_EQ(stage.settled(), "2- 4+ 3+ 5+ 1+");
     stage.resume_behind(0);
     stage.expect_empty();
-}
-
-TEST(PipelinedDispatcher, ASettledEventHasItsTokenAndReason)
-{
-    Stage stage;
-    stage.add(1, "a", 77);
-    stage.add(2, "a", 78);
-    stage.poll();
-    stage.deliver({1});
-    stage.reject(2);
-    const auto& settled = stage.dispatcher.settled();
-    ASSERT_EQ(settled.size(), 2u);
-    EXPECT_EQ(settled[0].ref.token, 77);
-    EXPECT_EQ(settled[0].reason, "");
-    EXPECT_EQ(settled[1].ref.token, 78);
-    EXPECT_EQ(settled[1].reason, "said of 2");
-    EXPECT_EQ(settled[0].ordering_key, settled[1].ordering_key);
-    EXPECT_EQ(stage.dispatcher.delivered(), 1u);
-    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
-    stage.dispatcher.forget_settled(1);
-    EXPECT_EQ(stage.settled(), "2-");
 }
 
 // ---- what comes back

@@ -1,7 +1,7 @@
 #include "sink/config/secrets.hpp"
 
-#include "core/error.hpp"
 #include "sink/format/encoding.hpp"
+#include "sink_config_cases.hpp"
 
 #include <algorithm>
 #include <cstdlib>
@@ -15,24 +15,8 @@
 namespace {
 
 using namespace outbox::sink;
+using namespace outbox::sink::test;
 using namespace std::string_literals;
-
-std::string everything(const outbox::Error& error)
-{
-    return error.what() + "|"s + error.detail() + "|" + error.hint();
-}
-
-// The error's SQLSTATE and all its text.
-template <typename Body>
-std::pair<std::string, std::string> error_of(Body body)
-{
-    try {
-        body();
-    } catch (const outbox::Error& error) {
-        return {error.sqlstate(), everything(error)};
-    }
-    return {};
-}
 
 TEST(Secrets, AreReadFromLines)
 {

@@ -12,22 +12,6 @@ using Stage = test::Stage<SerialDispatcher>;
 
 // ---- trouble
 
-TEST(SerialDispatcher, AfterAFailureNothingIsSentUntilThePauseIsOver)
-{
-    Stage stage;
-    stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.fail({1, 2, 3, 4});
-    EXPECT_EQ(stage.pause(), 1s);
-    EXPECT_EQ(stage.dispatcher.last_error(), "said of 4");
-    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now));
-    stage.advance_clock(1s - 1ns);
-    EXPECT_EQ(stage.in_flight(), Requests{});
-    stage.advance_clock(1ns);
-    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.in_flight().size(), 2u);
-    EXPECT_EQ(stage.settled(), "");
-}
-
 TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
 {
     Stage stage;
@@ -40,17 +24,6 @@ TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
     stage.deliver({5});
     EXPECT_EQ(stage.in_flight().size(), 4u);
     EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
-}
-
-TEST(SerialDispatcher, ASuccessEndsThePause)
-{
-    Stage stage;
-    stage.add_apart({1, 2, 3, 4, 5, 6});
-    stage.fail({1});
-    EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}}));
-    stage.deliver({2});
-    EXPECT_FALSE(stage.dispatcher.is_backing_off(stage.now));
-    EXPECT_EQ(stage.in_flight(), (Requests{{3}, {4}, {5}, {6}}));
 }
 
 TEST(SerialDispatcher, ASinkThatTakesOneAtATimeIsProbedByOne)
@@ -257,9 +230,7 @@ TEST(SerialDispatcher, AnEventThatFailedBeforeIsNotRejectedWhileNoOtherSucceeds)
 TEST(SerialDispatcher, OtherEventsAreSentBetweenTwoProbesOfOne)
 {
     Stage stage({.max_in_flight = 1, .max_events_per_request = 2});
-    stage.add(1, "a");
-    stage.add(2, "a");
-    stage.poll();
+    stage.add_together({1, 2});
     stage.add_apart({3, 4, 5});
     stage.fail({1});
     std::set<std::int64_t> tried;

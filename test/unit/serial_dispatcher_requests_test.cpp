@@ -36,9 +36,7 @@ TEST(SerialDispatcher, ARequestWaitsForEventsThatFitIntoIt)
 TEST(SerialDispatcher, ARequestHasTheEventsOfAQueueInOrderAndTheRestWaits)
 {
     Stage stage({.max_events_per_request = 2});
-    for (const std::int64_t id : {1, 2, 3, 4, 5})
-        stage.add(id, "a");
-    stage.poll();
+    stage.add_together({1, 2, 3, 4, 5});
     EXPECT_EQ(stage.in_flight(), (Requests{{1, 2}}));
     stage.deliver({1});
     EXPECT_EQ(stage.in_flight(), (Requests{{3, 4}}));
@@ -91,8 +89,7 @@ TEST(SerialDispatcher, ARejectedRequestIsSplit)
     stage.reject(2);
     EXPECT_EQ(stage.settled(), "1+ 2-");
     stage.deliver({3});
-    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(1), {});
-    stage.poll();
+    stage.resume_behind(1);
     EXPECT_EQ(stage.in_flight(), (Requests{{4, 5}})); // they were never in bad company
 }
 
@@ -216,8 +213,7 @@ TEST(SerialDispatcher, ARejectionOfAnotherBatchStillBlocks)
     stage.dispatcher.drop_batch(11);
     stage.advance_clock(1s);
     EXPECT_EQ(stage.in_flight(), Requests{});
-    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), {});
-    stage.poll();
+    stage.resume_behind();
     EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 

@@ -13,9 +13,7 @@ using Stage = test::Stage<SerialDispatcher>;
 TEST(SerialDispatcher, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivered)
 {
     Stage stage;
-    for (const std::int64_t id : {1, 2, 3})
-        stage.add(id, "a");
-    stage.poll();
+    stage.add_together({1, 2, 3});
     EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
     stage.advance_clock(1h);
     EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
@@ -49,9 +47,7 @@ TEST(SerialDispatcher, AggregatesDoNotWaitForEachOther)
 TEST(SerialDispatcher, WithoutOrderEventsAreSentUpToTheLimit)
 {
     Stage stage({.max_in_flight = 3, .ordered = false});
-    for (const std::int64_t id : {1, 2, 3, 4, 5})
-        stage.add(id, "a");
-    stage.poll();
+    stage.add_together({1, 2, 3, 4, 5});
     EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {3}}));
     EXPECT_EQ(stage.dispatcher.in_flight(), 3u);
     stage.deliver({2});
@@ -59,26 +55,6 @@ TEST(SerialDispatcher, WithoutOrderEventsAreSentUpToTheLimit)
     stage.deliver({4, 3, 1});
     EXPECT_EQ(stage.settled(), "2+ 4+ 3+ 1+");
     EXPECT_EQ(stage.in_flight(), (Requests{{5}}));
-}
-
-TEST(SerialDispatcher, ASettledEventHasItsTokenAndReason)
-{
-    Stage stage;
-    stage.add(1, "a", 77);
-    stage.add(2, "b", 78);
-    stage.poll();
-    stage.deliver({1});
-    stage.reject(2);
-    const auto& settled = stage.dispatcher.settled();
-    ASSERT_EQ(settled.size(), 2u);
-    EXPECT_EQ(settled[0].ref.token, 77);
-    EXPECT_EQ(settled[0].reason, "");
-    EXPECT_EQ(settled[1].ref.token, 78);
-    EXPECT_EQ(settled[1].reason, "said of 2");
-    EXPECT_EQ(stage.dispatcher.delivered(), 1u);
-    EXPECT_EQ(stage.dispatcher.rejected(), 1u);
-    stage.dispatcher.forget_settled(1);
-    EXPECT_EQ(stage.settled(), "2-");
 }
 
 // ---- rejected
@@ -116,9 +92,7 @@ TEST(SerialDispatcher, ARejectedEventBlocksItsQueue)
 TEST(SerialDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
 {
     Stage stage;
-    stage.add(1, "a");
-    stage.add(2, "a");
-    stage.poll();
+    stage.add_together({1, 2});
     stage.reject(1);
     stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), Ids{2});
     stage.expect_empty();
@@ -135,17 +109,14 @@ TEST(SerialDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
     stage.add(2, "of 1");
     stage.poll();
     EXPECT_EQ(stage.in_flight(), Requests{});
-    stage.dispatcher.resume_behind(stage.dispatcher.settled().at(0), {});
-    stage.poll();
+    stage.resume_behind();
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
 TEST(SerialDispatcher, WithoutOrderARejectedEventBlocksNothing)
 {
     Stage stage({.max_in_flight = 1, .ordered = false});
-    stage.add(1, "a");
-    stage.add(2, "a");
-    stage.poll();
+    stage.add_together({1, 2});
     stage.reject(1);
     EXPECT_TRUE(stage.dispatcher.events_behind(stage.dispatcher.settled().at(0)).empty());
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));

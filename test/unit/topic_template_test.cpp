@@ -1,6 +1,6 @@
 #include "sink/kafka/topic_template.hpp"
 
-#include "core/error.hpp"
+#include "sink_config_cases.hpp"
 
 #include <gtest/gtest.h>
 
@@ -25,16 +25,9 @@ Event make_event()
     return event;
 }
 
-// The message and the hint of the 22023 that it is refused with.
 std::string refusal(std::string_view text)
 {
-    try {
-        TopicTemplate::parse(text);
-    } catch (const outbox::Error& error) {
-        EXPECT_STREQ(error.sqlstate(), "22023");
-        return error.what() + "|"s + error.hint();
-    }
-    return "";
+    return test::refusal([&] { TopicTemplate::parse(text); });
 }
 
 TEST(Topic, MayBeAName)

@@ -1,5 +1,6 @@
-# ALTER EXTENSION outbox UPDATE leads to what CREATE EXTENSION makes, for every script that does it. Those of a version that is made up
-# here show that this would be noticed otherwise, and that an update disturbs nobody.
+# ALTER EXTENSION outbox UPDATE leads to what CREATE EXTENSION makes, for every update script. A made-up
+# version "next" shows that sessions and the relay continue across an update. Under OUTBOX_SELFTEST,
+# update scripts that lack one statement each show that the comparison finds what is missing.
 use strict;
 use warnings;
 use File::Copy ();
@@ -74,7 +75,7 @@ for my $script (glob "$scripts/outbox--*--*.sql")
 	is(difference(fresh($to), updated($name, $to)), '', "an update from $from to $to leads to what a new $to is");
 }
 
-# The next version: each line is something that a script may forget.
+# The next version: each line is a statement that an update script may lack.
 my @next = split /\n/, <<'SQL';
 CREATE FUNCTION outbox_probe() RETURNS integer LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS 'SELECT 1';
 COMMENT ON FUNCTION outbox_probe() IS 'probes';
@@ -96,9 +97,9 @@ COMMENT ON POLICY probe ON outbox_probes IS 'only these';
 CREATE TRIGGER probe BEFORE UPDATE ON outbox_probes FOR EACH ROW EXECUTE FUNCTION suppress_redundant_updates_trigger();
 SELECT pg_catalog.pg_extension_config_dump('outbox_probes', '');
 ALTER SEQUENCE _outbox.consumers_id_seq START 7;
-ALTER EVENT TRIGGER _outbox.before_drop ENABLE ALWAYS;
+ALTER EVENT TRIGGER outbox_before_drop ENABLE ALWAYS;
 SQL
-# What others build on is left out together with them.
+# A statement that others depend on is left out together with them.
 my $bases = qr/^(?:CREATE FUNCTION (outbox_probe)\b|ALTER TABLE _outbox.consumers ADD COLUMN (probing)|CREATE TABLE (outbox_probes)|CREATE (POLICY probe))/;
 
 sub without
@@ -117,12 +118,15 @@ sub write_version
 }
 
 write_version('next', @next);
-write_version("next$_", without($next[$_])) for 0 .. $#next;
-like(without_way(), qr/^next next0 /, 'a version without a way back to the newest would be named');
+if ($ENV{OUTBOX_SELFTEST})
+{
+	write_version("next$_", without($next[$_])) for 0 .. $#next;
+	like(without_way(), qr/^next next0 /, 'a version without a way back to the newest would be named');
+}
 database('shop', $default);
 my $next = fresh('next');
 is(difference($next, updated('shop', 'next')), '', 'an update that does all that it has to leads to what a new extension is');
-for my $line (0 .. $#next)
+for my $line ($ENV{OUTBOX_SELFTEST} ? 0 .. $#next : ())
 {
 	isnt(difference($next, updated('shop', "next$line")), '', "noticed, if forgotten: $next[$line]");
 }
