@@ -51,7 +51,7 @@ endif
 all: outbox--$(EXTVERSION).sql
 
 # Committed as well: a release is used without make.
-outbox--$(EXTVERSION).sql: $(INSTALL_PARTS)
+outbox--$(EXTVERSION).sql: scripts/install-script $(INSTALL_PARTS)
 	scripts/install-script > $@.new
 	mv $@.new $@
 

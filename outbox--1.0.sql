@@ -11,6 +11,37 @@ CREATE SCHEMA _outbox;
 COMMENT ON SCHEMA _outbox
 IS 'internals of extension outbox';
 
+CREATE FUNCTION _outbox.next_id() RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_next_id';
+COMMENT ON FUNCTION _outbox.next_id()
+IS 'the next position in the log, drawn after this transaction has its xid';
+
+CREATE FUNCTION _outbox.new_tracking_id() RETURNS uuid
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_new_tracking_id';
+COMMENT ON FUNCTION _outbox.new_tracking_id()
+IS 'a UUIDv7, greater than all that this session has made before';
+
+CREATE FUNCTION _outbox.upcasters_changed() RETURNS trigger
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_upcasters_changed';
+COMMENT ON FUNCTION _outbox.upcasters_changed()
+IS 'internal: all sessions read the upcasters again';
+
+CREATE FUNCTION _outbox.audit_next_id() RETURNS bigint
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_id';
+COMMENT ON FUNCTION _outbox.audit_next_id()
+IS 'internal: the next id in the audit log, drawn after this transaction has its xid';
+
+CREATE FUNCTION _outbox.audit_forbid_change() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'audit_forbid_change';
+COMMENT ON FUNCTION _outbox.audit_forbid_change()
+IS 'internal: refuses UPDATE, DELETE and TRUNCATE, but for retention';
+
+-- A trigger, so that also what is done by hand or by a restore reaches all sessions.
+CREATE FUNCTION _outbox.event_types_changed() RETURNS trigger
+LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_event_types_changed';
+COMMENT ON FUNCTION _outbox.event_types_changed()
+IS 'internal: has all sessions forget what they know of the catalog';
+
 ----------------------------------------------------------------------------------------------------
 -- The log. Nothing updates it. Parents only are made here: a partition, an index or a row of
 -- pg_partman's configuration made in this script would belong to the extension, and pg_dump would
@@ -21,16 +52,6 @@ IS 'internals of extension outbox';
 CREATE SEQUENCE _outbox.messages_id_seq AS bigint CACHE 1 NO CYCLE;
 COMMENT ON SEQUENCE _outbox.messages_id_seq
 IS 'positions in the log; gaps are normal, and it is never set back';
-
-CREATE FUNCTION _outbox.next_id() RETURNS bigint
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_next_id';
-COMMENT ON FUNCTION _outbox.next_id()
-IS 'the next position in the log, drawn after this transaction has its xid';
-
-CREATE FUNCTION _outbox.new_tracking_id() RETURNS uuid
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_new_tracking_id';
-COMMENT ON FUNCTION _outbox.new_tracking_id()
-IS 'a UUIDv7, greater than all that this session has made before';
 
 -- Columns of fixed width come first, so that no row carries padding.
 CREATE TABLE outbox_messages (
@@ -786,13 +807,6 @@ LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_before_drop';
 COMMENT ON FUNCTION _outbox.before_drop()
 IS 'internal: takes the log out of pg_partman''s configuration when the extension is dropped';
 
--- Not for DROP SCHEMA: if the library's file were missing, nobody could drop any schema. The row that
--- a DROP SCHEMA ... CASCADE leaves behind is inert, and the next log replaces it.
-CREATE EVENT TRIGGER outbox_before_drop ON ddl_command_start
-    WHEN TAG IN ('DROP EXTENSION') EXECUTE FUNCTION _outbox.before_drop();
-COMMENT ON EVENT TRIGGER outbox_before_drop
-IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
-
 ----------------------------------------------------------------------------------------------------
 -- The archive. It gets whole partitions of the log, with their indexes.
 ----------------------------------------------------------------------------------------------------
@@ -1075,11 +1089,6 @@ COMMENT ON COLUMN _outbox.upcasters.function_schema IS 'the schema of the functi
 COMMENT ON COLUMN _outbox.upcasters.function_name IS 'its name; its argument is a jsonb';
 COMMENT ON COLUMN _outbox.upcasters.registered_by IS 'the role that it has no more rights than';
 COMMENT ON COLUMN _outbox.upcasters.registered_at IS 'since when';
-
-CREATE FUNCTION _outbox.upcasters_changed() RETURNS trigger
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_upcasters_changed';
-COMMENT ON FUNCTION _outbox.upcasters_changed()
-IS 'internal: all sessions read the upcasters again';
 
 CREATE TRIGGER upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.upcasters
 FOR EACH STATEMENT EXECUTE FUNCTION _outbox.upcasters_changed();
@@ -1931,21 +1940,6 @@ IS 'scopes that have a rule of their own for calls without a key';
 COMMENT ON COLUMN _outbox.idempotency_scopes.scope IS 'as calls name it';
 COMMENT ON COLUMN _outbox.idempotency_scopes.required IS 'is a call without a key an error?';
 
-CREATE FUNCTION idempotency_hash(request jsonb) RETURNS text
-LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
-COMMENT ON FUNCTION idempotency_hash(jsonb)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
-
-CREATE FUNCTION idempotency_hash(request json) RETURNS text
-LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
-COMMENT ON FUNCTION idempotency_hash(json)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
-
-CREATE FUNCTION idempotency_hash(request text) RETURNS text
-LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
-COMMENT ON FUNCTION idempotency_hash(text)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
-
 -- A type with a name, because the server makes the row type of OUT parameters anew for every call.
 CREATE TYPE idempotency_verdict AS (
     decision    text,
@@ -1961,6 +1955,21 @@ COMMENT ON COLUMN idempotency_verdict.token IS 'for idempotency_finish(), if the
 COMMENT ON COLUMN idempotency_verdict.status_code IS 'of the answer that is to be replayed';
 COMMENT ON COLUMN idempotency_verdict.response IS 'of the answer that is to be replayed';
 COMMENT ON COLUMN idempotency_verdict.http_hint IS 'the status with which an HTTP layer answers; NULL: the request is to be executed';
+
+CREATE FUNCTION idempotency_hash(request jsonb) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(jsonb)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request json) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(json)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+
+CREATE FUNCTION idempotency_hash(request text) RETURNS text
+LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
+COMMENT ON FUNCTION idempotency_hash(text)
+IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
 
 CREATE FUNCTION idempotency_begin(
     scope text, key text, request jsonb, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
@@ -3933,6 +3942,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
 $$;
 COMMENT ON FUNCTION _outbox.report_held()
 IS 'internal: rows of outbox_held_partitions(), with the name of the partition';
+
 ----------------------------------------------------------------------------------------------------
 -- The audit log: who did what to what. It is no event source. Rows are appended, and leave by retention
 -- alone. As with the log, parents only are made here.
@@ -3942,11 +3952,6 @@ IS 'internal: rows of outbox_held_partitions(), with the name of the partition';
 CREATE SEQUENCE _outbox.audit_log_id_seq AS bigint CACHE 1 NO CYCLE;
 COMMENT ON SEQUENCE _outbox.audit_log_id_seq
 IS 'ids of rows of the audit log; gaps are normal, and it is never set back';
-
-CREATE FUNCTION _outbox.audit_next_id() RETURNS bigint
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_id';
-COMMENT ON FUNCTION _outbox.audit_next_id()
-IS 'internal: the next id in the audit log, drawn after this transaction has its xid';
 
 CREATE TABLE audit_log (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -3980,21 +3985,6 @@ CREATE UNIQUE INDEX ON _outbox.audit_log_template (id);
 CREATE UNIQUE INDEX ON _outbox.audit_log_template (entity_type, entity_id, id);
 COMMENT ON TABLE _outbox.audit_log_template
 IS 'always empty: the indexes that each partition of the audit log gets';
-
-CREATE FUNCTION _outbox.audit_forbid_change() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'audit_forbid_change';
-COMMENT ON FUNCTION _outbox.audit_forbid_change()
-IS 'internal: refuses UPDATE, DELETE and TRUNCATE, but for retention';
-
-CREATE FUNCTION _outbox.audit_begin_removal() RETURNS void
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
-COMMENT ON FUNCTION _outbox.audit_begin_removal()
-IS 'internal: from here on this transaction may remove rows of the audit log';
-
-CREATE FUNCTION _outbox.audit_end_removal() RETURNS void
-LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
-COMMENT ON FUNCTION _outbox.audit_end_removal()
-IS 'internal: from here on it may not';
 
 -- One for all of them: partitions get it too, by themselves or from audit_guard_partitions().
 CREATE TRIGGER audit_forbid_change BEFORE UPDATE OR DELETE ON audit_log
@@ -4057,6 +4047,16 @@ CREATE TABLE _outbox.audit_retention (
 COMMENT ON TABLE _outbox.audit_retention IS 'what audit_set_retention() was told';
 COMMENT ON COLUMN _outbox.audit_retention.entity_type IS 'rows of this entity type';
 COMMENT ON COLUMN _outbox.audit_retention.retention IS 'are removed when they are as old as this, with their month';
+
+CREATE FUNCTION _outbox.audit_begin_removal() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
+COMMENT ON FUNCTION _outbox.audit_begin_removal()
+IS 'internal: from here on this transaction may remove rows of the audit log';
+
+CREATE FUNCTION _outbox.audit_end_removal() RETURNS void
+LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
+COMMENT ON FUNCTION _outbox.audit_end_removal()
+IS 'internal: from here on it may not';
 
 CREATE FUNCTION audit_record(
     actor text, action text, entity_type text, entity_id text, before jsonb DEFAULT NULL, after jsonb DEFAULT NULL,
@@ -4646,12 +4646,6 @@ IS 'JSON pointers to what must not be in a payload; * stands for all members or 
 COMMENT ON COLUMN _outbox.event_types.registered_at IS 'when it was registered';
 COMMENT ON COLUMN _outbox.event_types.changed_at IS 'when what is said about it changed';
 
--- A trigger, so that also what is done by hand or by a restore reaches all sessions.
-CREATE FUNCTION _outbox.event_types_changed() RETURNS trigger
-LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_event_types_changed';
-COMMENT ON FUNCTION _outbox.event_types_changed()
-IS 'internal: has all sessions forget what they know of the catalog';
-
 CREATE TRIGGER event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.event_types
 FOR EACH STATEMENT EXECUTE FUNCTION _outbox.event_types_changed();
 ALTER TABLE _outbox.event_types ENABLE ALWAYS TRIGGER event_types_changed;
@@ -5066,12 +5060,6 @@ END $$;
 COMMENT ON FUNCTION _outbox.ddl_guard()
 IS 'internal: refuses triggers of other roles on tables of the extension, and new names for its schemas';
 
-CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
-    WHEN TAG IN ('CREATE TRIGGER', 'ALTER SCHEMA')
-    EXECUTE FUNCTION _outbox.ddl_guard();
-COMMENT ON EVENT TRIGGER outbox_guard
-IS 'refuses triggers of other roles on tables of the extension, and new names for its schemas';
-
 ----------------------------------------------------------------------------------------------------
 -- Privileges
 ----------------------------------------------------------------------------------------------------
@@ -5198,6 +5186,40 @@ END $$;
 COMMENT ON FUNCTION outbox_revoke(name, text)
 IS 'takes back what outbox_grant() gave';
 
+-- A function that an update adds has the privileges that are the default in the database.
+DO $$
+DECLARE
+    path  CONSTANT text := pg_catalog.current_setting('search_path');
+    added record;
+    other text;
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+    FOR added IN
+        SELECT p.oid::regprocedure AS function, p.proacl, p.proowner FROM pg_depend d
+          JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+          JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
+         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND has_function_privilege('public', p.oid, 'EXECUTE')
+    LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)), added.proowner) LOOP
+            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', added.function, other);
+        END LOOP;
+    END LOOP;
+    PERFORM set_config('search_path', path, true);
+END $$;
+
+-- Not for DROP SCHEMA: if the library's file were missing, nobody could drop any schema. The row that
+-- a DROP SCHEMA ... CASCADE leaves behind is inert, and the next log replaces it.
+CREATE EVENT TRIGGER outbox_before_drop ON ddl_command_start
+    WHEN TAG IN ('DROP EXTENSION') EXECUTE FUNCTION _outbox.before_drop();
+COMMENT ON EVENT TRIGGER outbox_before_drop
+IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
+
+CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
+    WHEN TAG IN ('CREATE TRIGGER', 'ALTER SCHEMA')
+    EXECUTE FUNCTION _outbox.ddl_guard();
+COMMENT ON EVENT TRIGGER outbox_guard
+IS 'refuses triggers of other roles on tables of the extension, and new names for its schemas';
+
 -- Nobody but the owner may do anything until outbox_grant() says so, whatever the default
 -- privileges of this database are.
 DO $$
@@ -5262,3 +5284,4 @@ SELECT pg_catalog.pg_extension_config_dump('_outbox.audit_chain', '');
 SELECT pg_catalog.pg_extension_config_dump('_outbox.audit_progress', '');
 SELECT pg_catalog.pg_extension_config_dump('_outbox.audit_retention', '');
 SELECT pg_catalog.pg_extension_config_dump('_outbox.event_types', '');
+

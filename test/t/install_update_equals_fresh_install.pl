@@ -83,7 +83,7 @@ REVOKE ALL ON FUNCTION outbox_probe() FROM PUBLIC;
 ALTER FUNCTION _outbox.new_tracking_id() COST 2;
 CREATE OR REPLACE VIEW outbox_stats_held AS SELECT * FROM _outbox.collect_held() WHERE true;
 ALTER TABLE _outbox.consumers ADD COLUMN probing text DEFAULT 'none';
-COMMENT ON COLUMN outbox_consumers.probing IS 'a probe';
+COMMENT ON COLUMN _outbox.consumers.probing IS 'a probe';
 ALTER TABLE _outbox.consumers ALTER COLUMN probing SET DEFAULT 'nothing';
 ALTER TABLE _outbox.consumers ADD CONSTRAINT probed CHECK (probing <> '');
 CREATE INDEX outbox_consumers_probe ON _outbox.consumers (probing);
@@ -116,6 +116,17 @@ sub write_version
 	append_to_file("$scripts/outbox--$version.sql", join("\n", @next) . "\n");
 	append_to_file("$scripts/outbox--$default--$version.sql", join("\n", @delta) . "\n");
 }
+
+# What scripts/install-script --update makes of no changes: every function and view is replaced by itself.
+File::Copy::copy("$scripts/outbox--$default.sql", "$scripts/outbox--same.sql") or die $!;
+File::Copy::copy($ENV{OUTBOX_UPDATE_SCRIPT}, "$scripts/outbox--$default--same.sql") or die $!;
+database('replaced', $default);
+$node->safe_psql('replaced', q{CREATE ROLE ops; SELECT outbox_grant('ops', 'admin')});
+my $granted = q{SELECT count(*) FROM pg_proc p WHERE has_function_privilege('ops', p.oid, 'EXECUTE') AND p.proname ~ '^(outbox|idempotency|audit|has_passed)'};
+my $before = $node->safe_psql('replaced', $granted);
+is(difference($node->safe_psql('replaced', $facts), updated('replaced', 'same')), '', 'replacing all functions changes nothing');
+$node->safe_psql('replaced', q{ALTER EXTENSION outbox UPDATE TO 'same'});
+is($node->safe_psql('replaced', $granted), $before, 'and takes no privilege away');
 
 write_version('next', @next);
 if ($ENV{OUTBOX_SELFTEST})

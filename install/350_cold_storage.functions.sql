@@ -1,0 +1,108 @@
+CREATE OR REPLACE FUNCTION _outbox.has_cold_storage() RETURNS boolean
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_has_cold_storage';
+COMMENT ON FUNCTION _outbox.has_cold_storage()
+IS 'internal: do partitions have to be exported before they are dropped?';
+
+CREATE OR REPLACE FUNCTION _outbox.export_partition(partition regclass) RETURNS text
+LANGUAGE c VOLATILE STRICT SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS 'MODULE_PATHNAME', 'outbox_export_partition';
+COMMENT ON FUNCTION _outbox.export_partition(regclass)
+IS 'internal: writes a partition of the archive to a file in outbox.cold_storage_dir; returns its name';
+
+CREATE OR REPLACE FUNCTION _outbox.remove_cold_file(file text) RETURNS void
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_remove_cold_file';
+COMMENT ON FUNCTION _outbox.remove_cold_file(text)
+IS 'internal: removes a file from outbox.cold_storage_dir, if it is there';
+
+CREATE OR REPLACE FUNCTION _outbox.cold_prefix() RETURNS text
+LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_cold_prefix';
+COMMENT ON FUNCTION _outbox.cold_prefix()
+IS 'internal: what the names of files that are exported from this database begin with';
+
+CREATE OR REPLACE FUNCTION _outbox.read_cold_file(file text) RETURNS SETOF text
+LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_read_cold_file';
+COMMENT ON FUNCTION _outbox.read_cold_file(text)
+IS 'internal: the lines of a file in outbox.cold_storage_dir';
+
+-- The file's name says what it is. Its rows come back with xid and id as they were: consumers that have passed them
+-- stay behind them, and outbox_seek() makes one read them again.
+CREATE OR REPLACE FUNCTION outbox_restore_partition(file text) RETURNS regclass
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
+DECLARE
+    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]{1,46})\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
+                                                '\.[0-9]+\.ndjson\.zst$');
+    own   CONSTANT text := quote_ident(_outbox.schema_of('outbox')) || '.' || quote_ident(parts[1]);
+    columns  text;
+    values   text;
+    first_id bigint;
+    last_id  bigint;
+BEGIN
+    PERFORM _outbox.require_no_tenant('outbox_restore_partition()');
+    IF file IS NULL THEN
+        RAISE null_value_not_allowed USING MESSAGE = 'file must not be NULL';
+    ELSIF parts IS NULL THEN
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'file must be the name of an exported partition',
+            HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst;'
+                   ' outbox_cold_files has them.';
+    ELSIF split_part(file, '.', 1) <> _outbox.cold_prefix()
+          AND NOT EXISTS (SELECT FROM _outbox.cold_files f WHERE f.file = outbox_restore_partition.file) THEN
+        -- The directory is one for all databases, and an admin is an admin of one. A database that was renamed, or restored
+        -- under another name, knows its files by its list.
+        RAISE invalid_parameter_value USING
+            MESSAGE = 'file must be one that was exported from this database',
+            HINT = format('Its name would begin with %s. Whoever can rename files there can bring it here all the same.',
+                          _outbox.cold_prefix());
+    ELSIF to_regclass(own) IS NOT NULL THEN
+        RAISE duplicate_table USING
+            MESSAGE = format('partition %s exists already', parts[1]),
+            HINT = 'Its events can be read where they are.';
+    END IF;
+    LOCK TABLE _outbox.maintenance_state IN SHARE UPDATE EXCLUSIVE MODE;
+    PERFORM _outbox.create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz, '@extschema@.outbox_messages_archive');
+    -- JSON null is a payload, and the function would make it NULL.
+    SELECT string_agg(c.name, ', '),
+           string_agg(format(CASE WHEN c.name IN ('payload', 'metadata') THEN 'coalesce(r.%s, ''null'')' ELSE 'r.%s' END, c.name), ', ')
+      INTO STRICT columns, values
+      FROM _outbox.table_columns(own::regclass) c WHERE c.generated IS NULL;
+    BEGIN
+        EXECUTE format('INSERT INTO %1$s (%2$s) SELECT %3$s FROM %4$s line, json_populate_record(NULL::%1$s, line::json) r',
+                       own, columns, values, '_outbox.read_cold_file($1)') USING file;
+    EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation THEN
+        RAISE data_corrupted USING MESSAGE = 'the file has something else than events in it', DETAIL = SQLERRM;
+    END;
+    EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;
+    IF last_id IS NULL THEN
+        RAISE data_corrupted USING MESSAGE = 'the file has no events';
+    ELSIF last_id > _outbox.last_id() THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = format('the file has ids up to %s, and this log has come to %s', last_id, _outbox.last_id()),
+            HINT = 'It is from another database. Only a copy of that one can take it back.';
+    END IF;
+    EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
+                   '@extschema@.outbox_messages_archive'::regclass, own, parts[2]::timestamptz, parts[3]::timestamptz);
+    INSERT INTO _outbox.archived_partitions (partition, lower_bound, upper_bound, first_id, last_id, restored_at)
+    VALUES (parts[1], parts[2]::timestamptz, parts[3]::timestamptz, first_id, last_id, clock_timestamp());
+    RETURN own::regclass;
+END $$;
+COMMENT ON FUNCTION outbox_restore_partition(text)
+IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
+
+-- Not those that wait for cold storage, of which outbox_status() speaks by itself.
+CREATE OR REPLACE FUNCTION _outbox.stuck_partitions(OUT partition regclass, OUT since timestamptz)
+RETURNS SETOF record
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT d.partition, d.since
+      FROM (SELECT p.partition, p.upper_bound + _outbox.setting('outbox.hot_retention')
+              FROM _outbox.due_partitions() p
+             UNION ALL
+            SELECT e.partition, e.upper_bound + _outbox.setting('outbox.archive_retention')
+              FROM _outbox.expired_partitions() e
+             WHERE NOT e.restored AND (NOT _outbox.has_cold_storage() OR _outbox.is_stored(e.partition))) d (partition, since)
+     WHERE d.since < clock_timestamp() - 2 * _outbox.setting('outbox.maintenance_interval')
+       AND NOT EXISTS (SELECT FROM _outbox.partition_readers(d.partition))
+     ORDER BY d.since
+$$;
+COMMENT ON FUNCTION _outbox.stuck_partitions()
+IS 'internal: the partitions whose time is over, that nobody needs, and that are still where they were';
+
