@@ -10,7 +10,8 @@ namespace outbox {
 
 namespace {
 
-// Where removing was begun; an error ends it with its subtransaction.
+// The subtransaction in which DELETE is allowed; InvalidSubTransactionId: none. Backend-local
+// memory, so that no setting of a session can enable it; it ends with the (sub)transaction.
 SubTransactionId removal_subxact = InvalidSubTransactionId;
 
 void on_xact_event(XactEvent event, void*)
@@ -44,8 +45,8 @@ void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransacti
     ereport(ERROR,
             (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
              errmsg("%s is not allowed: the audit log and its chain are append-only", command),
-             errhint("Rows leave the audit log when their time is over: see "
-                     "outbox.audit_retention and audit_set_retention()."),
+             errhint("To remove rows by age, set outbox.audit_retention or call "
+                     "audit_set_retention()."),
              errtable(trigger->tg_relation)));
     pg_unreachable();
 }
@@ -60,6 +61,8 @@ void set_up_append_only_guard()
 
 } // namespace outbox
 
+// Trigger function on audit_log and audit_chain: raises an error unless the command is a DELETE by
+// retention.
 OUTBOX_SQL_FUNCTION(audit_forbid_change)
 {
     return outbox::pg::sql_entry([&]() -> Datum {
@@ -75,6 +78,7 @@ OUTBOX_SQL_FUNCTION(audit_forbid_change)
     });
 }
 
+// Allows DELETE until audit_end_removal() or the end of the (sub)transaction.
 OUTBOX_SQL_FUNCTION(audit_begin_removal)
 {
     return outbox::pg::sql_entry([&] {
@@ -83,6 +87,7 @@ OUTBOX_SQL_FUNCTION(audit_begin_removal)
     });
 }
 
+// Forbids DELETE again.
 OUTBOX_SQL_FUNCTION(audit_end_removal)
 {
     return outbox::pg::sql_entry([&] {

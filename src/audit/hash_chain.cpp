@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <cstring>
 
-// Hashes of the audit log's chain. What is hashed is a sequence of fields, each as its length in
-// decimal, a colon, its bytes and a comma; NULL is a hyphen and a comma. Numbers are decimal, times
-// are microseconds and dates days since 2000, text is UTF-8, jsonb is its text: no setting of a
-// session has a say.
+// Hashes of the chain over the audit log: SHA-256 over a sequence of fields. A field is its length
+// in decimal, a colon, its bytes and a comma; NULL is a hyphen and a comma. Numbers are decimal,
+// times are microseconds and dates days since 2000, text is UTF-8, jsonb is its text in UTF-8. The
+// hash depends neither on settings of the session nor on the database encoding.
 
 namespace outbox {
 
@@ -22,19 +22,21 @@ void add_bytes(StringInfo fields, const char* bytes, int length)
     appendStringInfoChar(fields, ',');
 }
 
-// A copy in a database of another encoding has the same hashes.
+// Adds text in UTF-8, so that the hash is the same after a restore into another encoding.
 void add_text(StringInfo fields, std::string_view text)
 {
     const std::string_view utf8 = pg::to_utf8(text);
     add_bytes(fields, utf8.data(), static_cast<int>(utf8.size()));
 }
 
+// A member of an object with its name in UTF-8.
 struct Member {
     std::string_view name;
     JsonbValue key;
     JsonbValue value;
 };
 
+// Writes a jsonb in UTF-8, in the layout of jsonb_out() and with keys in the order of their UTF-8.
 void write_container(StringInfo text, JsonbContainer* container);
 
 void write_value(StringInfo text, JsonbValue& value)
@@ -97,7 +99,8 @@ void write_container(StringInfo text, JsonbContainer* container)
         write_array(text, container);
 }
 
-// Its text as a database in UTF-8 has it. The server sorts keys by their bytes, in any encoding.
+// Adds the text that the jsonb has in a database in UTF-8. In other encodings the text is rebuilt,
+// because the server sorts keys by their bytes in the database encoding.
 void add_json(StringInfo fields, Jsonb* json)
 {
     if (GetDatabaseEncoding() == PG_UTF8 || GetDatabaseEncoding() == PG_SQL_ASCII)
@@ -147,7 +150,7 @@ void add_field(StringInfo fields, Oid type, Datum value, bool isnull)
     }
 }
 
-// The first `count` columns of a row, of which the one called `except` is left out.
+// Adds the first `count` columns of a row, except the column named `except`.
 void add_row(StringInfo fields, HeapTupleHeader row, int count, const char* except)
 {
     const TupleDesc descriptor =
@@ -182,7 +185,8 @@ Datum sha256_of(StringInfo fields)
 
 } // namespace outbox
 
-// Over every column of a row of the audit log. Columns that somebody has added are not ours.
+// Returns SHA-256 over the columns of a row of audit_log. Only the extension's columns are hashed,
+// not columns that a user has added behind them.
 OUTBOX_SQL_FUNCTION(audit_content)
 {
     return outbox::pg::sql_entry([&] {
@@ -194,7 +198,8 @@ OUTBOX_SQL_FUNCTION(audit_content)
     });
 }
 
-// Over the hash before it, and an entry of the chain but for its own hash.
+// Returns the hash that an entry of audit_chain must have: SHA-256 over the hash of the previous
+// entry and all columns of the entry except its hash. Returns NULL if the entry is NULL.
 OUTBOX_SQL_FUNCTION(audit_link)
 {
     return outbox::pg::sql_entry([&]() -> Datum {

@@ -1,3 +1,4 @@
+// Appends rows to audit_log, in the transaction of the caller.
 #include "extension/owner_spi.hpp"
 #include "log/event.hpp"
 #include "log/partition_routing.hpp"
@@ -45,7 +46,8 @@ enum Argument {
     arg_tenant_id,
 };
 
-// A row, but for what it gets when it is written. NULLs are marked as for SPI.
+// A row to insert. xid, id and occurred_at are set when it is inserted. NULLs are marked by 'n', as
+// SPI expects.
 struct AuditRow {
     Datum values[column_count] = {};
     char nulls[column_count] = {};
@@ -57,9 +59,10 @@ struct AuditRow {
     }
 };
 
+// Checks the arguments of audit_record() and makes the row.
 AuditRow make_audit_row(FunctionCallInfo fcinfo)
 {
-    EventArguments arguments; // for its tenant, and because messages name what is wrong by it
+    EventArguments arguments; // only for the tenant and for the argument names in errors
     if (!PG_ARGISNULL(arg_tenant_id))
         arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
     const auto name = [&](const char* argument, int number) {
@@ -85,13 +88,15 @@ AuditRow make_audit_row(FunctionCallInfo fcinfo)
     return row;
 }
 
-// The xid before the id: audit_chain_rows() relies on it.
+// Draws an id after the transaction has its xid. audit_chain_rows() relies on this order: ids up to
+// a value of the sequence belong to xids below a next xid that is read after it.
 int64 next_audit_id()
 {
     (void)GetTopTransactionId();
     return pg::draw_values(extension_relations().audit_sequence, 1);
 }
 
+// Inserts into the partition with heap and index access methods, without the executor.
 int64 append_directly(const InsertTarget& target, AuditRow& row)
 {
     const int64 id = next_audit_id();
@@ -110,7 +115,8 @@ int64 append_directly(const InsertTarget& target, AuditRow& row)
     return id;
 }
 
-// The way for an audit log that somebody has put a trigger, a column or a policy on.
+// Inserts by SPI as the extension's owner: for an audit_log to which a user has added a trigger, a
+// column or a policy.
 int64 append_by_statement(const AuditRow& row)
 {
     static constinit Statement insert{
@@ -120,11 +126,11 @@ int64 append_by_statement(const AuditRow& row)
     int64 id = 0;
     as_owner([&] {
         insert.execute(row.values + col_tenant_id, row.nulls + col_tenant_id);
-        // A trigger may have swallowed it.
+        // A user's BEFORE trigger or rule may have suppressed the insert.
         if (SPI_processed == 0)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                            errmsg("the audit log did not take the row"),
-                            errhint("Look at its triggers and rules.")));
+                            errmsg("the row was not inserted into audit_log"),
+                            errhint("Check the triggers and rules of audit_log.")));
         id = DatumGetInt64(ResultRow(0).get(1));
     });
     return id;
@@ -144,6 +150,7 @@ int64 append_audit_row(AuditRow& row)
 
 } // namespace outbox
 
+// Appends a row and returns its id.
 OUTBOX_SQL_FUNCTION(audit_record)
 {
     return outbox::pg::sql_entry([&] {
@@ -153,7 +160,7 @@ OUTBOX_SQL_FUNCTION(audit_record)
     });
 }
 
-// The default of audit_log.id, so that a direct INSERT keeps the order too.
+// Default of audit_log.id: a direct INSERT draws the id after the xid, too.
 OUTBOX_SQL_FUNCTION(audit_next_id)
 {
     return outbox::pg::sql_entry([&] {
@@ -162,7 +169,7 @@ OUTBOX_SQL_FUNCTION(audit_next_id)
     });
 }
 
-// The xid that the next transaction gets which needs one.
+// Returns the next xid to be assigned: all xids assigned so far are less.
 OUTBOX_SQL_FUNCTION(audit_next_xid)
 {
     return outbox::pg::sql_entry([&] { PG_RETURN_FULLTRANSACTIONID(ReadNextFullTransactionId()); });

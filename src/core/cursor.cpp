@@ -4,6 +4,7 @@ namespace outbox {
 
 namespace {
 
+// Appends a range, or extends the last one if both are adjacent and have the same `above`.
 std::size_t append(RunningRange* out, std::size_t size, const RunningRange& next) noexcept
 {
     if (size > 0 && out[size - 1].upto == next.from && out[size - 1].above == next.above) {
@@ -55,7 +56,7 @@ std::size_t make_running_ranges(std::span<XidRange> ranges, const Position& pass
 {
     std::size_t size = 0;
     auto known = passed.running.begin();
-    // Merged: an xid stands in a snapshot twice while its transaction is being prepared.
+    // Merged, because a snapshot lists an xid twice while its transaction is being prepared.
     for (const XidRange& range : ranges.first(merge_ranges(ranges.data(), ranges.size()))) {
         Xid from = range.from;
         while (known != passed.running.end() && known->upto <= from)

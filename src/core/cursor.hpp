@@ -1,8 +1,11 @@
-// A consumer's place in the log: a position and its exceptions. Everything up to `seq` has been
-// handed out, except what the transactions that were running then may still bring.
+// The cursor of a consumer: a position in the log plus the transactions that were running when the
+// position was taken. Ids are drawn at insert and become visible at commit, in another order, so
+// every committed row up to `seq` has been read, except those of the running transactions.
 //
-// To move on, a claim fixes the next such state, the target, and drains the difference in the order
-// of ids, page by page, up to `last_id`. When it is drained, the target is what has been passed.
+// To advance, a claim takes the current state of the log as target and drains the difference page
+// by page in the order of ids, up to `last_id`. The drained target becomes the passed position.
+//
+// Plain values without I/O: batches store them, log_scan.cpp reads by them.
 #pragma once
 
 #include "core/id_ranges.hpp"
@@ -11,57 +14,66 @@
 
 namespace outbox {
 
+// 64-bit transaction id with epoch: xid8 of the server.
 using Xid = std::uint64_t;
 
+// Half-open range of transaction ids.
 struct XidRange {
     Xid from;
-    Xid upto; // not in it
+    Xid upto; // exclusive
 };
 
-// Transactions that were running. Whatever they bring has an id above `above`: they began after the
-// sequence stood there. Rows with the same xid and a lower id are another cluster's, from before a
-// dump and restore, and have been judged long ago.
+// Transactions that were running when a position was taken. Their ids are greater than `above`, the
+// position of the last cursor taken before they began. A row with such an xid and a lower id was
+// written by another cluster, before a dump and restore: an older cursor has already passed it.
 struct RunningRange {
     Xid from;
-    Xid upto; // not in it
+    Xid upto; // exclusive
     Id above;
 
     friend bool operator==(const RunningRange&, const RunningRange&) = default;
 };
 
+// State of the log at one time: the last drawn id and the transactions running then.
 struct Position {
     Id seq = 0;
-    std::span<const RunningRange> running; // sorted, disjoint
+    std::span<const RunningRange> running; // sorted, disjoint; owned by the caller
 
+    // Returns the range that contains the xid, or nullptr if it was not running.
     const RunningRange* find(Xid xid) const noexcept;
 
-    // Was this row behind the position, and its transaction's end known?
+    // Returns true if the id is not above the position and its transaction had ended by then.
     bool covers(Xid xid, Id id) const noexcept;
 };
 
+// Progress of one consumer: the passed position and, while a target is drained, the target.
 struct Cursor {
     Position passed;
     std::optional<Position> target;
-    Id last_id = 0; // up to where the target is drained
+    Id last_id = 0; // the target is drained up to this id
 
-    // Has the row been handed out, if it was ever visible?
+    // Returns true if the row has been read, provided that its transaction committed.
     bool has_passed(Xid xid, Id id) const noexcept;
 
-    // Nothing above has been read. What is below and still to come is not committed yet, or was not
-    // when the cursor passed it.
+    // Returns the greatest id up to which the log was read. Unread rows at or below it are late
+    // commits: their transactions were running when the cursor passed them.
     Id read_upto() const noexcept { return target ? std::max(last_id, passed.seq) : passed.seq; }
 
-    // Everything up to here is known: nothing at or below it can still come.
+    // Returns the id up to which no late commit is possible: every transaction that drew an id at
+    // or below it had ended.
     Id known_upto() const noexcept;
 };
 
-// The transactions running now, given as ranges in any order, with what is known of those that were
-// already running at `passed`. `out` needs room for ranges.size() + 2 * passed.running.size().
+// Writes the transactions running now to `out`, each with the `above` that it had at `passed`, or
+// with the sequence of `passed` if it was not running then. `ranges` may have any order; it is
+// sorted in place. Returns the number of ranges written, at most
+// ranges.size() + 2 * passed.running.size().
 std::size_t make_running_ranges(std::span<XidRange> ranges, const Position& passed,
                                 RunningRange* out) noexcept;
 
-// The transactions that were running at `passed` and have ended at `target`: the stragglers.
-// `out` needs room for the running ones of both.
+// Writes the transactions that were running at `passed` and had ended at `target` to `out`: their
+// rows are late commits. Returns the number of ranges written, at most
+// passed.running.size() + target.running.size().
 std::size_t find_ended_ranges(const Position& passed, const Position& target,
                               RunningRange* out) noexcept;
 

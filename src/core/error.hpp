@@ -6,8 +6,8 @@
 
 namespace outbox {
 
-// An error born in plain C++, with an SQLSTATE of five characters. The guard turns it into an
-// ordinary server error.
+// Error raised by plain C++ code, with an SQLSTATE of five characters. pg::sql_entry() reports it
+// as an ordinary error of the server.
 class Error : public std::runtime_error {
 public:
     Error(const char* sqlstate, const std::string& message, std::string detail = {},

@@ -6,12 +6,14 @@
 
 namespace outbox {
 
-// A set of event types, by hash: what a transaction brings, what a sink wants. It may say yes when
-// the answer is no, never the other way round.
+// Bloom filter of event types with one hash function and 256 bits: the types that a transaction
+// enqueues, and the types that a sink wants. intersects() may return true for sets without a common
+// type; it never returns false for sets with one. A false positive costs one needless wake-up.
 struct EventTypeBloom {
     static constexpr std::size_t word_count = 4;
     std::uint64_t words[word_count] = {};
 
+    // Returns the set of every event type: for a sink without a filter.
     static constexpr EventTypeBloom all() noexcept
     {
         EventTypeBloom set;

@@ -1,5 +1,5 @@
-// A text of limited length in memory of its own: it outlives what it was taken from, and a longjmp
-// may pass over it.
+// A string of limited length, stored inline. It has no destructor, so a longjmp may cross its
+// frame, and it does not refer to the text from which it was made.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,14 @@
 
 namespace outbox {
 
+// Holds up to `size` - 1 bytes and a terminating zero.
 template <std::size_t size>
 class FixedString {
 public:
     FixedString() = default;
-    explicit FixedString(std::string_view text) // UTF-8, of which no character is cut in two
+
+    // Copies UTF-8 text; longer text is truncated at the boundary of a character.
+    explicit FixedString(std::string_view text)
     {
         std::size_t length = std::min(text.size(), size - 1);
         if (length < text.size())

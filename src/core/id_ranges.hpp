@@ -1,5 +1,5 @@
-// Sets of ids as sorted, disjoint, half-open ranges. Nothing here owns memory: results go into
-// arrays of the caller's, whose size each function states.
+// Sets of message ids as sorted, disjoint, half-open ranges. No function allocates memory: results
+// go into arrays of the caller, and each function states the size that it needs.
 #pragma once
 
 #include <algorithm>
@@ -9,17 +9,19 @@
 
 namespace outbox {
 
+// Position of a message in the log: outbox_messages.id.
 using Id = std::int64_t;
 
 struct IdRange {
     Id from;
-    Id upto; // not in it
+    Id upto; // exclusive
 
     friend bool operator==(const IdRange&, const IdRange&) = default;
 };
 
 using IdRanges = std::span<const IdRange>;
 
+// Returns true if the id is in the set; a binary search.
 inline bool contains(IdRanges set, Id id) noexcept
 {
     const auto after = std::upper_bound(set.begin(), set.end(), id,
@@ -27,6 +29,7 @@ inline bool contains(IdRanges set, Id id) noexcept
     return after != set.begin() && id < std::prev(after)->upto;
 }
 
+// Returns the number of ids in the set.
 inline Id count_ids(IdRanges set) noexcept
 {
     Id count = 0;
@@ -35,7 +38,8 @@ inline Id count_ids(IdRanges set) noexcept
     return count;
 }
 
-// Adds an id that is greater than all in the set. `set` needs room for one range more.
+// Adds an id that is greater than all ids in the set and returns the new number of ranges. `set`
+// needs room for one more range.
 inline std::size_t append_id(IdRange* set, std::size_t size, Id id) noexcept
 {
     if (size > 0 && set[size - 1].upto == id) {
@@ -46,7 +50,7 @@ inline std::size_t append_id(IdRange* set, std::size_t size, Id id) noexcept
     return size + 1;
 }
 
-// Sorts and merges ranges of any order, in place. Returns how many are left.
+// Sorts ranges in place and merges overlapping and adjacent ones. Returns the number left.
 template <typename Range>
 std::size_t merge_ranges(Range* ranges, std::size_t size) noexcept
 {
@@ -64,13 +68,16 @@ std::size_t merge_ranges(Range* ranges, std::size_t size) noexcept
     return kept;
 }
 
-// What is in `set` and not in `taken`. `out` needs room for set.size() + taken.size().
+// Writes the ids that are in `set` and not in `taken` to `out`, which needs room for
+// set.size() + taken.size() ranges. Returns the number of ranges written.
 std::size_t subtract(IdRanges set, IdRanges taken, IdRange* out) noexcept;
 
-// What is in both. `out` needs room for set.size() + other.size().
+// Writes the ids that are in both sets to `out`, which needs room for set.size() + other.size()
+// ranges. Returns the number of ranges written.
 std::size_t intersect(IdRanges set, IdRanges other, IdRange* out) noexcept;
 
-// The first `count` ids. `out` needs room for set.size().
+// Writes the `count` lowest ids of the set to `out`, which needs room for set.size() ranges.
+// Returns the number of ranges written.
 std::size_t take_first(IdRanges set, Id count, IdRange* out) noexcept;
 
 } // namespace outbox

@@ -1,5 +1,5 @@
-// Latencies in buckets: four to each power of two, from 64 microseconds to days, so that a
-// percentile is right to within a fifth.
+// Histogram of latencies with four buckets per power of two, from 64 microseconds to three days. A
+// bucket ends at most 25 % above its start, which bounds the error of a percentile.
 #pragma once
 
 #include <bit>
@@ -9,11 +9,12 @@
 
 namespace outbox::latency {
 
-inline constexpr int min_power = 6; // 64 microseconds
-inline constexpr int max_power = 38;
+inline constexpr int min_power = 6;  // 64 microseconds: the end of the first bucket
+inline constexpr int max_power = 38; // 76 hours: the last bucket includes all longer latencies
 inline constexpr int buckets_per_power = 4;
 inline constexpr std::size_t bucket_count = (max_power - min_power) * buckets_per_power + 1;
 
+// Returns the bucket of a latency; a negative one is in the first bucket.
 constexpr std::size_t bucket_of(std::int64_t microseconds) noexcept
 {
     if (microseconds < std::int64_t{1} << min_power)
@@ -26,7 +27,7 @@ constexpr std::size_t bucket_of(std::int64_t microseconds) noexcept
     return 1 + static_cast<std::size_t>(power - min_power) * buckets_per_power + quarter;
 }
 
-// Where the bucket ends, in microseconds.
+// Returns the upper bound of a bucket in microseconds.
 constexpr double bucket_end(std::size_t bucket) noexcept
 {
     if (bucket == 0)
@@ -36,14 +37,15 @@ constexpr double bucket_end(std::size_t bucket) noexcept
     return static_cast<double>(std::uint64_t{1} << power) * (1 + (quarter + 1) / buckets_per_power);
 }
 
-// Coarser: a number for each power of two, from that of the least on.
+// Maps a bucket to its power of two, from 0: the coarser buckets of the Prometheus histogram.
 inline constexpr int power_count = max_power - min_power + 1;
 constexpr std::size_t power_of_bucket(std::size_t bucket) noexcept
 {
     return (bucket + buckets_per_power - 1) / buckets_per_power;
 }
 
-// Within which so much of all lies, in microseconds; negative if there is nothing.
+// Returns the upper bound in microseconds of the bucket that holds the given fraction (0 to 1) of
+// all counts; -1 if all counts are 0.
 constexpr double percentile(std::span<const std::uint64_t> counts, double fraction) noexcept
 {
     std::uint64_t all = 0;

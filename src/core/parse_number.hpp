@@ -7,7 +7,8 @@
 
 namespace outbox {
 
-// The whole text as a bigint: no white space, no plus sign, nothing left over.
+// Parses the whole text as a bigint. Returns std::nullopt if it is out of range or contains
+// anything but digits after an optional minus sign.
 inline std::optional<std::int64_t> parse_bigint(std::string_view text) noexcept
 {
     std::int64_t value = 0;

@@ -6,19 +6,20 @@
 
 namespace outbox {
 
-// When to try again after a failure: at once for the first few times, then after a pause that
-// doubles, up to a limit, and is shortened by chance, so that what failed together does not come
-// back together.
+// Delays between the attempts of a failed message. The first retries are immediate; then the delay
+// doubles up to a limit. Jitter shortens it at random, so that messages that failed together are
+// not all retried at the same time.
 struct RetryPolicy {
     int max_attempts;
     int immediate_retries;
     std::int64_t backoff_base; // microseconds
     std::int64_t backoff_max;  // microseconds
-    double backoff_jitter;     // the part of a pause that chance may take away, 0 to 1
+    double backoff_jitter;     // greatest fraction by which a delay is shortened, 0 to 1
 
     friend bool operator==(const RetryPolicy&, const RetryPolicy&) = default;
 
-    // In microseconds, after `attempts` have failed. `chance` is in [0, 1).
+    // Returns the delay in microseconds after `attempts` failures. `chance` is a random number in
+    // [0, 1).
     std::int64_t backoff_after(int attempts, double chance) const noexcept
     {
         if (attempts <= immediate_retries)

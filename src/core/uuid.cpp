@@ -31,7 +31,7 @@ std::uint64_t UuidV7::random_bits()
             throw Error("XX000", "could not generate random values for a tracking_id");
         pool_used_ = 0;
     }
-    // What was handed out is wiped, so that a later look at this memory tells nothing.
+    // Used words are overwritten, so that they cannot be read from this memory later.
     const std::uint64_t bits = pool_[pool_used_];
     pool_[pool_used_++] = 0;
     return bits;
@@ -39,7 +39,7 @@ std::uint64_t UuidV7::random_bits()
 
 Uuid UuidV7::next(std::int64_t unix_microseconds)
 {
-    // Sixty bits that sort by time: milliseconds, then 4096ths of a millisecond.
+    // 60 bits in the order of time: 48 of milliseconds, 12 of 1/4096 milliseconds.
     const auto microseconds = static_cast<std::uint64_t>(unix_microseconds);
     std::uint64_t time = (microseconds / 1000) << 12 | (microseconds % 1000) * 4096 / 1000;
     if (time <= last_time_)

@@ -9,30 +9,31 @@ namespace outbox {
 
 using Uuid = std::array<std::uint8_t, 16>;
 
-// As 8-4-4-4-12 digits.
+// The form 8-4-4-4-12 of lower-case hex digits, without a terminating zero.
 using UuidText = std::array<char, 36>;
 UuidText to_text(std::span<const std::uint8_t, 16> uuid) noexcept;
 
-// Makes UUIDs of version 7 (RFC 9562, method 3) that strictly increase within one generator, also
-// when the clock stands still or jumps back: 48 bits of milliseconds, 12 bits that continue them
-// below the millisecond, 62 random bits.
+// Generator of UUIDs version 7 (RFC 9562, method 3): 48 bits of milliseconds, 12 bits of fractions
+// of a millisecond, 62 random bits. UUIDs of one generator strictly increase, also if the clock
+// stands still or goes back.
 class UuidV7 {
 public:
-    // Fills the buffer with strong random bytes; false if there are none to be had.
+    // Fills the buffer with cryptographically strong random bytes; returns false on failure.
     using RandomSource = bool (*)(void* buffer, std::size_t size);
 
     explicit constexpr UuidV7(RandomSource random) : random_(random) {}
 
-    // Forgets bytes drawn ahead and the last time: for a process that inherited a generator.
+    // Discards the buffered random bytes and the last time. A process that inherited the generator
+    // by fork() calls it first, or it would repeat the random bits of its parent.
     void reset() noexcept;
 
-    // Throws outbox::Error when the random source fails.
+    // Returns the next UUID. Throws outbox::Error if the random source fails.
     Uuid next(std::int64_t unix_microseconds);
 
 private:
     std::uint64_t random_bits();
 
-    // Drawn in bulk: a call of the random source costs more than everything else here.
+    // Random words drawn per call of the random source, which costs more than all other steps.
     static constexpr std::size_t pool_size = 512;
 
     RandomSource random_;

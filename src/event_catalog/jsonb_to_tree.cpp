@@ -19,7 +19,8 @@ std::string_view text_of(const JsonbValue& value)
     return pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
 }
 
-// An integer if it is one and 64 bits hold it, however it was written.
+// Reads a number as an integer if it has no fraction other than zeros and fits into 64 bits; as a
+// double otherwise.
 void read_number(Numeric number, json::Value* value)
 {
     const std::string_view digits =
@@ -36,11 +37,12 @@ void read_number(Numeric number, json::Value* value)
     value->kind = Kind::number;
     if (std::from_chars(digits.data(), end, value->number).ec == std::errc{})
         return;
-    // Beyond what a double can say, on either side.
+    // Out of the range of a double: infinity if too large, zero if too small.
     const double size = fits ? 0 : HUGE_VAL;
     value->number = digits.front() == '-' ? -size : size;
 }
 
+// The read functions return false if the value is nested too deeply.
 bool read_value(const JsonbValue& given, int depth, json::Value* value)
 {
     switch (given.type) {
@@ -96,7 +98,7 @@ bool read_object(JsonbIterator* keys, std::size_t count, int depth, json::Value*
         if (!read_value(member, depth, &members[i].value))
             return false;
     }
-    // The server has sorted them, in its own encoding.
+    // The server sorts keys by their bytes in the database encoding; the tree is in UTF-8.
     if (GetDatabaseEncoding() != PG_UTF8)
         std::sort(members, members + count, [](const json::Member& a, const json::Member& b) {
             return json::is_before_in_jsonb(a.name, b.name);

@@ -1,4 +1,4 @@
-// jsonb as plain C++ reads it.
+// Conversion of jsonb to the JSON values of core/json.
 #pragma once
 
 #include "core/json/json_tree.hpp"
@@ -8,8 +8,8 @@
 
 namespace outbox {
 
-// Points into the jsonb and into memory of the current context. Nothing if it is nested more deeply
-// than a schema may be.
+// Converts a jsonb to a tree in UTF-8. The tree refers to the jsonb and to memory of the current
+// context. Returns std::nullopt if the jsonb has more than schema::max_depth levels.
 std::optional<json::Value> to_json_value(Jsonb* payload);
 
 } // namespace outbox

@@ -1,4 +1,5 @@
-// What outbox_register_event() asks C++. The rest of it is SQL.
+// C functions that outbox_register_event(), which is PL/pgSQL, calls to check schemas and pointers;
+// and the trigger function that invalidates the schema caches of all backends.
 #include "core/fixed_string.hpp"
 #include "core/json/json_pointer.hpp"
 #include "core/schema/compatibility.hpp"
@@ -16,9 +17,10 @@ namespace outbox {
 
 namespace {
 
+// Reason of a failed check, empty if it passed. FixedString, because the frame of the SQL function
+// may hold no destructor.
 using CheckResult = FixedString<1024>;
 
-// What the plain C++ says, if anything.
 CheckResult to_check_result(const std::optional<std::string>& text)
 {
     return text ? CheckResult(*text) : CheckResult();
@@ -60,6 +62,7 @@ bool is_pointer(std::string_view text)
 
 } // namespace outbox
 
+// Raises an error if the JSON Schema is invalid or not supported.
 OUTBOX_SQL_FUNCTION(outbox_check_schema)
 {
     return outbox::pg::sql_entry([&] {
@@ -68,6 +71,7 @@ OUTBOX_SQL_FUNCTION(outbox_check_schema)
     });
 }
 
+// Returns why the second schema is incompatible with the first; NULL if it is compatible.
 OUTBOX_SQL_FUNCTION(outbox_breaking_change)
 {
     return outbox::pg::sql_entry([&] {
@@ -77,6 +81,7 @@ OUTBOX_SQL_FUNCTION(outbox_breaking_change)
     });
 }
 
+// Returns true for a JSON pointer other than the empty one, which refers to the whole payload.
 OUTBOX_SQL_FUNCTION(outbox_is_pointer)
 {
     return outbox::pg::sql_entry([&] {
@@ -85,8 +90,9 @@ OUTBOX_SQL_FUNCTION(outbox_is_pointer)
     });
 }
 
-// Tells all backends that what they remember of the table is old: others when this transaction has
-// committed, this one now, and again if it is rolled back.
+// Trigger function: sends a relcache invalidation of event_types, which clears the schema cache of
+// every backend. Other backends receive it after the commit, this one at the end of the command and
+// again if the transaction is rolled back.
 OUTBOX_SQL_FUNCTION(outbox_event_types_changed)
 {
     return outbox::pg::sql_entry([&] {

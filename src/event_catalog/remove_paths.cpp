@@ -6,12 +6,13 @@ namespace outbox {
 
 namespace {
 
-// A path that leads on from here, and how far it has led.
+// A path whose first `step` steps match the current container.
 struct PathPosition {
     const json::PathPattern* path;
     std::size_t step;
 };
 
+// All paths that match the current container; an array without a destructor.
 struct PathPositions {
     const PathPosition* first;
     int count;
@@ -19,7 +20,8 @@ struct PathPositions {
 
 enum class Keep { whole, part, none };
 
-// What becomes of a part, and the paths that lead into it.
+// Decides whether a member or element is copied whole, in part or not at all. The paths that
+// continue inside it are written to `inner`.
 template <typename Matches>
 Keep decide_keep(const PathPositions& positions, Matches matches, PathPosition* inner, int* count)
 {
@@ -35,6 +37,7 @@ Keep decide_keep(const PathPositions& positions, Matches matches, PathPosition* 
     return *count > 0 ? Keep::part : Keep::whole;
 }
 
+// Copies an object or array without the values that match a path.
 JsonbValue* copy_container(JsonbParseState** out, JsonbContainer* container,
                            const PathPositions& positions);
 

@@ -1,4 +1,4 @@
-// Takes parts out of a payload.
+// Removal of parts of a payload, for outbox.pii_mode = strip.
 #pragma once
 
 #include "core/json/json_pointer.hpp"
@@ -8,7 +8,8 @@
 
 namespace outbox {
 
-// The payload, which is an object or an array, without what the paths point to.
+// Returns a copy of the payload, an object or an array, without the values that match a path.
+// Allocates in the current context.
 Jsonb* jsonb_without_paths(Jsonb* payload, std::span<const json::PathPattern> paths);
 
 } // namespace outbox

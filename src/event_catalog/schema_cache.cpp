@@ -16,8 +16,8 @@ namespace outbox {
 
 namespace {
 
-// Changes of the table. A message about one is taken in after it has become visible, or when it is
-// taken back; so what was read before is read again.
+// Number of relcache invalidations of event_types. An invalidation arrives after the change became
+// visible, or when it was rolled back, so rows read at a lower count are stale.
 uint64 invalidation_count = 0;
 Oid watched_table = InvalidOid;
 
@@ -27,7 +27,7 @@ void on_relcache_invalidation(Datum, Oid relation)
         ++invalidation_count;
 }
 
-// Names that nobody has registered are remembered, too, and anybody can think of some.
+// Limit of the cache. Unregistered names are cached too, and clients can send any number of them.
 constexpr std::size_t max_cached_types = 10000;
 
 using EventTypeKey = std::pair<std::string, int>;
@@ -37,7 +37,7 @@ Statement select_type("SELECT json_schema::text, pii_fields FROM _outbox.event_t
                       "WHERE event_type = $1 AND event_version = $2",
                       {TEXTOID, INT4OID});
 
-// A row of the table, in memory of the caller's.
+// A row of event_types, in the memory context of the caller.
 struct EventTypeRow {
     bool is_there = false;
     bool has_schema = false;
@@ -53,7 +53,8 @@ Datum copy_to_context(Datum value, MemoryContext memory)
     return copy;
 }
 
-// With a snapshot of now: what is remembered must not depend on how old the transaction is.
+// Reads a row with the latest snapshot: the cache outlives the transaction, so its content must not
+// depend on the transaction's snapshot.
 EventTypeRow read_row(Datum event_type, int event_version)
 {
     const MemoryContext memory = CurrentMemoryContext;
@@ -79,6 +80,7 @@ EventTypeRow read_row(Datum event_type, int event_version)
     return row;
 }
 
+// Returns nullptr if there is no row.
 std::unique_ptr<EventType> make_event_type(const EventTypeRow& row)
 {
     if (!row.is_there)
@@ -103,7 +105,7 @@ bool matches_regex(std::string_view pattern, std::string_view text)
             cstring_to_text_with_len(converted.data(), static_cast<int>(converted.size())));
     };
     return pg::guarded_call([&] {
-        // Classes such as \d mean ASCII only, as in ECMA-262.
+        // In the C collation, classes such as \d match ASCII only, as in ECMA-262.
         return DatumGetBool(
             DirectFunctionCall2Coll(textregexeq, C_COLLATION_OID, to_text(text), to_text(pattern)));
     });
@@ -112,8 +114,8 @@ bool matches_regex(std::string_view pattern, std::string_view text)
 void check_interrupts()
 {
     if (stack_is_too_deep())
-        throw Error("54001", "the payload goes too deep into a schema that refers to itself", {},
-                    "Nest it less deeply, or raise max_stack_depth.");
+        throw Error("54001", "payload is nested too deeply for a schema that refers to itself", {},
+                    "Send a payload with fewer levels, or raise max_stack_depth.");
     if (INTERRUPTS_PENDING_CONDITION())
         pg::guarded_call([] { CHECK_FOR_INTERRUPTS(); });
 }
@@ -131,7 +133,7 @@ const EventType* find_event_type(Datum event_type, int event_version)
     static uint64 known_invalidation_count = 0;
     if (cache == nullptr)
         cache = new EventTypeMap;
-    // Not in the callback: somebody may be using one.
+    // The callback cannot clear the map: invalidations also arrive while an EventType is in use.
     if (known_invalidation_count != invalidation_count || cache->size() >= max_cached_types)
         cache->clear();
     known_invalidation_count = invalidation_count;

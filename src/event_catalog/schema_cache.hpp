@@ -1,5 +1,5 @@
-// What is registered in the catalog of events, as enqueue wants it: schemas compiled, once per
-// backend.
+// Per-backend cache of the event catalog, table event_types, with compiled schemas. A relcache
+// invalidation of the table clears it.
 #pragma once
 
 #include "core/json/json_pointer.hpp"
@@ -11,19 +11,22 @@
 
 namespace outbox {
 
+// A registered version of an event type.
 struct EventType {
-    std::unique_ptr<schema::CompiledSchema> schema; // or nothing
+    std::unique_ptr<schema::CompiledSchema> schema; // nullptr: any payload is valid
     std::vector<json::PathPattern> pii_fields;
-    std::vector<std::string> pii_pointers; // the same, as they were written
+    std::vector<std::string> pii_pointers; // pii_fields as JSON pointers, for messages
 };
 
-// nullptr if it is not registered. Good until the next call. Throws what compiling a schema throws.
+// Returns the event type, nullptr if it is not registered. The result is valid until the next call.
+// Reads event_types by SPI as the extension's owner unless it is cached. Throws outbox::Error if
+// the schema cannot be compiled.
 const EventType* find_event_type(Datum event_type, int event_version);
 
-// How schemas use the server.
+// Returns the functions of the server that schemas use: regular expressions and interrupt checks.
 schema::Callbacks schema_callbacks();
 
-// Registers the callback; once, when the library is loaded.
+// Registers the relcache callback. Called once, when the library is loaded.
 void set_up_schema_cache();
 
 } // namespace outbox

@@ -1,4 +1,4 @@
-// The SQL functions for idempotency keys.
+// The SQL functions idempotency_begin(), _finish() and _abandon().
 #include "core/limits.hpp"
 #include "extension/fencing_token.hpp"
 #include "extension/guc.hpp"
@@ -24,18 +24,20 @@ namespace {
 
 constexpr int64 milliseconds = 1000; // in microseconds
 
-// While an attempt goes on in another transaction, so often it is looked at.
+// Longest pause between two checks of a key whose attempt was committed unfinished. The commit of
+// its response ends the pause early; the end of its lease does not.
 constexpr int64 max_poll_interval = 50 * milliseconds;
 
+// The decisions that idempotency_begin() returns.
 enum class Decision { execute, replay, conflict, in_progress };
 
 struct BeginResult {
     Decision decision;
-    int64 token = 0; // of an execution; 0: the call has no key
+    int64 token = 0; // fencing token of an execution; 0: none, or the call has no key
     std::optional<StoredResponse> response;
 };
 
-// ---- arguments
+// ---- Arguments
 
 void check_length(std::string_view text, const char* argument)
 {
@@ -76,7 +78,7 @@ int64 interval_argument(FunctionCallInfo fcinfo, int number, const char* name, i
     return length;
 }
 
-// Nothing: the call has no key, and may do without.
+// Returns the key of a call; std::nullopt if it has none and none is required.
 std::optional<KeyName> key_argument(FunctionCallInfo fcinfo, int tenant_number)
 {
     KeyName name = {};
@@ -85,8 +87,10 @@ std::optional<KeyName> key_argument(FunctionCallInfo fcinfo, int tenant_number)
     const auto key = pg::optional_argument(fcinfo, 1);
     if (!key) {
         if (is_key_required(name.scope))
-            ereport(ERROR, (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be NULL"),
-                            errhint("An HTTP layer answers 400 to a request without a key.")));
+            ereport(
+                ERROR,
+                (errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED), errmsg("key must not be NULL"),
+                 errhint("Pass a key, or answer an HTTP request without a key with status 400.")));
         return std::nullopt;
     }
     check_length(pg::to_view(*key), "key");
@@ -94,8 +98,9 @@ std::optional<KeyName> key_argument(FunctionCallInfo fcinfo, int tenant_number)
     return name;
 }
 
-// ---- begin
+// ---- idempotency_begin()
 
+// Arguments of a call with a key. Intervals are in microseconds.
 struct BeginRequest {
     KeyName name;
     RequestHash request;
@@ -104,7 +109,7 @@ struct BeginRequest {
     int64 wait;
 };
 
-// What is to be said of a key that is not free.
+// Returns the decision for a key in use; std::nullopt if the key is new or reusable.
 std::optional<BeginResult> decide(const BeginRequest& request,
                                   const std::optional<StoredKey>& stored, TimestampTz now)
 {
@@ -119,12 +124,14 @@ std::optional<BeginResult> decide(const BeginRequest& request,
 
 constexpr BeginResult in_progress = {Decision::in_progress, 0, std::nullopt};
 
+// Begins an attempt. The caller holds the lock of the key.
 BeginResult start_attempt(const BeginRequest& request, bool overwrites)
 {
     const int64 token = draw_tokens(1);
     Attempt attempt = {request.name, request.request, token, request.ttl, request.lease};
     attempt.is_written = overwrites || !can_defer_insert();
-    // An attempt that is taken over learns of it by the row.
+    // Overwritten now and not at commit: the attempt that is taken over detects it by the row's
+    // token.
     if (overwrites && !overwrite_key(attempt))
         return in_progress;
     if (!overwrites && attempt.is_written)
@@ -138,6 +145,7 @@ int to_milliseconds(int64 time)
     return static_cast<int>((time + milliseconds - 1) / milliseconds);
 }
 
+// Waits for a wake-up from a committed transaction, or for the polling interval.
 void wait_for_row(int64 max_wait)
 {
     ipc::prepare_to_wait_for_wakeup();
@@ -145,11 +153,13 @@ void wait_for_row(int64 max_wait)
     ipc::stop_waiting_for_wakeup();
 }
 
-// One look at a key, with its lock or without. Nothing: another transaction has the lock, and no
-// row says more.
+// Checks a key once. With the lock there is always a result; without it, std::nullopt means that
+// another transaction holds the lock and no committed row decides. Releases the lock unless an
+// attempt was started.
 std::optional<BeginResult> check_key(const BeginRequest& request, uint64 hash, bool locked)
 {
-    // Behind the lock the row stays what it is, unless it has expired and is removed.
+    // While the lock is held, the row does not change, except that maintenance may delete it once
+    // it has expired.
     const auto stored = find_key(request.name);
     auto result = decide(request, stored, GetCurrentTimestamp());
     if (!result && locked)
@@ -164,12 +174,14 @@ bool is_final(const std::optional<BeginResult>& result)
     return result && result->decision != Decision::in_progress;
 }
 
-// Somebody else's transaction has the lock while it runs; a committed attempt has a row.
+// Waits up to request.wait for a result other than in_progress. An attempt whose transaction is
+// open has the lock, which is waited for; an attempt committed unfinished has a row, which is
+// polled.
 BeginResult wait_for_result(const BeginRequest& request, uint64 hash,
                             std::optional<BeginResult> result)
 {
     const MemoryContext caller = CurrentMemoryContext;
-    // Each look takes a copy of the row.
+    // Each check copies the row into this context, which is reset before the next check.
     const MemoryContext check_context =
         AllocSetContextCreate(caller, "outbox idempotency key", ALLOCSET_SMALL_SIZES);
     const TimestampTz deadline = GetCurrentTimestamp() + request.wait;
@@ -181,7 +193,8 @@ BeginResult wait_for_result(const BeginRequest& request, uint64 hash,
             wait_for_row(max_wait);
         MemoryContextReset(check_context);
         MemoryContextSwitchTo(check_context);
-        // Who has waited for the lock keeps it: many who wait would pass it around for ever.
+        // A lock obtained by waiting is used for this check. Released and tried again, it would
+        // circulate among many waiting sessions.
         const bool locked = lock_idempotency_key(hash, result ? 0 : to_milliseconds(max_wait));
         CHECK_FOR_INTERRUPTS();
         result = check_key(request, hash, locked);
@@ -220,7 +233,7 @@ const char* decision_name(Decision decision)
     pg_unreachable();
 }
 
-// As long as nobody has changed the type.
+// Returns the row type idempotency_verdict. Raises an error if a user has altered it.
 TupleDesc begin_result_type(FunctionCallInfo fcinfo)
 {
     constexpr Oid types[] = {TEXTOID, INT8OID, INT4OID, JSONBOID, INT4OID};
@@ -231,7 +244,7 @@ TupleDesc begin_result_type(FunctionCallInfo fcinfo)
         fits = TupleDescAttr(descriptor, i)->atttypid == types[i];
     if (!fits)
         ereport(ERROR, (errcode(ERRCODE_DATATYPE_MISMATCH),
-                        errmsg("type idempotency_verdict is not as the extension made it")));
+                        errmsg("type idempotency_verdict has been altered")));
     return BlessTupleDesc(descriptor);
 }
 
@@ -251,7 +264,7 @@ Datum to_result_tuple(FunctionCallInfo fcinfo, const BeginResult& result)
     return HeapTupleGetDatum(heap_form_tuple(begin_result_type(fcinfo), values, nulls));
 }
 
-// The arguments behind scope, key and request.
+// Positions of the arguments that follow scope, key and request.
 enum : int { arg_tenant_id = 3, arg_ttl, arg_lease, arg_wait };
 
 Datum begin_call(FunctionCallInfo fcinfo, RequestHash (*read_request)(FunctionCallInfo))
@@ -272,7 +285,7 @@ Datum begin_call(FunctionCallInfo fcinfo, RequestHash (*read_request)(FunctionCa
     return to_result_tuple(fcinfo, result);
 }
 
-// ---- finish
+// ---- idempotency_finish() and idempotency_abandon()
 
 StoredResponse response_argument(FunctionCallInfo fcinfo)
 {
@@ -298,15 +311,19 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
     return response;
 }
 
-// Why this token can do nothing.
+// Raises the error for a token that cannot finish or abandon its attempt.
 [[noreturn]] void reject_token(const KeyName& name, int64 token)
 {
     const auto stored = find_key(name);
     const char* hint = "Roll back what was done for this request.";
     if (!stored || stored->token < token)
-        ereport(ERROR, (errcode(token_unknown),
-                        errmsg("token " INT64_FORMAT " is unknown for this key", token),
-                        errhint("It was never given out, was abandoned, or has expired.")));
+        ereport(
+            ERROR,
+            (errcode(token_unknown),
+             errmsg("token " INT64_FORMAT " is unknown for this key", token),
+             errhint(
+                 "Call idempotency_begin() again: the token was never issued, was abandoned, or "
+                 "has expired.")));
     if (stored->token > token)
         ereport(ERROR, (errcode(lease_lost),
                         errmsg("token " INT64_FORMAT
@@ -324,8 +341,9 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
     pg_unreachable();
 }
 
-// Before a row is settled that another transaction has written. Whoever takes the key over has the
-// lock until its transaction ends, and so has this one: neither overwrites what the other has done.
+// Takes the lock of the key before this transaction finishes or abandons an attempt that an earlier
+// transaction has written. A takeover holds the same lock until its transaction ends, so that
+// neither overwrites an uncommitted change of the other.
 void lock_to_end_attempt(const KeyName& name, int64 token)
 {
     const uint64 hash = name.hash();
@@ -333,14 +351,15 @@ void lock_to_end_attempt(const KeyName& name, int64 token)
         return;
     const auto stored = find_key(name);
     if (!stored || stored->token != token || stored->response)
-        reject_token(name, token); // there is nothing to wait for
+        reject_token(name, token); // the row rejects the token already: no need to wait
     if (!lock_idempotency_key(hash, INT_MAX))
         ereport(ERROR, (errcode(ERRCODE_LOCK_NOT_AVAILABLE),
                         errmsg("canceling statement due to lock timeout"),
                         errdetail("Another attempt is taking over the idempotency key.")));
 }
 
-// The attempt that this transaction has begun, if it has; with its token.
+// Returns the open attempt that this transaction began for the key; nullptr if there is none.
+// Raises an error if it has another token.
 const Attempt* own_attempt(const KeyName& name, int64 token)
 {
     const Attempt* own = find_pending_attempt(name);
@@ -359,7 +378,7 @@ void finish_attempt(const KeyName& name, int64 token, const StoredResponse& resp
     else if (!finish_key(name, token, response, own))
         reject_token(name, token);
     else
-        ipc::wake_for_types_at_commit({}); // for those who wait for it
+        ipc::wake_for_types_at_commit({}); // wakes idempotency_begin(wait => ...)
     if (own != nullptr)
         close_pending_attempt(own);
 }
@@ -382,6 +401,7 @@ void abandon_attempt(const KeyName& name, int64 token)
 
 } // namespace outbox
 
+// Begins an attempt for a request given as JSON.
 OUTBOX_SQL_FUNCTION(idempotency_begin)
 {
     return outbox::pg::sql_entry([&] {
@@ -394,6 +414,7 @@ OUTBOX_SQL_FUNCTION(idempotency_begin)
     });
 }
 
+// Begins an attempt for a request given by its hash.
 OUTBOX_SQL_FUNCTION(idempotency_begin_hashed)
 {
     return outbox::pg::sql_entry([&] {
@@ -403,6 +424,7 @@ OUTBOX_SQL_FUNCTION(idempotency_begin_hashed)
     });
 }
 
+// Stores the response of an attempt.
 OUTBOX_SQL_FUNCTION(idempotency_finish)
 {
     return outbox::pg::sql_entry([&] {
@@ -416,12 +438,13 @@ OUTBOX_SQL_FUNCTION(idempotency_finish)
                            response);
         else if (token)
             ereport(ERROR, (errcode(token_unknown),
-                            errmsg("token " INT64_FORMAT " was given out with a key",
+                            errmsg("token " INT64_FORMAT " was issued for a key, but key is NULL",
                                    DatumGetInt64(*token))));
         PG_RETURN_VOID();
     });
 }
 
+// Deletes an attempt, so that the key can be used again.
 OUTBOX_SQL_FUNCTION(idempotency_abandon)
 {
     return outbox::pg::sql_entry([&] {

@@ -44,7 +44,7 @@ enum Column : int {
 
 constinit pg::DirectTable key_table{key_columns};
 
-// What is read of a row, by its name.
+// Columns to read. The first three are the key of the index.
 constexpr pg::ColumnSpec read_columns[] = {{"key", TEXTOID},
                                            {"scope", TEXTOID},
                                            {"tenant_id", INT8OID},
@@ -90,8 +90,8 @@ std::optional<StoredKey> read_stored_key(const KeyName& name, Snapshot snapshot)
     return stored;
 }
 
-// Mirrors ExecCheckTupleVisible(): an answer that rests on a row which the transaction's snapshot
-// does not show would be none.
+// Mirrors ExecCheckTupleVisible(): a decision based on a row that the transaction's snapshot does
+// not show would not be serializable.
 void check_visible(const KeyName& name, const StoredKey& stored)
 {
     if (!IsolationUsesXactSnapshot())
@@ -115,7 +115,7 @@ Datum to_bytea(const RequestHash& hash)
     return PointerGetDatum(value);
 }
 
-// A row as the parameters of a statement.
+// Values of a row, which are also the parameters of the statements below.
 struct KeyRow {
     Datum values[column_count];
     bool nulls[column_count];
@@ -146,7 +146,7 @@ KeyRow make_key_row(const Attempt& attempt, const std::optional<StoredResponse>&
     return row;
 }
 
-// One parameter per column, in both statements.
+// Types of the parameters of both statements, one per column.
 #define KEY_PARAMETERS                                                                             \
     {                                                                                              \
         INT8OID, INT8OID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, TIMESTAMPTZOID, INT2OID, \
@@ -161,7 +161,7 @@ void execute_with_row(Statement& statement, const KeyRow& row, uint64* changed)
     *changed = statement.execute_with_latest_snapshot(row.values, marks);
 }
 
-// Whoever is removing the row is not waited for.
+// Returns false if there is no row or another transaction has locked it. Does not wait.
 bool overwrite_row(const KeyRow& row)
 {
     static constinit Statement update{
@@ -176,6 +176,7 @@ bool overwrite_row(const KeyRow& row)
     return changed > 0;
 }
 
+// Inserts directly into heap and index, or by SPI if a user has changed the table.
 void insert_row(const KeyRow& row)
 {
     static constinit Statement insert{
@@ -227,8 +228,7 @@ bool overwrite_key(const Attempt& attempt)
     const KeyRow row = make_key_row(attempt, std::nullopt, GetCurrentTimestamp());
     if (overwrite_row(row))
         return true;
-    // One that is free may be removed by others at any time. While they have not committed, there
-    // is no room for another.
+    // A concurrent DELETE of the reusable row is not committed yet: an insert would wait for it.
     if (find_key(attempt.name))
         return false;
     insert_row(row);

@@ -1,4 +1,4 @@
-// The table of idempotency keys: what is known of a key, and writing it down.
+// Reads and writes the table idempotency_keys.
 #pragma once
 
 #include "idempotency/request_hash.hpp"
@@ -7,69 +7,76 @@
 
 namespace outbox {
 
-// Who a key belongs to, and its name.
+// Identity of an idempotency key: its primary key in the table.
 struct KeyName {
     int64 tenant_id;
     Datum scope; // text
     Datum key;   // text
 
-    // For locks. Two names that share it only get in each other's way.
+    // Hash for lock_idempotency_key(). Different keys with the same hash only block each other.
     uint64 hash() const;
 };
 
-// An answer, as it was given to finish.
+// The response of a finished attempt.
 struct StoredResponse {
     int32 status_code;
     std::optional<Datum> body; // jsonb
     bool failed;
 };
 
-// A row of the table.
+// A row of idempotency_keys.
 struct StoredKey {
     int64 token;
     RequestHash request;
     TimestampTz expires_at;
-    TimestampTz locked_until;               // while it runs
-    std::optional<StoredResponse> response; // nothing: it runs
+    TimestampTz locked_until;               // end of the lease of an unfinished attempt
+    std::optional<StoredResponse> response; // std::nullopt: unfinished
 
+    // Returns true if a new attempt may take over the row: expired, or unfinished with an expired
+    // lease.
     bool is_reusable(TimestampTz now) const
     {
         return expires_at <= now || (!response && locked_until <= now);
     }
 };
 
-// What is committed now, and what this transaction has written. Under one snapshot for the whole
-// transaction, a row that the snapshot does not show is a serialization failure.
+// Reads the row of a key with the latest snapshot; takes no lock. In a transaction with one
+// snapshot (REPEATABLE READ, SERIALIZABLE), raises serialization_failure if that snapshot does not
+// show the row.
 std::optional<StoredKey> find_key(const KeyName& name);
 
-// An attempt to use a key: what finish, or the end of the transaction, writes down.
+// An attempt to execute a request under a key.
 struct Attempt {
     KeyName name;
     RequestHash request;
     int64 token;
-    int64 ttl;   // microseconds
-    int64 lease; // microseconds
-    bool is_written = false;
+    int64 ttl;               // microseconds
+    int64 lease;             // microseconds
+    bool is_written = false; // its row is in the table
 };
 
-// Both need the lock of the name. Without an answer, the attempt goes on in another transaction.
+// Inserts the row of an attempt. The caller holds the lock of the key. Without a response the
+// attempt stays unfinished for another transaction.
 void insert_key(const Attempt& attempt, const std::optional<StoredResponse>& response);
 
-// May an attempt be written as late as at the end of the transaction? Not if somebody has put a
-// trigger on the table: deferred ones have been run by then.
+// Returns true if an attempt may be written by the pre-commit callback. Returns false if a user has
+// changed the table: a deferred constraint trigger on it would not fire that late.
 bool can_defer_insert();
 
-// Takes the place of a row that is free. False if somebody else is about to remove it.
+// Overwrites a reusable row with this attempt, or inserts one if it was deleted meanwhile. The
+// caller holds the lock of the key. Returns false if another transaction is deleting the row.
 bool overwrite_key(const Attempt& attempt);
 
-// The answer of an attempt whose row is written; or it never happened. False if the row is not this
-// attempt's any more, finished, or about to be removed. One that has expired does not matter to the
-// transaction that has begun the attempt, for it has the lock: its answer is kept from now on.
+// finish_key() stores the response of an attempt whose row is written; remove_key() deletes that
+// row. Both return false if the row has another token or a response, or is deleted concurrently.
+// finish_key() also returns false if the row has expired, unless `own` is given: the transaction
+// that began the attempt still holds the lock of the key, so the row expires a full ttl from now.
 bool finish_key(const KeyName& name, int64 token, const StoredResponse& response,
                 const Attempt* own);
 bool remove_key(const KeyName& name, int64 token);
 
-// Is a key demanded of everybody in this scope?
+// Returns true if calls in this scope must have a key: by idempotency_scopes, else by
+// outbox.idempotency_required.
 bool is_key_required(Datum scope);
 
 } // namespace outbox

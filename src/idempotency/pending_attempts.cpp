@@ -14,11 +14,11 @@ namespace {
 struct PendingAttempt {
     Attempt attempt;
     SubTransactionId begun_in;
-    SubTransactionId closed_in; // 0: it is not
+    SubTransactionId closed_in; // InvalidSubTransactionId: open
     PendingAttempt* next;
 };
 
-// In memory of the transaction.
+// Linked list in TopTransactionContext.
 PendingAttempt* pending_attempts = nullptr;
 
 void check_attempt_limit()
@@ -31,7 +31,7 @@ void check_attempt_limit()
         ereport(ERROR, (errcode(ERRCODE_PROGRAM_LIMIT_EXCEEDED),
                         errmsg("a transaction can use at most %d idempotency keys",
                                limits::max_open_attempts),
-                        errhint("Commit now and then.")));
+                        errhint("Commit the transaction more often.")));
 }
 
 bool is_same_key(const KeyName& a, const KeyName& b)
@@ -40,8 +40,8 @@ bool is_same_key(const KeyName& a, const KeyName& b)
            pg::to_view(a.key) == pg::to_view(b.key);
 }
 
-// One that is neither finished nor abandoned goes on in another transaction: from now on the table
-// speaks for it.
+// Inserts the row of an attempt that is still open at commit, so that another transaction can
+// finish it.
 void insert_pending(PendingAttempt& pending)
 {
     PushActiveSnapshot(GetTransactionSnapshot());
@@ -85,14 +85,14 @@ void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransacti
                 pending->closed_in = parent;
         }
     } else if (event == SUBXACT_EVENT_ABORT_SUB) {
-        for (PendingAttempt** place = &pending_attempts; *place != nullptr;) {
-            PendingAttempt* pending = *place;
+        for (PendingAttempt** link = &pending_attempts; *link != nullptr;) {
+            PendingAttempt* pending = *link;
             if (pending->closed_in == subxact)
                 pending->closed_in = InvalidSubTransactionId;
             if (pending->begun_in == subxact)
-                *place = pending->next;
+                *link = pending->next;
             else
-                place = &pending->next;
+                link = &pending->next;
         }
     }
 }

@@ -1,23 +1,26 @@
-// What this transaction has begun and not settled: attempts to use an idempotency key. One that is
-// finished in the same transaction is written once, with its answer. One that is not is written
-// when the transaction commits, and goes on in another. One that takes over the row of another is
-// written at once.
+// Attempts that the current transaction has begun, in backend-local memory. An attempt that
+// finishes in the same transaction is written once, with its response. An attempt still open at
+// commit is written by the pre-commit callback, without a response; another transaction finishes
+// it. An attempt that takes over an existing row is written at once.
 #pragma once
 
 #include "idempotency/key_store.hpp"
 
 namespace outbox {
 
-// The attempt under this name, unless it was finished or abandoned.
+// Returns the open attempt of this transaction for the key; nullptr if there is none. The pointer
+// is valid until the transaction ends.
 const Attempt* find_pending_attempt(const KeyName& name);
 
-// Takes a copy. Needs the lock of the name.
+// Adds a copy of the attempt. The caller holds the lock of the key. Raises an error if the
+// transaction has limits::max_open_attempts already.
 void add_pending_attempt(const Attempt& attempt);
 
-// It is finished or abandoned, unless the subtransaction is rolled back.
+// Marks an attempt as finished or abandoned; a rollback of the current subtransaction opens it
+// again.
 void close_pending_attempt(const Attempt* attempt);
 
-// Registers the callbacks; once, when the library is loaded.
+// Registers the xact callbacks. Called once, when the library is loaded.
 void set_up_pending_attempts();
 
 } // namespace outbox

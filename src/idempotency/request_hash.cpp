@@ -16,15 +16,16 @@ namespace outbox {
 
 namespace {
 
+// A member of an object with its key in UTF-8.
 struct RequestMember {
     std::string_view key;
     pg::JsonbEntry value;
 };
 
-// Deeper than any request is, and far from the end of the stack.
+// Levels of nesting allowed in a request; their recursion fits into the default max_stack_depth.
 constexpr int max_depth = 1000;
 
-// As many digits, and a double has them all.
+// A double represents every integer of up to 15 digits exactly.
 constexpr std::size_t exact_digits_of_double = 15;
 
 [[noreturn]] void raise_bad_number(std::string_view number, const char* reason)
@@ -36,7 +37,7 @@ constexpr std::size_t exact_digits_of_double = 15;
     pg_unreachable();
 }
 
-// What is an integer is one however it is written.
+// Removes a fraction of zeros, because 1.0 and 1 are the same number.
 std::string_view without_zero_fraction(std::string_view digits)
 {
     const auto point = digits.find('.');
@@ -45,8 +46,8 @@ std::string_view without_zero_fraction(std::string_view digits)
     return are_zeros ? digits.substr(0, point) : digits;
 }
 
-// Are these the digits that the canonical form stands for? It leaves out zeros at the end, if there
-// are many.
+// Returns true if the canonical form of a double denotes this integer. The canonical form may have
+// an exponent instead of trailing zeros.
 bool has_same_digits(std::string_view canonical, std::string_view integer)
 {
     std::string_view mantissa = canonical.substr(0, canonical.find('e'));
@@ -60,6 +61,7 @@ bool has_same_digits(std::string_view canonical, std::string_view integer)
     return integer.find_first_not_of('0', at) == std::string_view::npos;
 }
 
+// Writes a jsonb in the canonical form of RFC 8785, into a StringInfo in the current context.
 class CanonicalWriter {
 public:
     CanonicalWriter() { initStringInfo(&text_); }
@@ -76,7 +78,8 @@ private:
     void write_array(const JsonbContainer* container);
     void append(char c) { appendStringInfoCharMacro(&text_, c); }
 
-    // Room for so many bytes, and where they end.
+    // reserve() makes room for `size` bytes and returns the end of the text; set_end() sets that
+    // end after bytes were written there.
     char* reserve(std::size_t size)
     {
         enlargeStringInfo(&text_, static_cast<int>(size));
@@ -105,7 +108,7 @@ void CanonicalWriter::write_number(char* digits)
         appendBinaryStringInfo(&text_, text.data(), static_cast<int>(text.size()));
     else
         write_double(text, is_integer);
-    // Some bytes of JSON can be thousands of digits.
+    // Freed at once: a number such as 1e9999 has few bytes in JSON and thousands of digits here.
     pfree(digits);
 }
 
@@ -164,7 +167,7 @@ void CanonicalWriter::write_array(const JsonbContainer* container)
         append(']');
 }
 
-// The server sorts keys by length first.
+// Members are sorted again: RFC 8785 orders keys by UTF-16 code units, jsonb by length first.
 void CanonicalWriter::write_object(const JsonbContainer* container)
 {
     const uint32 count = JsonContainerSize(container);
@@ -202,7 +205,8 @@ void CanonicalWriter::write(const JsonbContainer* container)
     --depth_;
 }
 
-// Looked up once: that takes OpenSSL longer than to hash a small request.
+// Computes SHA-256. The algorithm is fetched once per backend, because OpenSSL takes longer to
+// fetch it than to hash a small request.
 void sha256(std::string_view text, unsigned char* hash)
 {
     static EVP_MD_CTX* context = nullptr;
@@ -256,6 +260,7 @@ RequestHash from_hex(Datum text)
 
 } // namespace outbox
 
+// Returns the hash of a request as hex digits; touches no table.
 OUTBOX_SQL_FUNCTION(idempotency_hash)
 {
     return outbox::pg::sql_entry([&] {

@@ -13,10 +13,10 @@ namespace outbox::stats {
 
 namespace {
 
-constexpr int max_summaries = 4096;
+constexpr int max_summaries = 4096; // about 640 kB of shared memory
 
 struct StoredSummary {
-    pg_atomic_uint64 token; // 0 while it is being written
+    pg_atomic_uint64 token; // 0 while the summary is being written; checked before and after a read
     Oid database;
     BatchSummary summary;
 };
@@ -46,7 +46,7 @@ void SummaryBuilder::add(const EventFacts& event)
         type->type = event.type;
     ++type->count;
     summary_.bytes += event.bytes;
-    // Whenever there is no room for more samples, every other one goes.
+    // When the samples are full, every other one is dropped and the stride doubles.
     if (summary_.count++ % static_cast<uint32>(stride_) != 0)
         return;
     if (sample_count_ == 2 * BatchSummary::max_samples) {

@@ -1,5 +1,8 @@
-// What is in a batch of an SQL worker, which is acked by its token alone: remembered in shared
-// memory, so that the ack can be counted without reading the events again.
+// Summaries of delivered batches, in shared memory. An SQL worker acks a batch by its token alone;
+// by the summary the ack is counted without reading the messages again.
+//
+// A ring of 4096 summaries indexed by token, without a lock. A batch whose summary was overwritten
+// is read again.
 #pragma once
 
 #include "stats/shared_counters.hpp"
@@ -8,14 +11,14 @@
 
 namespace outbox::stats {
 
-// What is to be known of an event that was handed out.
+// The properties of a delivered event that are counted.
 struct EventFacts {
     TypeSlotNumber type;
     uint32 bytes;
     TimestampTz occurred_at;
 };
 
-// Some of what is in a batch stands for all of it.
+// Counts of a batch, and a sample of its times for the latency histogram. Fixed size.
 struct BatchSummary {
     static constexpr int max_types = 8;
     static constexpr int max_samples = 8;
@@ -25,11 +28,11 @@ struct BatchSummary {
     struct {
         TypeSlotNumber type;
         uint32 count;
-    } types[max_types]; // the last takes in what finds no place
-    TimestampTz occurred_at[max_samples];
+    } types[max_types];                   // the last one counts all further types, as type 0
+    TimestampTz occurred_at[max_samples]; // evenly spaced in the batch
 };
 
-// Collects a summary on the way.
+// Builds the summary of a batch while its events are delivered, in constant memory.
 class SummaryBuilder {
 public:
     void add(const EventFacts& event);
@@ -38,15 +41,19 @@ public:
 
 private:
     BatchSummary summary_ = {};
-    int stride_ = 1; // every so many-th event is a sample
+    int stride_ = 1; // one sample per this many events
     int sample_count_ = 0;
     TimestampTz sample_times_[2 * BatchSummary::max_samples];
 };
 
-// Beyond the transaction, for as long as there are few others.
+// Stores a summary in shared memory, also if the transaction is rolled back. Only if is_enabled().
 void store_batch_summary(int64 token, const BatchSummary& summary);
+
+// Returns the summary of a batch of this database; std::nullopt if it was overwritten or is being
+// written. Only if is_enabled().
 std::optional<BatchSummary> find_batch_summary(int64 token);
 
+// Requests the shared memory. Called once, when the library is loaded.
 void set_up_batch_summaries();
 
 } // namespace outbox::stats

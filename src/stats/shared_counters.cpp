@@ -18,24 +18,25 @@ namespace outbox::stats {
 
 namespace {
 
-constexpr int rate_buckets = 16;    // of some seconds each:
-constexpr int64 bucket_seconds = 5; // twelve of them are a minute
+constexpr int rate_buckets = 16; // a ring: one minute of complete buckets, the current one, spares
+constexpr int64 bucket_seconds = 5;
 constexpr int buckets_in_minute = 12;
 
 using Counter = pg_atomic_uint64;
 
-// Keys of places that are nobody's. Searches go past one that was somebody's, and new keys take it.
+// Keys of free slots in the open-addressing tables. A slot that was never used ends a probe; a
+// probe continues past a tombstone, and an insert reuses both.
 constexpr uint64 never_used = 0;
 constexpr uint64 tombstone = 1;
 
 struct ConsumerSlot {
-    Counter key; // database and consumer
+    Counter key; // upper half: oid of the database; lower half: id of the consumer
     Counter delivered, failed, dead, bytes;
     Counter latency[latency::bucket_count];
     Counter latency_sum;        // microseconds
-    Counter rate[rate_buckets]; // in the upper half which bucket of all time it is
+    Counter rate[rate_buckets]; // upper half: number of the bucket since 2000; lower half: count
     Counter since;
-    TimestampTz last_error_at; // these two under the lock
+    TimestampTz last_error_at; // this and last_error are protected by ipc::shmem_lock()
     char last_error[sizeof(ConsumerCounts::last_error)];
 
     void clear(TimestampTz now)
@@ -49,7 +50,7 @@ struct ConsumerSlot {
 };
 
 struct TypeSlot {
-    Counter key; // hash of database and name
+    Counter key; // hash of database and name: names with equal hashes share a slot
     Counter enqueued, delivered, failed, dead;
     Counter since;
     Oid database;
@@ -63,6 +64,7 @@ struct TypeSlot {
     }
 };
 
+// The tables in shared memory. Slot 0 of each counts all keys without a slot.
 struct SharedCounters {
     pg_atomic_uint32 overflowed;
     ConsumerSlot consumers[consumer_slots];
@@ -89,8 +91,8 @@ void add(Counter& counter, uint64 count)
         (void)pg_atomic_fetch_add_u64(&counter, static_cast<int64>(count));
 }
 
-// Where a key is, or could be: 0 if it has no place and none is left. The first is for all of
-// those.
+// Returns the slot of a key, else a free slot for it, else 0. The caller tells the first two apart
+// by the slot's key. Takes no lock.
 template <typename Slot>
 int find_slot(Slot* slots, int count, uint64 key)
 {
@@ -108,8 +110,8 @@ int find_slot(Slot* slots, int count, uint64 key)
     return free;
 }
 
-// Finds the place of a key, or gives it one. `fill` writes what belongs to a new one before others
-// can find it.
+// Returns the slot of a key; adds the key under ipc::shmem_lock() if it is new; returns 0 if the
+// table is full. `fill` initializes a new slot before its key is published.
 template <typename Slot, typename Fill>
 int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
 {
@@ -140,6 +142,7 @@ uint32 rate_bucket_at(TimestampTz now)
     return static_cast<uint32>(now / (bucket_seconds * USECS_PER_SEC));
 }
 
+// Adds to the current bucket, which first drops the count of an older minute.
 void add_to_rate(ConsumerSlot& slot, uint64 count, TimestampTz now)
 {
     const uint32 bucket = rate_bucket_at(now);
@@ -161,18 +164,19 @@ bool is_enabled()
 
 TypeSlotNumber type_slot_of(Datum event_type)
 {
-    // The place of a type never changes.
+    // Slots of event types are freed only when their database is dropped, so this cache needs no
+    // invalidation.
     struct Known {
         uint64 key;
         TypeSlotNumber slot;
     };
     static Known known[64]; // direct-mapped
     static char last_name[sizeof(TypeSlot::name)];
-    static std::size_t last_size = 0; // 0: there is none
+    static std::size_t last_size = 0; // 0: no last name
     static TypeSlotNumber last_slot;
 
     const std::string_view name = pg::to_view(event_type);
-    // Events of a type often come together.
+    // Consecutive events often have the same type.
     if (name.size() == last_size && std::memcmp(name.data(), last_name, last_size) == 0)
         return last_slot;
     const uint64 key = Max(hash_bytes_extended(reinterpret_cast<const unsigned char*>(name.data()),
@@ -255,7 +259,7 @@ bool read_consumer_counts(int number, ConsumerCounts& counts)
     uint64 recent = 0;
     for (Counter& counter : slot.rate) {
         const uint64 value = pg_atomic_read_u64(&counter);
-        // The present one is not over yet.
+        // The current bucket is incomplete, so the rate is that of the twelve before it.
         if (const uint32 age = now - static_cast<uint32>(value >> 32);
             age >= 1 && age <= buckets_in_minute)
             recent += value & PG_UINT32_MAX;

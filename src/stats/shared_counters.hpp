@@ -1,7 +1,9 @@
-// What is counted, in shared memory: per consumer and per event type, of all databases.
+// Counters in shared memory, per consumer and per event type, for all databases of the server.
 //
-// There is a limited number of places; what has none is counted under `other`, in place 0. Without
-// shared memory, and with outbox.statistics off, nothing is counted.
+// The number of slots is fixed. Keys without a slot share slot 0, shown as `other`. Counters are
+// atomics; adding a key and reading or writing an error text takes the LWLock ipc::shmem_lock().
+// Without shared memory, or with outbox.statistics off, is_enabled() is false and the caller counts
+// nothing.
 #pragma once
 
 #include "core/latency_histogram.hpp"
@@ -11,25 +13,29 @@
 
 namespace outbox::stats {
 
-inline constexpr int consumer_slots = 256;
-inline constexpr int type_slots = 1024;
+inline constexpr int consumer_slots = 256; // slot 0 included
+inline constexpr int type_slots = 1024;    // slot 0 included
 
-// The place of an event type.
+// Index of the slot of an event type.
 using TypeSlotNumber = uint16;
 
+// Returns true if there is shared memory and outbox.statistics is on.
 bool is_enabled();
 
-// Of this database; it gets a place if there is one left. Cheap when it was asked for before.
+// Return the slot of an event type or consumer of this database. A new key gets a free slot, or
+// slot 0 if none is left. Event types are cached per backend.
 TypeSlotNumber type_slot_of(Datum event_type);
 int consumer_slot_of(int32 consumer);
 
-// ---- adding. These cannot fail.
+// ---- Adding. These functions raise no error, so that xact callbacks may call them after commit.
 
+// Counts to add to the slot of an event type.
 struct TypeDelta {
     TypeSlotNumber type;
     uint64 enqueued, delivered, failed, dead;
 };
 
+// Counts to add to the slot of a consumer.
 struct ConsumerDelta {
     int slot;
     uint64 delivered, failed, dead, bytes;
@@ -38,44 +44,53 @@ struct ConsumerDelta {
 };
 
 void add(const TypeDelta& delta);
+
+// `now` selects the bucket of the rate.
 void add(const ConsumerDelta& delta, TimestampTz now);
 
+// Stores the text of a consumer's latest error, truncated, under ipc::shmem_lock(). Not
+// transactional.
 void record_error(int consumer_slot, Datum error);
 
-// ---- looking
+// ---- Reading
 
+// A copy of the counters of a consumer.
 struct ConsumerCounts {
-    int32 consumer; // 0: all that have no place
+    int32 consumer; // 0: all consumers without a slot
     uint64 delivered, failed, dead, bytes;
-    double per_second; // over the last minute
+    double per_second; // delivered events per second, average of the last minute
     uint64 latency[latency::bucket_count];
-    uint64 latency_sum; // microseconds
-    TimestampTz since;
-    TimestampTz last_error_at; // 0: there was none
+    uint64 latency_sum;        // microseconds
+    TimestampTz since;         // last reset, or when the slot was assigned
+    TimestampTz last_error_at; // 0: no error
     char last_error[256];
 };
 
+// A copy of the counters of an event type.
 struct TypeCounts {
-    char name[256]; // in the database's encoding; empty: all that have no place
+    char name[256]; // in the database encoding; empty: all event types without a slot
     uint64 enqueued, delivered, failed, dead;
     TimestampTz since;
 };
 
-// Of this database. False: there is none with this number.
+// Copy the counters of a slot. Return false if the slot belongs to no key of this database; for
+// slot 0, if it counted nothing.
 bool read_consumer_counts(int number, ConsumerCounts& counts);
 bool read_type_counts(int number, TypeCounts& counts);
 
-// Is there something that has found no place?
+// Returns true if any key was counted in slot 0 since the server started.
 bool has_overflowed();
 
-// ---- looking after it
+// ---- Maintenance
 
-// Of this database: everything starts anew.
+// Sets all counters of this database to 0.
 void reset_counters();
 
-// The places of databases that are gone, and of all consumers of this database but these.
+// Frees the slots of dropped databases, and of the consumers of this database that are not in
+// `consumers`.
 void free_unused_slots(std::span<const int32> consumers);
 
+// Requests the shared memory. Called once, when the library is loaded.
 void set_up_shared_counters();
 
 } // namespace outbox::stats

@@ -6,7 +6,7 @@ namespace outbox::stats {
 
 namespace {
 
-// Of a transaction or subtransaction. In memory of the transaction's.
+// Counts of a transaction or subtransaction, in TopTransactionContext.
 struct SubxactCounters {
     SubxactCounters* outer;
     int nesting;
@@ -16,6 +16,7 @@ struct SubxactCounters {
 
 SubxactCounters* innermost = nullptr;
 
+// Returns the counts of the current subtransaction; creates them if needed.
 SubxactCounters& current_counters()
 {
     const int nesting = GetCurrentTransactionNestLevel();
@@ -58,8 +59,8 @@ ConsumerDelta& delta_of_consumer(int32 consumer)
     return delta_of_slot(current_counters(), consumer_slot_of(consumer));
 }
 
-// A clock that went back counts as no time at all, and so does a time without end, which whoever
-// writes events past outbox_enqueue() may give them.
+// Adds a latency `weight` times. Zero is added if the clock went back, or if occurred_at is
+// infinite, which a direct INSERT into the log allows.
 void add_latency(ConsumerDelta& delta, TimestampTz since, TimestampTz now, uint32 weight)
 {
     const int64 microseconds = TIMESTAMP_NOT_FINITE(since) ? 0 : now - since;
@@ -97,7 +98,8 @@ void add_to_shared(const SubxactCounters& all)
         add(delta, now);
 }
 
-// A prepared transaction counts when it is prepared: who commits it knows nothing of what it did.
+// xact callback. PREPARE TRANSACTION counts like a commit, because the session that later runs
+// COMMIT PREPARED does not have the counts.
 void on_xact_event(XactEvent event, void*)
 {
     const bool commits = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;
@@ -108,6 +110,8 @@ void on_xact_event(XactEvent event, void*)
     innermost = nullptr;
 }
 
+// Subxact callback: an abort discards the counts of the subtransaction; a commit passes them to its
+// parent, before the commit, because merging allocates memory and may fail.
 void on_subxact_event(SubXactEvent event, SubTransactionId, SubTransactionId, void*)
 {
     if (innermost == nullptr || innermost->nesting < GetCurrentTransactionNestLevel())
@@ -161,7 +165,7 @@ bool count_batch(int32 consumer, int64 token, TimestampTz now)
     delta.delivered += summary->count;
     delta.bytes += summary->bytes;
     for (uint32 i = 0; i < BatchSummary::max_samples; ++i) {
-        // Their weights add up to the whole.
+        // The weights of the samples add up to the number of events.
         const uint32 weight = summary->count * (i + 1) / BatchSummary::max_samples -
                               summary->count * i / BatchSummary::max_samples;
         add_latency(delta, summary->occurred_at[i], now, weight);

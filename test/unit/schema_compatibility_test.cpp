@@ -57,7 +57,7 @@ TEST(SchemaChange, LooksThroughReferences)
               "");
     EXPECT_EQ(status(before, R"({"properties": {"a": {"$ref": "#/$defs/s"}, "x": {"anyOf":
         [{"$ref": "#/$defs/s"}, {"type": "null"}]}}, "$defs": {"s": {"type": "number"}}})"),
-              "at #/properties/a type is another");
+              "at #/properties/a type has changed");
     const std::string list = R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 1}}})";
     EXPECT_EQ(status(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 0}}})"), "");
     EXPECT_EQ(status(list, R"({"properties": {"next": {"$ref": "#"}, "a": {"minimum": 2}}})"),
@@ -66,40 +66,40 @@ TEST(SchemaChange, LooksThroughReferences)
 
 TEST(SchemaChange, SaysWhatItBreaks)
 {
-    EXPECT_EQ(status(property("{}"), "{}"), "at #/properties/a a property is gone");
+    EXPECT_EQ(status(property("{}"), "{}"), "at #/properties/a the property was removed");
     EXPECT_EQ(status(property(R"({"type": "number"})"), property(R"({"type": "integer"})")),
-              "at #/properties/a type is another");
+              "at #/properties/a type has changed");
     EXPECT_EQ(
         status(property(R"({"type": "string"})"), property(R"({"type": ["string", "null"]})")),
-        "at #/properties/a type is another");
+        "at #/properties/a type has changed");
     EXPECT_EQ(status(property(R"({"type": "string"})"), property("{}")),
-              "at #/properties/a there is no type any more");
+              "at #/properties/a the keyword type was removed");
     EXPECT_EQ(status(property("{}"), property(R"({"type": "string"})")),
-              "at #/properties/a there is a new type");
-    EXPECT_EQ(status("{}", R"({"required": ["a"]})"), "at # the property \"a\" is required now");
+              "at #/properties/a there is a new keyword type");
+    EXPECT_EQ(status("{}", R"({"required": ["a"]})"), "at # the property \"a\" is now required");
     EXPECT_EQ(status(R"({"required": ["a"]})", "{}"),
-              "at # the property \"a\" is not required any more");
+              "at # the property \"a\" is no longer required");
     EXPECT_EQ(status(property(R"({"enum": [1, 2]})"), property(R"({"enum": [1]})")),
               "at #/properties/a enum has lost a value");
     EXPECT_EQ(status(property(R"({"enum": [1, 2]})"), property("{}")),
-              "at #/properties/a there is no enum any more");
+              "at #/properties/a the keyword enum was removed");
     EXPECT_EQ(status("{}", R"({"additionalProperties": false})"),
-              "at # there is a new additionalProperties");
+              "at # there is a new keyword additionalProperties");
     EXPECT_EQ(status(R"({"additionalProperties": {"type": "string"}})", "{}"),
-              "at # there is no additionalProperties any more");
+              "at # the keyword additionalProperties was removed");
     EXPECT_EQ(
         status(
             R"({"additionalProperties": {"type": "string"}})",
             R"({"additionalProperties": {"type": "string"}, "properties": {"b": {"type": "null"}}})"),
-        "at #/properties/b type is another");
+        "at #/properties/b type has changed");
     EXPECT_EQ(status(R"({"maxItems": 3})", R"({"maxItems": 2})"), "at # maxItems is narrower");
-    EXPECT_EQ(status("{}", R"({"maxItems": 3})"), "at # there is a new maxItems");
-    EXPECT_EQ(status(R"({"pattern": "a"})", R"({"pattern": "b"})"), "at # pattern is another");
+    EXPECT_EQ(status("{}", R"({"maxItems": 3})"), "at # there is a new keyword maxItems");
+    EXPECT_EQ(status(R"({"pattern": "a"})", R"({"pattern": "b"})"), "at # pattern has changed");
     EXPECT_EQ(status(R"({"items": {"minimum": 1}})", R"({"items": {"minimum": 2}})"),
               "at #/items minimum is narrower");
     EXPECT_EQ(status(R"({"anyOf": [{"minimum": 2}]})", R"({"anyOf": [{"minimum": 1}]})"),
-              "at # anyOf is another");
-    EXPECT_EQ(status("true", "false"), "at # one of the schemas is true or false");
+              "at # anyOf has changed");
+    EXPECT_EQ(status("true", "false"), "at # one of the schemas is a boolean");
 }
 
 } // namespace outbox::schema

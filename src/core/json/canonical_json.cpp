@@ -11,7 +11,7 @@ namespace {
 
 constexpr char hex[] = "0123456789abcdef";
 
-// The letter of a short escape; 0 if there is none.
+// Returns the character behind the backslash of a two-character escape; 0 if there is none.
 char short_escape(unsigned char c) noexcept
 {
     switch (c) {
@@ -38,8 +38,9 @@ bool needs_no_escape(unsigned char c) noexcept
     return c >= 0x20 && c != '"' && c != '\\';
 }
 
-// The first byte of a character beyond the basic plane, which UTF-16 writes with surrogates: they
-// sort below U+E000 to U+FFFF, whose UTF-8 begins with EE or EF.
+// Returns the rank of a UTF-8 byte in the order of UTF-16. Characters above U+FFFF (lead byte F0
+// and higher) are surrogate pairs in UTF-16, which sort below U+E000 to U+FFFF (lead bytes EE and
+// EF).
 int utf16_rank(unsigned char c) noexcept
 {
     if (c >= 0xF0)
@@ -99,8 +100,8 @@ char* write_string(char* out, std::string_view text) noexcept
     return out;
 }
 
-// The shortest digits that say which double it is, laid out by ECMAScript's rules
-// (Number::toString): plain from 1e-6 to below 1e21, with an exponent otherwise.
+// Writes the shortest digits that identify the double, in the layout of ECMAScript's
+// Number::toString: plain from 1e-6 to below 1e21, with an exponent otherwise.
 char* write_number(char* out, double number) noexcept
 {
     if (number == 0) {
@@ -123,7 +124,7 @@ char* write_number(char* out, double number) noexcept
         ++at;
     int exponent = 0;
     std::from_chars(at, end, exponent);
-    const int point = exponent + 1; // so many digits stand before the point
+    const int point = exponent + 1; // digits before the decimal point; negative: zeros after it
 
     const auto put = [&](const char* from, int size) {
         std::memcpy(out, from, static_cast<std::size_t>(size));

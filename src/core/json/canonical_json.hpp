@@ -1,5 +1,5 @@
-// The pieces of canonical JSON, RFC 8785: strings, numbers, and the order of keys. What puts them
-// together knows where the values come from.
+// Parts of canonical JSON (RFC 8785): strings, numbers and the order of keys. The caller walks the
+// values (idempotency/request_hash.cpp reads them from jsonb) and allocates the buffers.
 #pragma once
 
 #include <cstddef>
@@ -7,19 +7,20 @@
 
 namespace outbox::json {
 
-// In the order of UTF-16 code units. Both are valid UTF-8.
+// Compares two strings by their UTF-16 code units, the order of keys in RFC 8785. Both must be
+// valid UTF-8.
 bool is_before_in_utf16(std::string_view a, std::string_view b) noexcept;
 
-// How many bytes the string takes, with its quotes.
+// Returns the number of bytes that write_string() writes, quotes included.
 std::size_t quoted_size(std::string_view text) noexcept;
 
-// Writes it, and returns where it ends.
+// Writes the string with quotes and escapes. Returns the end of the written bytes.
 char* write_string(char* out, std::string_view text) noexcept;
 
-// What a number takes at most.
+// Upper bound of the bytes that write_number() writes.
 inline constexpr std::size_t max_number_size = 32;
 
-// A finite number as ECMAScript writes it. Returns where it ends.
+// Writes a finite number as ECMAScript does. Returns the end of the written bytes.
 char* write_number(char* out, double number) noexcept;
 
 } // namespace outbox::json

@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::string_view any = "*";
 
-// Nothing if there is a ~ that stands for nothing.
+// Decodes ~0 and ~1. Returns std::nullopt if a ~ is followed by anything else.
 std::optional<std::string> unescape(std::string_view step)
 {
     std::string result;
@@ -71,7 +71,7 @@ bool PathPattern::matches_element(std::size_t step, std::size_t index) const
     std::size_t wanted = 0;
     const char* const end = text.data() + text.size();
     const auto [at, error] = std::from_chars(text.data(), end, wanted);
-    // No zeros in front, says the RFC.
+    // RFC 6901 allows no leading zeros in an index.
     return error == std::errc{} && at == end && wanted == index &&
            (text.size() == 1 || text.front() != '0');
 }

@@ -1,4 +1,5 @@
-// A JSON value as plain memory that somebody else owns: nothing here has a destructor.
+// JSON values that refer to memory of the caller, such as a memory context of the server. No type
+// has a destructor, so a longjmp may cross their frames.
 #pragma once
 
 #include <algorithm>
@@ -11,32 +12,35 @@ namespace outbox::json {
 
 struct Member;
 
+// One JSON value. Strings, elements and members are owned by the caller.
 struct Value {
     enum class Kind : std::uint8_t { null, boolean, integer, number, string, array, object };
 
     Kind kind = Kind::null;
     union {
-        std::int64_t integer = 0; // a number without a fraction that fits
+        std::int64_t integer = 0; // a number without a fraction that fits into 64 bits
         bool boolean;
         double number;
         const char* text;
         const Value* elements;
         const Member* members; // in the order of is_before_in_jsonb()
     };
-    std::size_t count = 0; // bytes, elements or members
+    std::size_t count = 0; // number of bytes, elements or members
 
     std::string_view string() const { return {text, count}; }
     inline std::span<const Value> array() const;
     inline std::span<const Member> object() const;
+    // Returns the member of that name, nullptr if the object has none. A binary search.
     inline const Member* find(std::string_view name) const;
 };
 
+// Name and value of a member of an object.
 struct Member {
     std::string_view name;
     Value value;
 };
 
-// As jsonb sorts its keys: short ones first.
+// Compares two keys as jsonb sorts them: by length, then by bytes.
 inline bool is_before_in_jsonb(std::string_view a, std::string_view b)
 {
     return a.size() != b.size() ? a.size() < b.size()
@@ -53,7 +57,6 @@ inline std::span<const Member> Value::object() const
     return {members, count};
 }
 
-// nullptr if there is none.
 inline const Member* Value::find(std::string_view name) const
 {
     const Member* const end = members + count;

@@ -11,8 +11,9 @@ namespace outbox::schema {
 
 namespace {
 
-using Reason = std::optional<std::string>;
+using Reason = std::optional<std::string>; // std::nullopt: compatible
 
+// Returns the value of a keyword, nullptr if the schema has none.
 const Json* find(const Json& schema, const std::string& key)
 {
     return schema.is_object() && schema.contains(key) ? &schema[key] : nullptr;
@@ -23,7 +24,7 @@ bool contains(const Json& list, const Json& value)
     return std::ranges::find(list, value) != list.end();
 }
 
-// Greater is wider, or smaller is.
+// Returns true for limits that a greater value relaxes.
 bool is_upper_limit(const std::string& key)
 {
     return key.starts_with("max") || key == "exclusiveMaximum";
@@ -44,12 +45,12 @@ public:
     {
         const Json& before = resolve_references(before_, old_schema);
         const Json& after = resolve_references(after_, new_schema);
-        // Schemas can contain themselves: such a pair is being compared already.
+        // Schemas may be recursive: a pair whose comparison has begun is skipped.
         if (!compared_.insert({&before, &after}).second)
             return std::nullopt;
         if (!before.is_object() || !after.is_object())
             return before == after ? Reason{}
-                                   : "at #" + pointer + " one of the schemas is true or false";
+                                   : "at #" + pointer + " one of the schemas is a boolean";
         std::set<std::string> keys;
         for (const Json* schema : {&before, &after})
             for (const auto& [key, value] : schema->items())
@@ -61,6 +62,7 @@ public:
     }
 
 private:
+    // Returns the definition that the schema refers to, nullptr if it is not a reference.
     static const Json* definition_of(const NormalizedSchema& normalized, const Json& schema)
     {
         const Json* reference = find(schema, "$ref");
@@ -74,7 +76,8 @@ private:
         return number < normalized.definitions.size() ? &normalized.definitions[number] : nullptr;
     }
 
-    // Loops of references alone have been refused.
+    // Follows references to a schema that is not a reference. The loop ends, because normalize()
+    // rejects circular references.
     static const Json& resolve_references(const NormalizedSchema& normalized, const Json& schema)
     {
         const Json* at = &schema;
@@ -83,7 +86,8 @@ private:
         return *at;
     }
 
-    // Whatever numbers the definitions have.
+    // Compares two values by structure. References are the same if their definitions are, whatever
+    // their numbers.
     bool is_same(const Json& old_value, const Json& new_value)
     {
         const Json& before = resolve_references(before_, old_value);
@@ -120,10 +124,10 @@ private:
         if (new_value == nullptr) {
             const bool was_limit = is_limit(key) || key == pattern_keyword ||
                                    key == multiple_keyword || key == "uniqueItems";
-            return was_limit ? Reason{} : reason("there is no " + key + " any more");
+            return was_limit ? Reason{} : reason("the keyword " + key + " was removed");
         }
         if (old_value == nullptr)
-            return reason("there is a new " + name_of(key));
+            return reason("there is a new keyword " + name_of(key));
         if (is_limit(key)) {
             const bool is_wider =
                 is_upper_limit(key) ? *new_value >= *old_value : *new_value <= *old_value;
@@ -137,14 +141,16 @@ private:
         if (key == "additionalProperties" ||
             (key == "items" && !old_value->is_array() && !new_value->is_array()))
             return compare(*old_value, *new_value, pointer + "/" + key);
-        return is_same(*old_value, *new_value) ? Reason{} : reason(name_of(key) + " is another");
+        return is_same(*old_value, *new_value) ? Reason{} : reason(name_of(key) + " has changed");
     }
 
+    // Returns true if additionalProperties allows every property.
     static bool is_open(const Json* additional)
     {
         return additional == nullptr || *additional == true || *additional == Json::object();
     }
 
+    // Returns the JSON Schema name of a normalized keyword.
     static std::string name_of(const std::string& key)
     {
         return key == pattern_keyword ? "pattern" : key == multiple_keyword ? "multipleOf" : key;
@@ -162,11 +168,11 @@ private:
             json::append_to_pointer(where, name);
             const Json* now = find(new_ones, name);
             if (now == nullptr)
-                return "at #" + where + " a property is gone";
+                return "at #" + where + " the property was removed";
             if (auto reason = compare(schema, *now, where))
                 return reason;
         }
-        // What had no schema of its own had that of all others.
+        // additionalProperties was the schema of each property that had none of its own.
         const Json* others = find(before, "additionalProperties");
         if (others == nullptr || !others->is_object() || others->empty())
             return std::nullopt;
@@ -191,11 +197,11 @@ private:
         for (const Json& name : after)
             if (!contains(before, name))
                 return "at #" + pointer + " the property \"" + name.get<std::string>() +
-                       "\" is required now";
+                       "\" is now required";
         for (const Json& name : before)
             if (!contains(after, name))
                 return "at #" + pointer + " the property \"" + name.get<std::string>() +
-                       "\" is not required any more";
+                       "\" is no longer required";
         return std::nullopt;
     }
 

@@ -1,4 +1,4 @@
-// What a new schema means for those who know the old one.
+// Compares two versions of a JSON Schema for backward compatibility.
 #pragma once
 
 #include "core/schema/normalize.hpp"
@@ -8,10 +8,11 @@
 
 namespace outbox::schema {
 
-// The first reason why the change would break somebody; nothing if it is compatible. Compatible are
-// a new property that is not required, additional values of an enum, limits that are wider or gone
-// (pattern, multipleOf and uniqueItems: gone), an object that is open where it was closed, and
-// whatever constrains nothing. All else breaks.
+// Returns the first reason why the change would break producers or consumers of the event;
+// std::nullopt if it is compatible. Compatible changes are: a new optional property, additional
+// values of an enum, a limit that is wider or removed (pattern, multipleOf, uniqueItems: removed),
+// additionalProperties allowed where they were not, and keywords that constrain nothing. Every
+// other change breaks.
 std::optional<std::string> find_breaking_change(const NormalizedSchema& before,
                                                 const NormalizedSchema& after);
 

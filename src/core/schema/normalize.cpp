@@ -54,7 +54,7 @@ bool is_type(const Json& json)
                      {"null", "boolean", "integer", "number", "string", "array", "object"});
 }
 
-// In a URI's fragment, %25 is a %.
+// Decodes %XX in the fragment of a URI.
 std::string percent_decoded(std::string_view text)
 {
     std::string result;
@@ -62,7 +62,7 @@ std::string percent_decoded(std::string_view text)
         unsigned char code = 0;
         const std::string_view digits = text.substr(i + 1, 2);
         const char* const end = digits.data() + digits.size();
-        // Without the sign and the blanks that strtol would take for part of the number.
+        // std::from_chars, because strtol would accept a sign and leading blanks.
         if (text[i] == '%' && digits.size() == 2 &&
             std::from_chars(digits.data(), end, code, 16).ptr == end) {
             result += static_cast<char>(code);
@@ -74,7 +74,7 @@ std::string percent_decoded(std::string_view text)
     return result;
 }
 
-// What was percent-encoded may be any bytes.
+// Percent-encoding can yield any bytes.
 bool is_valid_utf8(const std::string& bytes)
 {
     try {
@@ -85,7 +85,8 @@ bool is_valid_utf8(const std::string& bytes)
     }
 }
 
-// valijson takes a whole number of 64 bits for a negative one. As a double it is what it was.
+// Converts integers above INT64_MAX to doubles, nested ones too: valijson would take them for
+// negative numbers.
 Json uint64_as_double(Json value)
 {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)
@@ -96,12 +97,12 @@ Json uint64_as_double(Json value)
     return value;
 }
 
-// Where a subschema is applied, and how deep it lies.
+// Location of a subschema, and the value that it is applied to.
 struct SchemaLocation {
     std::string pointer;
     int depth;
-    int definition;  // the one that it is part of; -1 for the root
-    bool same_value; // as that definition, not to a part of it
+    int definition;  // number of the definition that contains it; -1: the root
+    bool same_value; // applied to the same value as that definition, not to a part of it
 };
 
 class Normalizer {
@@ -113,7 +114,7 @@ public:
         read_dialect();
         NormalizedSchema normalized;
         normalized.root = normalize_schema(document_, {"", 0, -1, true});
-        // References lead to more of them.
+        // Normalizing a target can add targets.
         for (std::size_t i = 0; i < targets_.size(); ++i) {
             const std::string pointer = targets_[i];
             normalized.definitions.push_back(normalize_schema(
@@ -137,8 +138,8 @@ private:
         is_2020_ = uri == std::string("https://") + draft_2020;
         if (!is_draft_7_ && !is_2020_)
             raise_invalid("/$schema", "this dialect is not known",
-                          std::string("Known are http://") + draft_7 + "# and https://" +
-                              draft_2020 + ".");
+                          std::string("Use http://") + draft_7 + "# or https://" + draft_2020 +
+                              ".");
     }
 
     const Json& resolve_pointer(const std::string& pointer) const
@@ -155,7 +156,7 @@ private:
             else if (is_index && std::stoul(step) < at->size())
                 at = &(*at)[std::stoul(step)];
             else
-                raise_invalid(pointer, "a $ref leads here, where nothing is");
+                raise_invalid(pointer, "a $ref refers to this location, which does not exist");
         }
         return *at;
     }
@@ -165,7 +166,7 @@ private:
         return {{"$ref", definitions_prefix + std::to_string(definition_number(given, location))}};
     }
 
-    // The number of what a $ref refers to.
+    // Returns the number of the definition that a $ref refers to; adds it to the targets if new.
     int definition_number(const Json& reference, const SchemaLocation& location)
     {
         const std::string where = pointer_below(location.pointer, "$ref");
@@ -173,12 +174,12 @@ private:
             raise_invalid(where, "it must be a string");
         const std::string uri = reference.get<std::string>();
         if (!uri.starts_with('#'))
-            raise_invalid(where, "it refers to another document, and none is ever fetched",
-                          "Copy what it refers to into $defs and use \"#/$defs/…\".");
+            raise_invalid(where, "references to other documents are not supported",
+                          "Copy the definition into $defs and use \"#/$defs/…\".");
         const std::string pointer = percent_decoded(std::string_view(uri).substr(1));
         if (!json::parse_pointer(pointer) || !is_valid_utf8(pointer))
             raise_invalid(where, "it must be # and a JSON pointer",
-                          "For example \"#/$defs/address\".");
+                          "Use a reference like \"#/$defs/address\".");
         const auto known = std::ranges::find(targets_, pointer);
         const auto number = static_cast<int>(known - targets_.begin());
         if (known == targets_.end())
@@ -188,8 +189,7 @@ private:
         return number;
     }
 
-    // A definition that is applied to a value in order to be applied to the same value would never
-    // end.
+    // Rejects definitions that apply themselves to the same value: validation would not terminate.
     void check_for_loops() const
     {
         std::set<int> done;
@@ -205,11 +205,11 @@ private:
             return;
         if (!path.insert(definition).second)
             raise_invalid(targets_[static_cast<std::size_t>(definition)],
-                          "it refers to itself without end");
+                          "it refers to itself for the same value");
         if (path.size() > max_depth)
             raise_invalid(targets_[static_cast<std::size_t>(definition)],
-                          "more than " + std::to_string(max_depth) +
-                              " references follow each other");
+                          "it begins a chain of more than " + std::to_string(max_depth) +
+                              " references");
         if (const auto next = leads_to_.find(definition); next != leads_to_.end())
             for (const int other : next->second)
                 visit_references(other, path, done);
@@ -226,7 +226,7 @@ private:
             return given;
         if (!given.is_object())
             raise_invalid(location.pointer, "a schema must be an object or a boolean");
-        // Draft 7 has nothing beside a reference.
+        // Draft 7 ignores keywords beside $ref.
         if (given.contains("$ref") && is_draft_7_)
             return make_reference(given["$ref"], location);
         Json result = Json::object();
@@ -234,7 +234,7 @@ private:
             add_keyword(result, key, value, location);
         add_items(result, given, location);
         remove_incomplete_conditions(result);
-        // A reference alone.
+        // A schema with no other constraint than a reference becomes that reference.
         if (given.contains("$ref") && result.size() == 1 && result["allOf"].size() == 1)
             return result["allOf"][0];
         return result;
@@ -247,7 +247,7 @@ private:
                                         location.definition, location.same_value && same_value});
     }
 
-    // Each kind of keyword has one function, which says whether it knows the keyword.
+    // Each kind of keyword has one function, which returns false if it does not know the keyword.
     void add_keyword(Json& result, const std::string& key, const Json& value,
                      const SchemaLocation& location)
     {
@@ -265,7 +265,7 @@ private:
                  !add_applicator(result, key, value, location) &&
                  !add_members(result, key, value, location) &&
                  !add_dependency(result, key, value, location))
-            return; // unknown ones mean nothing
+            return; // JSON Schema ignores unknown keywords
     }
 
     static bool check_annotation(const std::string& key, const Json& value,
@@ -355,7 +355,8 @@ private:
             return result;
         } catch (const std::exception& error) {
             raise_invalid(where, error.what(),
-                          "Most of ECMA-262 works; repetitions are up to 255.");
+                          "Use ECMA-262 syntax without backreferences and named groups, and "
+                          "repetition counts of at most 255.");
         }
     }
 
@@ -423,7 +424,7 @@ private:
         return true;
     }
 
-    // items and additionalItems in draft 7 are prefixItems and items in 2020-12.
+    // Maps prefixItems and items of 2020-12 to items and additionalItems of draft 7.
     void add_items(Json& result, const Json& given, const SchemaLocation& location)
     {
         const auto find = [&](const char* key) {
@@ -453,6 +454,7 @@ private:
                 normalize_subschema(*rest, location, rest_key, false);
     }
 
+    // then and else constrain nothing without if, nor if without them.
     static void remove_incomplete_conditions(Json& result)
     {
         if (!result.contains("if")) {

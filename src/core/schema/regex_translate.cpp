@@ -13,7 +13,7 @@ public:
 
     std::string translate()
     {
-        // Both would change how the server reads the rest.
+        // The directors ***: and ***= would select another syntax for the rest of the pattern.
         if (in_.starts_with("***"))
             raise_unsupported("*** at its beginning");
         while (at_ < in_.size())
@@ -80,7 +80,7 @@ private:
             if (c == '\\')
                 translate_escape(true);
             else if (c == '[')
-                out_ += "\\["; // not the beginning of a class such as [:alpha:]
+                out_ += "\\["; // literal: the server would begin a class such as [:alpha:]
             else
                 out_ += c;
         }
@@ -105,7 +105,7 @@ private:
             out_ += {'\\', c};
             return;
         case 'b':
-            out_ += in_bracket ? "\\b" : "\\y"; // a backspace, or the end of a word
+            out_ += in_bracket ? "\\b" : "\\y"; // backspace inside brackets, else a word boundary
             return;
         case 'B':
             if (in_bracket)

@@ -1,5 +1,5 @@
-// Regular expressions as JSON Schema has them (ECMA-262), for the server's engine, which needs no
-// more time than the text is long, wherever it can, and can be interrupted.
+// Translation of the regular expressions of JSON Schema (ECMA-262) for the server's engine. That
+// engine matches in linear time wherever a DFA suffices, and it can be interrupted.
 #pragma once
 
 #include <string>
@@ -7,7 +7,8 @@
 
 namespace outbox {
 
-// The same in the server's syntax. Throws std::invalid_argument with the reason if there is none.
+// Returns the pattern in the server's syntax. Throws std::invalid_argument with the reason if it
+// has no equivalent there.
 std::string to_postgres_regex(std::string_view pattern);
 
 } // namespace outbox

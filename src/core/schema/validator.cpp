@@ -19,7 +19,7 @@ namespace {
 using valijson::ValidationResults;
 using valijson::constraints::PolyConstraint;
 
-// The way to a value: valijson 1.1 has another type for it than 1.0.
+// The type of the path to a value, deduced because valijson 1.0 and 1.1 differ in it.
 template <typename Path>
 Path path_of(bool (PolyConstraint::*)(const valijson::adapters::Adapter&, const Path&,
                                       ValidationResults*) const);
@@ -27,7 +27,7 @@ using Path = decltype(path_of(&PolyConstraint::validate));
 
 constexpr const char* interrupt_check_keyword = "outbox-pause";
 
-// A constraint of ours. What is common to them is how valijson copies them.
+// Base class of the custom constraints: the copying that valijson requires.
 template <typename Self>
 class CustomConstraint : public PolyConstraint {
     Constraint* cloneInto(void* memory) const override
@@ -72,11 +72,12 @@ public:
                   ValidationResults* results) const override
     {
         return !target.isNumber() || is_multiple(target.asDouble()) ||
-               fails(path, results, "The number is no multiple.");
+               fails(path, results, "The number is not a multiple of multipleOf.");
     }
 
 private:
-    // 0.3 is a multiple of 0.1, whatever doubles say.
+    // Tolerates rounding: 0.3 is a multiple of 0.1, although the quotient of the doubles is not an
+    // integer.
     bool is_multiple(double number) const
     {
         constexpr double tolerance = 1e-9;
@@ -118,8 +119,8 @@ private:
     Callbacks callbacks_;
 };
 
-// The whole document. All that could go on for long goes through a definition, so the pause is
-// there, in front of it.
+// Builds the document that valijson compiles. An interrupt check stands before each definition,
+// because only recursion, which passes through a definition, can make validation long or deep.
 Json to_document(NormalizedSchema normalized)
 {
     Json document = std::move(normalized.root);
@@ -130,13 +131,13 @@ Json to_document(NormalizedSchema normalized)
         definitions[std::to_string(i)] = {
             {"allOf", {{{interrupt_check_keyword, true}}, std::move(normalized.definitions[i])}}};
     }
-    if (document.contains("$ref")) // beside which nothing counts
+    if (document.contains("$ref")) // keywords beside $ref are ignored
         document = {{"allOf", {std::move(document)}}};
     document["definitions"] = std::move(definitions);
     return document;
 }
 
-// valijson says what is wrong in words only. Each begins like this for one keyword.
+// valijson reports a violation as text only. The beginning of the text identifies the keyword.
 struct ErrorPrefix {
     std::string_view text;
     const char* keyword;
@@ -151,7 +152,7 @@ constexpr ErrorPrefix error_prefixes[] = {
     {"Failed to match against any enum", "enum"},
     {"Failed to match expected value set by 'const'", "const"},
     {"The string does not match", "pattern"},
-    {"The number is no multiple", "multipleOf"},
+    {"The number is not a multiple", "multipleOf"},
     {"Expected number less than or equal to", "maximum"},
     {"Expected number less than", "exclusiveMaximum"},
     {"Expected number greater than or equal to", "minimum"},
@@ -185,7 +186,7 @@ const char* keyword_of(std::string_view reason)
     return "schema";
 }
 
-// Alternatives: what is wrong with one of them is not what is wrong.
+// Returns true for anyOf and oneOf: an error inside one alternative does not explain the violation.
 bool is_alternative(const ValidationResults::Error& error)
 {
     const std::string_view keyword = keyword_of(error.description);
@@ -198,7 +199,8 @@ bool is_within(const ValidationResults::Error& inner, const ValidationResults::E
            std::equal(outer.context.begin(), outer.context.end(), inner.context.begin());
 }
 
-// Inner errors come first.
+// Returns the error to report: the first one, or the outermost anyOf or oneOf around it. valijson
+// lists inner errors before outer ones.
 const ValidationResults::Error& first_error(const ValidationResults& results)
 {
     const ValidationResults::Error* first = &*results.begin();
@@ -208,7 +210,8 @@ const ValidationResults::Error& first_error(const ValidationResults& results)
     return *first;
 }
 
-// In 1.0: "<root>", "[lines]", "[0]" is /lines/0.
+// Returns the JSON pointer of an error. valijson 1.0 has only the steps of its context: "<root>",
+// "[lines]", "[0]" become /lines/0.
 template <typename Error>
 std::string pointer_of(const Error& error)
 {
@@ -251,7 +254,7 @@ CompiledSchema::~CompiledSchema() = default;
 
 std::optional<Violation> CompiledSchema::validate(const json::Value& value) const
 {
-    // Only for those that do not fit is anything noted on the way.
+    // The first pass collects no errors; only an invalid value pays for a second pass.
     const json::Adapter target(value);
     if (impl_->validator.validate(impl_->schema, target, nullptr))
         return std::nullopt;

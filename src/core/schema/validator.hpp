@@ -1,4 +1,4 @@
-// Compiled JSON Schemas. valijson does the work.
+// Compiled JSON Schemas, validated by valijson.
 #pragma once
 
 #include "core/json/json_tree.hpp"
@@ -10,30 +10,34 @@
 
 namespace outbox::schema {
 
-// Where a value does not fit, and why. Never the value itself: it may be nobody's business.
+// The location and reason of a failed validation. It never contains the value, which may be
+// personal data: the text is sent to clients and to the server's log.
 struct Violation {
-    std::string pointer;
-    std::string rule; // the keyword
-    std::string reason;
+    std::string pointer; // JSON pointer into the payload
+    std::string rule;    // keyword of the schema
+    std::string reason;  // sentence for errdetail
 };
 
-// What validation needs from around it.
+// Functions of the server, passed in because this room includes no header of the server.
 struct Callbacks {
     RegexMatch match;
-    // Called before each definition is applied. Throws if it should go no further: the stack ends,
-    // or somebody has cancelled.
+    // Called before each definition is applied. Throws to end the validation: at the stack limit,
+    // or if the query was canceled.
     void (*check_interrupts)();
 };
 
+// A schema that valijson has compiled.
 class CompiledSchema {
 public:
-    // Throws outbox::Error if the schema cannot be used.
+    // Normalizes and compiles the text. Throws outbox::Error if the schema is invalid or not
+    // supported.
     CompiledSchema(std::string_view text, const Callbacks& callbacks);
     ~CompiledSchema();
     CompiledSchema(const CompiledSchema&) = delete;
     CompiledSchema& operator=(const CompiledSchema&) = delete;
 
-    // Nothing if it fits.
+    // Returns the violation to report; std::nullopt if the value is valid. Throws what the
+    // callbacks throw.
     std::optional<Violation> validate(const json::Value& value) const;
 
 private:

@@ -1,4 +1,5 @@
-// How valijson reads a tree (core/json_tree.hpp).
+// Adapter by which valijson validates a json::Value (core/json/json_tree.hpp) without converting it
+// to another JSON library's type. valijson's templates require the names in camel case.
 #pragma once
 
 #include "core/json/json_tree.hpp"
@@ -14,7 +15,7 @@ using NamedAdapter = std::pair<std::string, Adapter>;
 
 namespace detail {
 
-// Over elements or members; made into adapters as they are looked at.
+// Iterator over elements or members, which are wrapped in adapters when dereferenced.
 template <typename Item, typename Result>
 class Iterator {
 public:
@@ -50,6 +51,7 @@ private:
     const Item* at_;
 };
 
+// Range of elements or members.
 template <typename Item, typename Result>
 class Sequence {
 public:
@@ -86,18 +88,19 @@ private:
     const Value* object_ = nullptr;
 };
 
+// Type tests and conversions of one value: the interface that BasicAdapter requires.
 class WrappedValue {
 public:
     WrappedValue() : value_(&nothing) {}
     explicit WrappedValue(const Value& value) : value_(&value) {}
 
-    // Schemas are not read from trees, so no part of one is ever kept.
+    // valijson freezes parts of schemas only, and schemas are never read through this adapter.
     valijson::adapters::FrozenValue* freeze() const
     {
         throw std::logic_error("a payload cannot be frozen");
     }
 
-    // Defined below: their results are made of adapters.
+    // Defined below, because their results contain adapters.
     std::optional<ArrayOfAdapters> getArrayOptional() const;
     std::optional<ObjectOfAdapters> getObjectOptional() const;
     bool getArraySize(std::size_t& result) const { return get(isArray(), result, value_->count); }
@@ -139,6 +142,7 @@ private:
     const Value* value_;
 };
 
+// Adapter of one value.
 class Adapter : public valijson::adapters::BasicAdapter<Adapter, ArrayOfAdapters, NamedAdapter,
                                                         ObjectOfAdapters, WrappedValue> {
 public:
