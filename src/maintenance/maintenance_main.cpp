@@ -1,13 +1,11 @@
 // The background worker that maintenance runs in. It comes, does what is due, and goes.
 #include "extension/worker_transaction.hpp"
+#include "ipc/worker_main.hpp"
 #include "ipc/worker_registry.hpp"
 #include "maintenance/maintenance.hpp"
-#include "pg/exceptions.hpp"
 
 extern "C" {
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
-#include "storage/ipc.h"
 }
 
 namespace outbox {
@@ -27,19 +25,23 @@ void on_sigterm(SIGNAL_ARGS)
 
 void set_worker_gucs()
 {
-    const auto set_guc = [](const char* name, const char* value) {
-        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-    };
-    set_guc("application_name", "outbox maintenance");
+    ipc::override_common_gucs("outbox maintenance");
     // Steps that need strong locks have less patience. This is for the others.
-    set_guc("lock_timeout", "1s");
-    set_guc("jit", "off");
-    set_guc("outbox.tenant_id", ""); // it works for all of them
-    disable_timeouts();
-    set_guc("default_transaction_read_only", "off");
-    set_guc("default_transaction_isolation", "read committed");
+    ipc::override_guc("lock_timeout", "1s");
     // Lost in a crash, it is done again.
-    set_guc("synchronous_commit", "off");
+    ipc::override_guc("synchronous_commit", "off");
+}
+
+bool attach(int slot)
+{
+    return ipc::attach_maintenance_worker(slot) && !ipc::are_workers_blocked(MyDatabaseId);
+}
+
+void run(int)
+{
+    set_worker_gucs();
+    if (is_extension_installed())
+        run_maintenance();
 }
 
 } // namespace
@@ -55,22 +57,5 @@ PGDLLEXPORT void outbox_maintenance_main(Datum slot);
 void outbox_maintenance_main(Datum slot)
 {
     using namespace outbox;
-    const int slot_number = DatumGetInt32(slot);
-    pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, on_sigterm);
-    BackgroundWorkerUnblockSignals();
-    const Oid database = ipc::database_of_slot(slot_number);
-    if (!OidIsValid(database))
-        proc_exit(0);
-    BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
-    if (!ipc::attach_maintenance_worker(slot_number) || ipc::are_workers_blocked(database))
-        proc_exit(0);
-    set_worker_gucs();
-    MemoryContextSwitchTo(
-        AllocSetContextCreate(TopMemoryContext, "outbox maintenance", ALLOCSET_DEFAULT_SIZES));
-    pg::sql_entry([] {
-        if (is_extension_installed())
-            run_maintenance();
-    });
-    proc_exit(0);
+    ipc::run_worker({"outbox maintenance", on_sigterm, attach, run}, DatumGetInt32(slot));
 }

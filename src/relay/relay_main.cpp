@@ -1,15 +1,14 @@
 // The background worker that a relay runs in.
 #include "extension/guc.hpp"
 #include "extension/worker_transaction.hpp"
+#include "ipc/worker_main.hpp"
 #include "ipc/worker_registry.hpp"
-#include "pg/exceptions.hpp"
 #include "relay/relay.hpp"
 #include "sink/kafka/producer.hpp"
 #include "sink/kafka/threaded_sink.hpp"
 #include "sink/util/abort_trap.hpp"
 
 extern "C" {
-#include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "storage/ipc.h"
 #include "utils/varlena.h"
@@ -59,30 +58,35 @@ void exit_without_atexit(int code, Datum)
         _exit(code);
 }
 
+void run(int slot)
+{
+    set_worker_gucs();
+    // Large events go back to the system at once, not into a heap that only grows. What is small
+    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
+    // between.
+    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
+    (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
+    (void)mallopt(M_MXFAST, 0);
+    sink::on_library_abort(terminate_main_loop);
+    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
+    run_relay(slot);
+}
+
 } // namespace
 
 // What the relay's transactions count on, whatever the database's defaults are.
 void set_worker_gucs()
 {
-    const auto override_guc = [](const char* name, const char* value) {
-        SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
-    };
     // What is published must be durable. Anything stronger is the DBA's choice, until the next
     // reload.
     if (synchronous_commit != SYNCHRONOUS_COMMIT_REMOTE_APPLY)
-        override_guc("synchronous_commit", "on");
+        ipc::override_guc("synchronous_commit", "on");
     // One sink that somebody has locked must not hold up the others for long.
-    override_guc("lock_timeout", "500ms");
+    ipc::override_guc("lock_timeout", "500ms");
     // As the owner's transactions have them anyway.
-    override_guc("search_path", owner_search_path);
-    override_guc("enable_seqscan", "off");
-    // Plans are small, and look expensive where sequential scans are off.
-    override_guc("jit", "off");
-    override_guc("outbox.tenant_id", ""); // it works for all of them
-    override_guc("application_name", "outbox relay");
-    disable_timeouts();
-    override_guc("default_transaction_read_only", "off");
-    override_guc("default_transaction_isolation", "read committed");
+    ipc::override_guc("search_path", owner_search_path);
+    ipc::override_guc("enable_seqscan", "off");
+    ipc::override_common_gucs("outbox relay");
 }
 
 bool is_database_served(const char* database)
@@ -115,25 +119,7 @@ PGDLLEXPORT void outbox_relay_main(Datum slot);
 void outbox_relay_main(Datum slot)
 {
     using namespace outbox;
-    const int number = DatumGetInt32(slot);
-    pqsignal(SIGHUP, SignalHandlerForConfigReload);
-    pqsignal(SIGTERM, on_sigterm);
-    BackgroundWorkerUnblockSignals();
+    // Before the connection registers callbacks of its own: the last one runs first.
     on_proc_exit(exit_without_atexit, 0);
-    BackgroundWorkerInitializeConnectionByOid(ipc::database_of_slot(number), InvalidOid, 0);
-    if (!ipc::attach_worker(number))
-        proc_exit(0);
-    set_worker_gucs();
-    // Large events go back to the system at once, not into a heap that only grows. What is small
-    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
-    // between.
-    (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
-    (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
-    (void)mallopt(M_MXFAST, 0);
-    sink::on_library_abort(terminate_main_loop);
-    (void)curl_global_init(CURL_GLOBAL_DEFAULT);
-    MemoryContextSwitchTo(
-        AllocSetContextCreate(TopMemoryContext, "outbox relay", ALLOCSET_DEFAULT_SIZES));
-    pg::sql_entry([&] { run_relay(number); });
-    proc_exit(0);
+    ipc::run_worker({"outbox relay", on_sigterm, ipc::attach_worker, run}, DatumGetInt32(slot));
 }
