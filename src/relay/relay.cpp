@@ -6,10 +6,11 @@
 #include "ipc/worker_registry.hpp"
 #include "pg/server_log.hpp"
 #include "relay/listen_notify.hpp"
+#include "relay/open_sink.hpp"
 #include "relay/scheduled_release.hpp"
 #include "relay/sink_task.hpp"
 #include "relay/test_sink.hpp"
-#include "sink/config/sink_context.hpp"
+#include "relay/wait_set.hpp"
 #include "sink/util/abort_trap.hpp"
 
 extern "C" {
@@ -39,23 +40,6 @@ constexpr milliseconds min_notify_interval{20};
 
 constexpr milliseconds pause_after_error{1000};
 
-sink::Secrets load_secrets()
-{
-    if (*settings::secrets_file == '\0')
-        throw Error("F0000", "outbox.secrets_file is not set", {},
-                    "It names the file with the secrets that sinks refer to.");
-    return sink::Secrets::load(settings::secrets_file);
-}
-
-// What went wrong, for people: with the hint, if there is one.
-std::string error_text(const std::exception& error)
-{
-    std::string text = error.what();
-    if (const auto* ours = dynamic_cast<const Error*>(&error))
-        text += ours->hint().empty() ? "" : " (" + ours->hint() + ")";
-    return text;
-}
-
 class Relay {
 public:
     explicit Relay(int slot) : slot_(slot) {}
@@ -72,8 +56,6 @@ private:
     void close_sink_task(std::size_t index);
     void log_and_pause(const SinkDefinition& definition, const std::string& reason);
     void pause_gone_sinks();
-    std::unique_ptr<sink::Sink> make_sink(const SinkDefinition& definition) const;
-    sink::SinkContext sink_context() const;
     std::size_t memory_per_sink() const;
 
     void release_scheduled();
@@ -83,8 +65,7 @@ private:
 
     TimePoint next_run_at() const;
     void wait();
-    void create_wait_set();
-    void free_wait_set();
+    void open_wait_set();
     void reload_configuration();
 
     std::vector<std::unique_ptr<SinkTask>> take_aborted_tasks();
@@ -104,8 +85,7 @@ private:
     bool extension_is_gone_ = false;
     bool test_requested_ = false; // to test a sink
     std::unique_ptr<SinkTest> test_;
-    WaitEventSet* wait_set_ = nullptr;
-    pg::CustomWaitEvent wait_{"OutboxRelay"};
+    WaitSet wait_set_;
 };
 
 void Relay::run()
@@ -157,21 +137,6 @@ void Relay::take_requests()
 }
 
 // ---- sinks
-
-// What the sinks of the database have in common, as the settings say now.
-sink::SinkContext Relay::sink_context() const
-{
-    sink::SinkContext context;
-    context.source = *settings::source != '\0' ? settings::source : "/" + database_;
-    context.allowed_hosts = sink::HostAllowlist(settings::http_allowed_hosts);
-    context.deny_private = settings::http_deny_private;
-    return context;
-}
-
-std::unique_ptr<sink::Sink> Relay::make_sink(const SinkDefinition& definition) const
-{
-    return sink::make_sink(definition.kind, definition.config, load_secrets, sink_context());
-}
 
 void Relay::reload_sinks()
 {
@@ -227,13 +192,14 @@ void Relay::open_sink_task(const SinkDefinition& definition)
 {
     std::string config_error, resource_error;
     try {
-        sink_tasks_.push_back(std::make_unique<SinkTask>(definition, make_sink(definition)));
+        sink_tasks_.push_back(
+            std::make_unique<SinkTask>(definition, open_sink(definition, database_)));
     } catch (const Error& error) {
         config_error = error_text(error);
     } catch (const std::exception& error) {
         resource_error = error_text(error);
     }
-    free_wait_set();
+    wait_set_.close();
     if (!config_error.empty())
         log_and_pause(definition, config_error);
     // No memory, no thread, no descriptor: that is nothing about this sink, and passes.
@@ -246,7 +212,7 @@ void Relay::open_sink_task(const SinkDefinition& definition)
 
 void Relay::close_sink_task(std::size_t index)
 {
-    free_wait_set();
+    wait_set_.close();
     sink_tasks_[index]->close();
     sink_tasks_.erase(sink_tasks_.begin() + static_cast<std::ptrdiff_t>(index));
 }
@@ -319,7 +285,7 @@ void Relay::test_sink()
     if (test_) {
         if (!test_->poll())
             return;
-        free_wait_set();
+        wait_set_.close();
         test_.reset();
     }
     if (test_requested_) {
@@ -338,11 +304,11 @@ void Relay::start_test(const SinkTestRequest& request)
     std::string problem = rollback ? rollback->message : sinks.empty() ? "the sink is gone" : "";
     try {
         if (problem.empty())
-            test_ = std::make_unique<SinkTest>(request, make_sink(sinks.front()));
+            test_ = std::make_unique<SinkTest>(request, open_sink(sinks.front(), database_));
     } catch (const std::exception& error) {
         problem = error_text(error);
     }
-    free_wait_set();
+    wait_set_.close();
     if (!problem.empty())
         SinkTest::respond(request, false, problem);
 }
@@ -359,35 +325,24 @@ TimePoint Relay::next_run_at() const
     return next;
 }
 
-void Relay::create_wait_set()
+void Relay::open_wait_set()
 {
-    pg::guarded_call([&] {
-        wait_set_ = pg::create_wait_event_set(static_cast<int>(sink_tasks_.size()) + 3);
-        AddWaitEventToSet(wait_set_, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, nullptr);
-        AddWaitEventToSet(wait_set_, WL_EXIT_ON_PM_DEATH, PGINVALID_SOCKET, nullptr, nullptr);
-        for (const auto& task : sink_tasks_)
-            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, task->wait_fd(), nullptr, nullptr);
-        if (test_)
-            AddWaitEventToSet(wait_set_, WL_SOCKET_READABLE, test_->wait_fd(), nullptr, nullptr);
-    });
-}
-
-void Relay::free_wait_set()
-{
-    if (wait_set_ != nullptr)
-        FreeWaitEventSet(std::exchange(wait_set_, nullptr));
+    std::vector<int> sockets;
+    for (const auto& task : sink_tasks_)
+        sockets.push_back(task->wait_fd());
+    if (test_)
+        sockets.push_back(test_->wait_fd());
+    pg::guarded_call([&] { wait_set_.open(sockets); });
 }
 
 void Relay::wait()
 {
-    if (wait_set_ == nullptr)
-        create_wait_set();
+    if (!wait_set_.is_open())
+        open_wait_set();
     const auto left = std::chrono::ceil<milliseconds>(next_run_at() - Clock::now());
     const long timeout = std::clamp<long>(left.count(), 0, settings::relay_interval);
     pg::guarded_call([&] {
-        WaitEvent event;
-        (void)WaitEventSetWait(wait_set_, timeout, &event, 1, wait_.event_info());
-        ResetLatch(MyLatch);
+        wait_set_.wait(timeout);
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
         MemoryContextSwitchTo(loop_context_);

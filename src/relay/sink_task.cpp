@@ -7,7 +7,6 @@
 #include "extension/locks.hpp"
 #include "extension/sqlstates.hpp"
 #include "extension/worker_transaction.hpp"
-#include "pg/encoding.hpp"
 #include "pg/injection_point.hpp"
 #include "pg/server_log.hpp"
 #include "pg/wal_flush.hpp"
@@ -56,13 +55,6 @@ constexpr milliseconds pause_after_lost_lease{100};
 milliseconds lease_duration()
 {
     return milliseconds(settings::lease);
-}
-
-void note_blocked(std::vector<sink::EventRef>& blocked, int64 token, IdRanges ids)
-{
-    for (const IdRange& range : ids)
-        for (Id id = range.from; id < range.upto; ++id)
-            blocked.push_back({token, id});
 }
 
 } // namespace
@@ -139,41 +131,12 @@ bool SinkTask::should_release_batches(TimePoint now) const
            dispatcher_->resume_at() - now > lease_duration() / 3;
 }
 
-// Of a batch that is delivered whole, nobody needs the ids.
-void SinkTask::plan_settlements(TransactionPlan& plan) const
-{
-    const std::vector<sink::SettledEvent>& settled = dispatcher_->settled();
-    plan.settled_count = settled.size();
-    for (const sink::SettledEvent& one : settled)
-        if (one.delivered && batches_.contains(one.ref.token))
-            ++plan.delivered[one.ref.token].count;
-    for (auto& [token, delivered] : plan.delivered)
-        if (delivered.count < batches_.at(token).unsettled)
-            delivered.ids.reserve(delivered.count);
-    for (const sink::SettledEvent& one : settled) {
-        if (!batches_.contains(one.ref.token))
-            continue;
-        if (one.delivered) {
-            Delivered& delivered = plan.delivered[one.ref.token];
-            if (delivered.ids.capacity() > 0)
-                delivered.ids.push_back(one.ref.id);
-            continue;
-        }
-        Rejection rejection;
-        rejection.event = one;
-        if (definition_.ordered)
-            for (const EventRef& ref : dispatcher_->events_behind(one))
-                rejection.behind[ref.token].push_back(ref.id);
-        plan.rejections.push_back(std::move(rejection));
-    }
-}
-
-SinkTask::TransactionPlan SinkTask::make_plan(TimePoint now, bool settles, bool claims) const
+TransactionPlan SinkTask::make_plan(TimePoint now, bool settles, bool claims) const
 {
     TransactionPlan plan;
     plan.settled_batches = settled_batches_;
     if (settles)
-        plan_settlements(plan);
+        plan_settlements(plan, *dispatcher_, batches_, definition_.ordered);
     for (const auto& [token, batch] : batches_) {
         // A batch that ends in this transaction is not renewed; who rejects may end any.
         const auto delivered = plan.delivered.find(token);
@@ -211,7 +174,7 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
     const auto rollback = in_transaction(
         activity_.c_str(),
         [&] {
-            write_settlements(plan);
+            write_settlements(plan, *dispatcher_, batches_, definition_.consumer);
             if (plan.claim_size > 0)
                 claimed = claim_next(plan, may_defer_write, sink_events);
             if (plan.checks_retries)
@@ -250,48 +213,6 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
         invalidate_cache();
     if (const std::chrono::microseconds spent(claimed.upcasting_us); spent >= upcasting_threshold)
         claim_at_ = sink::Clock::now() + upcasting_pause_factor * spent;
-}
-
-void SinkTask::write_settlements(TransactionPlan& plan) const
-{
-    if (!plan.delivered_whole.empty())
-        ack_whole_batches(plan.delivered_whole);
-    for (const auto& [token, delivered] : plan.delivered) {
-        const OpenBatch& batch = batches_.at(token);
-        const std::span<const int64> some = delivered.ids;
-        const bool all = batch.unsettled == delivered.count;
-        if (!(all && batch.from_log))
-            ack_messages(token, all ? nullptr : &some, StatsBy::caller);
-    }
-    if (stats::is_enabled())
-        count_delivered(plan);
-    for (Rejection& rejection : plan.rejections)
-        write_rejection(rejection);
-    for (const int64 token : plan.renewals)
-        heartbeat(token, std::nullopt);
-}
-
-void SinkTask::count_delivered(const TransactionPlan& plan) const
-{
-    const TimestampTz now = GetCurrentTimestamp();
-    const std::vector<sink::SettledEvent>& settled = dispatcher_->settled();
-    for (std::size_t i = 0; i < plan.settled_count; ++i)
-        if (const sink::SettledEvent& one = settled[i];
-            one.delivered && batches_.contains(one.ref.token))
-            stats::count_delivered(
-                definition_.consumer,
-                {one.event_stats.type, one.event_stats.bytes, one.event_stats.occurred_at}, now);
-}
-
-void SinkTask::write_rejection(Rejection& rejection)
-{
-    const EventRef ref = rejection.event.ref;
-    const Failure failure = {pg::error_text_from_utf8(rejection.event.reason), std::nullopt, false};
-    const FailResult failed = fail_messages(ref.token, {&ref.id, 1}, {&failure, 1});
-    note_blocked(rejection.blocked, ref.token, failed.blocked);
-    for (const auto& [token, ids] : rejection.behind)
-        if (token != ref.token)
-            note_blocked(rejection.blocked, token, block_behind(token, ids));
 }
 
 ClaimResult SinkTask::claim_next(const TransactionPlan& plan, bool may_defer_write,
@@ -373,10 +294,10 @@ void SinkTask::apply_committed(const TransactionPlan& plan, TimePoint now)
             invalidate_cache();
         count_settled(token, delivered.count);
     }
-    for (const Rejection& rejection : plan.rejections) {
+    for (const TransactionPlan::Rejection& rejection : plan.rejections) {
         count_settled(rejection.event.ref.token, 1);
         std::vector<int64> ids;
-        for (const EventRef& ref : rejection.blocked) {
+        for (const sink::EventRef& ref : rejection.blocked) {
             count_settled(ref.token, 1);
             ids.push_back(ref.id);
         }
@@ -452,7 +373,7 @@ void SinkTask::release_batches()
     TransactionPlan plan = make_plan(sink::Clock::now(), true, false);
     plan.renewals.clear();
     const auto rollback = in_transaction(activity_.c_str(), [&] {
-        write_settlements(plan);
+        write_settlements(plan, *dispatcher_, batches_, definition_.consumer);
         for (const Lease& lease : open_leases(plan.open_batches))
             release_batch(lease.token);
     });

@@ -7,9 +7,8 @@
 #include "relay/sink_definitions.hpp"
 #include "relay/sink_event_builder.hpp"
 #include "relay/sink_status_reporter.hpp"
+#include "relay/transaction_plan.hpp"
 #include "sink/dispatch/dispatcher.hpp"
-
-#include <map>
 
 namespace outbox {
 
@@ -49,44 +48,6 @@ public:
     void poll() { dispatcher_->poll(sink::Clock::now()); }
 
 private:
-    // A batch in hand.
-    struct OpenBatch {
-        std::size_t unsettled; // events that are not settled in the tables
-        sink::TimePoint renew_at;
-        bool from_log;
-    };
-
-    // A message of a batch.
-    using EventRef = sink::EventRef;
-
-    struct Rejection {
-        sink::SettledEvent event;
-        std::map<int64, std::vector<int64>> behind; // by batch
-        std::vector<EventRef> blocked;              // of these
-    };
-
-    // Of a batch.
-    struct Delivered {
-        std::size_t count = 0;
-        std::vector<int64> ids; // unless it is all that was left
-    };
-
-    // What a transaction is to do, and has done. Made before it begins and believed when it is
-    // committed: while it runs, nothing with a destructor is made.
-    struct TransactionPlan {
-        std::size_t settled_count = 0;      // how many of dispatcher_->settled() it is about
-        std::vector<int64> delivered_whole; // batches from the log of which everything is delivered
-        std::map<int64, Delivered> delivered;
-        std::vector<Rejection> rejections;
-        std::vector<int64> renewals;
-        std::vector<int64> open_batches;    // batches that are left after settling
-        std::vector<int64> settled_batches; // and those that are not, since the last claim
-        std::size_t claim_size = 0;         // events; 0: it does not claim
-        bool checks_retries = false;
-        TimestampTz next_retry = 0;
-    };
-
-    void plan_settlements(TransactionPlan& plan) const;
     TransactionPlan make_plan(sink::TimePoint now, bool settles, bool claims) const;
     bool should_settle(sink::TimePoint now) const;
     bool should_claim(sink::TimePoint now, std::size_t memory) const;
@@ -94,9 +55,6 @@ private:
     bool should_release_batches(sink::TimePoint now) const;
 
     void run_transaction(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
-    void write_settlements(TransactionPlan& plan) const;
-    void count_delivered(const TransactionPlan& plan) const;
-    static void write_rejection(Rejection& rejection);
     ClaimResult claim_next(const TransactionPlan& plan, bool may_defer_write,
                            SinkEventBuilder& sink_events) const;
     void write_deferred_batch(sink::TimePoint now);
@@ -111,7 +69,7 @@ private:
     std::string activity_;
     std::unique_ptr<sink::Dispatcher> dispatcher_;
     std::vector<std::string> metadata_keys_;
-    std::map<int64, OpenBatch> batches_;
+    OpenBatches batches_;
     std::vector<int64> settled_batches_; // batches that ended since the last claim
     mutable ConsumerStateCache state_cache_;
     std::size_t memory_limit_ = 0;
