@@ -11,7 +11,9 @@ namespace outbox {
 
 namespace {
 
-constexpr int max_lock_wait_ms = 100; // milliseconds
+// Longer than most claims hold the consumer's lock; after that the caller gets no rows and asks
+// again.
+constexpr int max_lock_wait_ms = 100;
 
 } // namespace
 
@@ -19,7 +21,8 @@ int Claim::run()
 {
     if (!use_known_consumer()) {
         refresh_state();
-        // What others have dealt can be had without the lock; who finds little left reads on.
+        // Unassigned batches can be taken without the consumer's lock. If few are left, try the
+        // lock and read more.
         const bool reads = needs_more_batches() && lock_consumer(0);
         if (consumer_.paused) {
             unlock_unless_appended();
@@ -29,7 +32,8 @@ int Claim::run()
             if (const ClaimStepResult outcome = take_unassigned_batch(); outcome.delivered > 0)
                 return outcome.delivered;
     }
-    // The relay has other sinks to look after, and is woken when whoever has the lock is done.
+    // The relay does not wait, because other sinks would wait with it: the holder of the lock wakes
+    // it at commit.
     if (!locked_ && !lock_consumer(is_relay() ? 0 : max_lock_wait_ms)) {
         unlock_unless_appended();
         return 0;
@@ -57,7 +61,7 @@ int Claim::run()
     }
 }
 
-// Who has not moved the cursor need not keep others waiting for the end of its transaction.
+// Releases the consumer's lock before the end of the transaction unless the cursor has moved.
 void Claim::unlock_unless_appended()
 {
     if (locked_ && !appended_batch_)
@@ -65,8 +69,8 @@ void Claim::unlock_unless_appended()
     locked_ = false;
 }
 
-// Workers claim from the same consumer again and again. What is known of it from the last time
-// saves a look before the lock; behind the lock it is looked at anyway.
+// Takes the consumer's id from the last claim of this backend, or from the relay's cache: that
+// saves reading the consumer before the lock. It is read again under the lock.
 bool Claim::use_known_consumer()
 {
     if (const ConsumerState* cached = is_relay() ? request_.relay->state_cache.lookup() : nullptr) {
@@ -89,7 +93,8 @@ void Claim::remember_consumer() const
     std::copy(name.begin(), name.end(), known_consumer_.name);
 }
 
-// The lock is on the consumer's id, and while this one waited another may have come under its name.
+// Locks the consumer by id, then reads it by name: while this session waited, the consumer may have
+// been dropped and another created under its name. Then the lock is released and taken on that one.
 bool Claim::lock_consumer(int max_wait_ms)
 {
     for (;;) {
@@ -98,11 +103,11 @@ bool Claim::lock_consumer(int max_wait_ms)
             lock_busy_ = true;
             return false;
         }
-        lock_busy_ = false; // although it may have been before
+        lock_busy_ = false; // run() may have tried before
         refresh_state_under_lock();
         remember_consumer();
         locked_ = consumer_.id == consumer;
-        // For the relay, one of the same name that came later is another sink.
+        // The relay serves a sink by id: a later consumer of the same name is another sink.
         const bool is_another = is_relay() && consumer_.id != request_.relay->consumer;
         if (locked_)
             return !consumer_.paused && !is_another;
@@ -123,7 +128,7 @@ void Claim::refresh_state_under_lock()
         refresh_state();
 }
 
-// Only what is simple is kept: retries come and go without the lock.
+// Caches the state only while the consumer has no retries: they change without the consumer's lock.
 void Claim::cache_state(const Progress& progress, int64 reserved_token,
                         const DeferredBatch* deferred_batch) const
 {
@@ -132,8 +137,8 @@ void Claim::cache_state(const Progress& progress, int64 reserved_token,
                                           deferred_batch);
 }
 
-// Whoever does something with messages on their way to the caller may have to fail one of them at
-// once, and that takes a batch.
+// The claim can be written after sending only if no receiver (upcasting) sits between claim and
+// caller: a receiver may fail messages, which needs the batch row.
 bool Claim::may_defer_write() const
 {
     const bool bypasses_receiver = effective_receiver_ != &receiver_;
@@ -155,7 +160,8 @@ void Claim::load_state(const ConsumerState& state)
                         errhint("Create a consumer of your own for the same events.")));
 }
 
-// What the relay has in hand, and what it has settled, need not be looked up.
+// Reads only leases that the relay does not know. Batches that it has claimed stand for themselves,
+// and batches that it has settled are no longer open.
 pg::PallocVector<Lease> Claim::relay_leases() const
 {
     const RelayBatches& known = *request_.relay;
@@ -173,7 +179,7 @@ pg::PallocVector<Lease> Claim::relay_leases() const
 
 namespace {
 
-// Passes messages on, and takes note of them.
+// Passes messages on and summarizes the batch, so that its ack can count it without reading it.
 class CountingReceiver final : public MessageReceiver {
 public:
     explicit CountingReceiver(MessageReceiver& receiver) : receiver_(receiver) {}
@@ -207,7 +213,7 @@ private:
 ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver)
 {
     CountingReceiver counting(receiver);
-    // The relay knows what becomes of each of its events.
+    // The relay counts each event when it settles it.
     const bool counts = stats::is_enabled() && request.relay == nullptr;
     Claim claim(request, counts ? counting : receiver);
     const int count = claim.run();
@@ -215,8 +221,8 @@ ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver)
         counting.remember_batch();
     if (counts && count > 0 && request.settle_at_once && receiver.finish())
         stats::count_batch(claim.consumer(), counting.token(), GetCurrentTimestamp());
-    // The commit of a claim lies behind every commit that it saw: once it is durable, so are they.
-    // The relay sees to that by itself, before anything leaves.
+    // The commit record of a claim follows the commit of every event in it: once it is flushed, so
+    // are they. The relay flushes the WAL itself before it sends.
     if (count > 0 && !request.settle_at_once && request.relay == nullptr)
         ForceSyncCommit();
     return {count, claim.has_more(), claim.was_lock_busy()};

@@ -1,5 +1,5 @@
-// Handing out: a claim finds what a consumer is to do next, and gives it out under one token.
-// The engine for SQL callers and for the relay alike.
+// A claim finds the next batch of a consumer and delivers it under one fencing token: the engine
+// behind outbox_claim(), outbox_consume() and the relay.
 #pragma once
 
 #include "claim/consumer_state_cache.hpp"
@@ -7,42 +7,45 @@
 
 namespace outbox {
 
-// Tokens in ascending order. What is in neither list, and open, was left behind by a relay that is
-// gone, or by this one.
+// Batches that this relay knows, sorted by token. An open batch in neither list belongs to a
+// crashed relay, or was lost by this one, and is taken over at once.
 struct RelayBatches {
     int32 consumer;
     std::span<const int64> claimed_tokens;
     std::span<const int64> settled_tokens;
     ConsumerStateCache& state_cache;
 
-    // What is claimed may be handed out before it is written down. The consumer's lock is then held
-    // until the caller has done so, or given up (pg::release_session_lock()).
+    // Whether the claim may deliver a batch before its rows are written (DeferredBatch). The
+    // consumer's lock is then held as a session lock until the caller has written them, or given
+    // up, and calls release_session_lock().
     bool may_defer_write;
 };
 
+// Arguments of a claim.
 struct ClaimRequest {
-    Datum consumer; // text
+    Datum consumer; // its name, text
     int batch_size;
     int64 lease;         // microseconds
     Datum worker;        // text
-    bool settle_at_once; // at once: for a caller whose work is in the same transaction
+    bool settle_at_once; // for a caller whose work is in the same transaction (outbox_consume())
 
-    // For the relay, who alone claims from a sink and knows its batches.
+    // Set by the relay, which alone claims from sinks and knows its batches.
     const RelayBatches* relay = nullptr;
 };
 
+// Outcome of a claim.
 struct ClaimResult {
-    int count = 0;
-    bool has_more = false;  // may be had right now
-    bool lock_busy = false; // somebody else had a lock: look again soon
+    int count = 0;          // messages delivered to the receiver
+    bool has_more = false;  // another claim may find messages right now
+    bool lock_busy = false; // another session held a lock: claim again soon
 
-    // Of what was claimed, before anybody got it.
-    int failed = 0;
-    int64 upcasting_us = 0; // microseconds
+    int failed = 0;         // messages whose upcaster failed
+    int64 upcasting_us = 0; // microseconds that upcasters took
 };
 
-// Hands out at most one batch, as it was written, in the caller's transaction. Call inside
-// pg::as_owner().
+// Delivers at most one batch to the receiver, in the caller's transaction and without upcasting.
+// Takes the consumer's lock to the end of the transaction if it moves the cursor. Writes
+// _outbox.batches, leases, retries and dead_letters. Call inside as_owner().
 ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver);
 
 } // namespace outbox

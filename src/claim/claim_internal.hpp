@@ -1,6 +1,6 @@
-// A claim under way: what it knows, and the steps that it can take. Its parts are in claim.cpp
-// (lock and state), claim_again.cpp (what was handed out before), claim_new.cpp (what is new) and
-// claim_fair.cpp (the turns of tenants).
+// One claim: its state and its steps. The members are defined in claim.cpp (locks and state),
+// redeliver.cpp (batches and retries that were delivered before), read_new.cpp (new messages) and
+// tenant_fairness.cpp (turns of tenants).
 #pragma once
 
 #include "claim/claim.hpp"
@@ -10,46 +10,55 @@
 namespace outbox {
 
 struct ClaimStepResult {
-    int delivered = 0;
-    bool changed = false; // something was settled or moved: it is worth looking again
+    int delivered = 0;    // messages; above 0 ends the claim
+    bool changed = false; // the step changed batches or the cursor: run all steps again
 };
 
-struct TenantQueueEntry; // what waits for a tenant's turn
+struct TenantQueueEntry; // a batch that waits for its tenant's turn
 
+// State and steps of one call of claim_batch().
 class Claim {
 public:
     Claim(const ClaimRequest& request, MessageReceiver& receiver)
         : request_(request), receiver_(receiver)
     {}
 
+    // Runs the steps until one delivers messages or none changes anything. Returns the number
+    // delivered.
     int run();
 
-    // Is there something that it has not looked at, or not handed out?
+    // Returns whether another claim may find messages that this one has not read or delivered.
     bool has_more() const { return has_more_; }
+    // Returns whether another session held a lock that this claim needed.
     bool was_lock_busy() const { return lock_busy_; }
     int32 consumer() const { return consumer_.id; }
 
 private:
-    // Reads consumer, cursor and leases anew; or takes them as they were left.
+    // Reads consumer, cursor and leases again, or takes them from the relay's cache.
     void refresh_state();
     void load_state(const ConsumerState& state);
     void refresh_state_under_lock();
     void cache_state(const Progress& progress, int64 reserved_token,
                      const DeferredBatch* deferred_batch = nullptr) const;
+    // Returns whether the batch's rows may be written after the relay has sent the events.
     bool may_defer_write() const;
+
+    // The consumer's lock. Taking it refreshes the state.
     bool lock_consumer(int max_wait_ms);
     void unlock_unless_appended();
 
+    // The consumer's id from this backend's last claim, to save a lookup by name.
     bool use_known_consumer();
     void remember_consumer() const;
 
-    // The work a claim can find, in the order in which it looks.
+    // The steps, in their order.
     ClaimStepResult take_over_expired();
     ClaimStepResult deliver_retries();
     ClaimStepResult prefetch();
     ClaimStepResult take_unassigned_batch();
     ClaimStepResult read_new();
 
+    // Parts of the steps.
     ClaimStepResult take_over_batch(const Batch& batch, const Lease& lease);
     ClaimStepResult deliver_page();
     ClaimStepResult distribute_page();
@@ -57,10 +66,13 @@ private:
     void queue_by_tenant(pg::PallocVector<TenantQueueEntry>& entries);
     ClaimStepResult deliver_next_tenant();
 
+    // Returns whether a cursor row is worth writing although nothing is delivered.
     bool should_save_cursor(const PageResult& page, Id known_upto_before) const;
 
+    // Passes a stored batch to the receiver and returns the number of messages.
     int deliver(const Batch& batch);
 
+    // Helpers of the steps. They judge leases_, which is as of the last refresh_state().
     bool is_relay() const { return request_.relay != nullptr; }
     pg::PallocVector<Lease> relay_leases() const;
     bool is_abandoned(const Lease& lease) const;
@@ -70,12 +82,13 @@ private:
     const Lease* first_lease_of(int32 consumer_partition) const;
     bool can_read_new();
     bool needs_more_batches() const;
+    // The progress to store with a new newest batch: cursor and open tokens, plus and minus these.
     Progress progress_with(std::span<const int64> new_tokens,
-                           std::span<const int64> without = {}) const; // sorted
+                           std::span<const int64> without = {}) const; // `without`: ascending
     LeaseHolder holder() const { return {request_.worker, now_, request_.lease}; }
     TimestampTz locked_until() const { return now_ + request_.lease; }
 
-    // The consumer that this backend claimed from last, if it has one partition.
+    // The consumer that this backend claimed from last, if it has one consumer partition.
     struct KnownConsumer {
         char name[limits::max_consumer_name_bytes];
         std::size_t name_size;
@@ -85,18 +98,20 @@ private:
 
     const ClaimRequest& request_;
     MessageReceiver& receiver_;
-    MessageReceiver* effective_receiver_ = nullptr; // where it has messages put
+    MessageReceiver* effective_receiver_ = nullptr; // as MessageReceiver::begin() returned it
     Consumer consumer_ = {};
     Progress progress_ = {};
     bool has_retries_ = false;
     bool has_due_retries_ = false;
     pg::PallocVector<Lease> leases_;
     TimestampTz now_ = 0;
-    bool locked_ = false;         // the consumer's lock is ours
-    bool appended_batch_ = false; // and must stay ours, because the consumer has a new newest batch
-    int pages_read_ = 0;          // that were read
-    bool has_more_ = false;       // may be had by another claim
-    bool lock_busy_ = false;      // another had what this one needs
+    bool locked_ = false; // this transaction holds the consumer's lock
+    // The consumer has a new newest batch, so the lock is kept until commit: the next claim must
+    // see it.
+    bool appended_batch_ = false;
+    int pages_read_ = 0;
+    bool has_more_ = false;
+    bool lock_busy_ = false; // another session holds a lock that this claim needs
 };
 
 } // namespace outbox

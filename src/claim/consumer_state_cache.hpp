@@ -1,13 +1,14 @@
-// What the relay knows of a sink's consumer from its last claim. Nobody else moves that cursor, so
-// it need not be read again; whoever changes it after all – a seek, a redrive – holds the
-// consumer's lock and calls the relay before giving it back.
+// The relay's cache of a sink's consumer as its last claim left it, in memory of the process. Only
+// the relay claims from a sink, so the state need not be read before each claim. A transaction that
+// changes it otherwise (seek, redrive, ALTER) holds the consumer's lock and sets
+// reason_sinks_changed in its commit callback, which runs before the lock is released.
 #pragma once
 
 #include "consumer/batch_store.hpp"
 
 namespace outbox {
 
-// A batch that has been handed out before it is in the tables, and where its consumer is with it.
+// A batch that was delivered before its rows are written, with the progress to write along with it.
 struct DeferredBatch {
     int32 consumer;
     Batch batch;
@@ -15,6 +16,7 @@ struct DeferredBatch {
     Progress progress;
 };
 
+// Has two slots: for the committed state, and for the state that the current transaction stores.
 class ConsumerStateCache {
 public:
     ConsumerStateCache() = default;
@@ -22,29 +24,28 @@ public:
     ConsumerStateCache& operator=(const ConsumerStateCache&) = delete;
     ~ConsumerStateCache();
 
-    // To be asked with the consumer's lock in hand. Nothing if it has to be read.
+    // Returns the committed state, or nullptr if it has to be read. It is certain only under the
+    // consumer's lock.
     const ConsumerState* lookup() const;
 
-    // A token above those of all batches of the consumer, as long as there is something to be
-    // found; 0 if there is none.
+    // Returns a token that was drawn in advance, above those of all batches of the consumer; 0 if
+    // there is none, or lookup() finds nothing.
     int64 reserved_token() const;
 
-    // What the last transaction has handed out and not written down, if it has.
+    // Returns the batch that the last transaction delivered without writing it; nullptr: none.
     const DeferredBatch* deferred_batch() const;
-    // Now it is written down. `reserved_token` was drawn meanwhile.
+    // Forgets that batch, which is written now. `reserved_token` was drawn with it.
     void mark_deferred_written(int64 reserved_token);
 
-    // What the present transaction leaves behind, with the batch that it does not write, if there
-    // is one.
+    // Copies the state that the current transaction leaves, with the batch that it does not write.
     void store(const ConsumerState& state, int64 reserved_token,
                const DeferredBatch* deferred_batch = nullptr);
 
-    // It was committed, or it was not: then nothing is known.
+    // Call after the commit: the stored state is valid now. After a rollback call invalidate().
     void commit();
     void invalidate();
 
 private:
-    // One that is believed and one that is being written.
     struct Slot {
         MemoryContext memory = nullptr;
         ConsumerState state = {};

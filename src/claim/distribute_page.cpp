@@ -4,17 +4,18 @@ namespace outbox {
 
 namespace {
 
-// More than this is not worth the memory.
+// Limits the memory for ids of a page.
 constexpr int64 max_rows_per_page = 20000;
 
-// How many batches for each partition of a consumer without order: while somebody reads the next
-// page, the others have something to pick up.
+// Batches per consumer partition of an unordered consumer: workers take them while one of them
+// reads the next page.
 constexpr int64 max_batches_ahead = 4;
 
-// The largest batch for a partition whose turn is not yet: it will be cut.
+// Largest batch for a consumer partition that has an open batch. It is split when a worker takes
+// it, and the rest is written again, so it must not be large.
 constexpr int64 max_waiting_batch = 1000;
 
-// What a partition gets.
+// The ids of this page for one consumer partition.
 struct PartitionShare {
     pg::PallocVector<IdRange> ids;
     int64 size;

@@ -1,4 +1,4 @@
-// Reading a page for a consumer with several partitions, and dealing it to them.
+// Reads a page of the log and divides it among the consumer partitions of a consumer.
 #pragma once
 
 #include "consumer/batch_store.hpp"
@@ -6,18 +6,21 @@
 
 namespace outbox {
 
+// Messages that become one unassigned batch.
 struct DistributedBatch {
     int32 consumer_partition;
     IdRanges ids;
 };
 
+// Result of read_and_distribute().
 struct DistributedPage {
     PageResult page;
-    pg::PallocVector<DistributedBatch> batches; // those of one partition in their order
+    pg::PallocVector<DistributedBatch> batches; // of one consumer partition: in id order
 };
 
-// Moves the cursor. Without order, the page is cut into pieces of the size that was asked for. With
-// order, it goes by aggregate, until the first partition that waits for nothing has that many.
+// Reads from the cursor and moves it. Unordered: contiguous pieces of `batch_size`, because the
+// rows of a piece share heap pages. Ordered: by the hash of the aggregate, until a consumer
+// partition without an open batch has `batch_size` messages. Needs the consumer's lock.
 DistributedPage read_and_distribute(const Consumer& consumer, std::span<const Lease> leases,
                                     int batch_size, Cursor& cursor);
 

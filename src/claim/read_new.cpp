@@ -13,23 +13,26 @@ namespace outbox {
 
 namespace {
 
-// How many pages a claim reads in search of something that can be handed out now.
+// Pages that a claim reads in search of a message that it can deliver: a page may contain nothing
+// but blocked messages, or messages for consumer partitions that have open batches.
 constexpr int max_pages_per_claim = 8;
 
 } // namespace
 
-// Is there anybody who could take what would be read?
+// Returns false if no message that would be read could be delivered now. Takes the lock of consumer
+// partition 0 for an ordered consumer with one partition.
 bool Claim::can_read_new()
 {
     if (pages_read_ == max_pages_per_claim || !may_read_new(consumer_, leases_.view()))
         return false;
-    // The relay keeps the order of what it has in hand by itself.
+    // The relay's dispatcher keeps the order among all of its open batches.
     if (!consumer_.ordered || consumer_.consumer_partitions > 1 || is_relay())
         return true;
     return try_lock_consumer_partition(0) && first_lease_of(0) == nullptr;
 }
 
-// Without order, so few batches wait that the workers will soon be out of them?
+// Returns true if an unordered consumer has at most one unassigned batch per consumer partition
+// left.
 bool Claim::needs_more_batches() const
 {
     std::size_t unassigned_count = 0;
@@ -39,7 +42,7 @@ bool Claim::needs_more_batches() const
            unassigned_count <= static_cast<std::size_t>(consumer_.consumer_partitions);
 }
 
-// The others pick up what is left meanwhile.
+// Makes unassigned batches in advance: workers take them without the consumer's lock.
 ClaimStepResult Claim::prefetch()
 {
     if (consumer_.fair)
@@ -49,21 +52,21 @@ ClaimStepResult Claim::prefetch()
 
 ClaimStepResult Claim::read_new()
 {
-    // Who is fair has read ahead.
+    // A fair consumer reads in prefetch() only.
     if (consumer_.fair || !can_read_new())
         return {};
     ++pages_read_;
     return consumer_.consumer_partitions == 1 ? deliver_page() : distribute_page();
 }
 
-// Is it worth a row to remember how far this one has read, although it hands out nothing?
+// Returns whether the cursor has moved far enough to be written although nothing is delivered.
 bool Claim::should_save_cursor(const PageResult& page, Id known_upto_before) const
 {
     return page.should_save_cursor() ||
            progress_.cursor.known_upto() - known_upto_before >= save_cursor_threshold;
 }
 
-// Straight to the caller, in one pass.
+// Delivers messages while they are read, for a consumer with one consumer partition.
 ClaimStepResult Claim::deliver_page()
 {
     Batch batch = {};
@@ -77,7 +80,7 @@ ClaimStepResult Claim::deliver_page()
     const int64 reserved_token = is_relay() ? request_.relay->state_cache.reserved_token() : 0;
     const bool defers_write = reserved_token != 0 && may_defer_write();
     int64 limit = request_.batch_size;
-    // The relay has other sinks to look after, and comes again.
+    // The relay reads less at a time, because other sinks wait meanwhile; it claims again.
     const int64 budget = is_relay() ? max_rows_examined / 10 : max_rows_examined;
     const PageResult page =
         read_page(progress_.cursor, consumer_.filter, limit, budget, [&](const Message& message) {

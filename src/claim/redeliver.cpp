@@ -12,14 +12,16 @@ namespace outbox {
 
 namespace {
 
-// How many messages the relay gets from those that wait for another attempt.
+// Retries in one batch of the relay: all copies of a batch are in memory at once.
 constexpr int max_relay_retries = 32;
 
 } // namespace
 
-// ---- partitions of ordered consumers: one open batch at a time
+// ---- consumer partitions of ordered consumers: one open batch at a time
 
-// The lock first, and then a new look: another may have handed out from this partition just before.
+// Locks the consumer partition and reads the state again: another session may have delivered a
+// batch of it just before. Returns false if another session holds the lock, or the consumer was
+// replaced.
 bool Claim::try_lock_consumer_partition(int32 consumer_partition)
 {
     if (!consumer_.ordered)
@@ -39,7 +41,7 @@ bool Claim::has_open_batch(int32 consumer_partition) const
     return false;
 }
 
-// Does a batch wait that was split off another? What is in it comes before what has failed since.
+// Returns whether an unassigned batch was split off another one: its messages precede the retries.
 bool Claim::has_split_remainder(int32 consumer_partition) const
 {
     for (const Lease& lease : leases_)
@@ -57,9 +59,10 @@ const Lease* Claim::first_lease_of(int32 consumer_partition) const
     return nullptr;
 }
 
-// ---- what was handed out before
+// ---- batches that were delivered before
 
-// A relay that was killed leaves leases that are good for a while; its successor need not wait.
+// A lease is abandoned when it expires; for the relay, when it does not know the batch: a killed
+// relay leaves live leases, and a database has only one relay.
 bool Claim::is_abandoned(const Lease& lease) const
 {
     if (!is_relay())
@@ -78,7 +81,7 @@ ClaimStepResult Claim::take_over_expired()
                                : std::nullopt;
         if (batch)
             return take_over_batch(*batch, lease);
-        // What comes later must not pass it.
+        // The relay delivers nothing that comes after a batch that it cannot take over yet.
         lock_busy_ = is_relay();
         if (lock_busy_)
             return {};
@@ -86,8 +89,9 @@ ClaimStepResult Claim::take_over_expired()
     return {};
 }
 
-// The same ids under a new token. A batch that has expired before is split, so that a message that
-// kills its workers is alone in the end. A crash of the relay is no message's fault.
+// Delivers the ids of an expired or unassigned batch under a new token. A batch that has expired
+// before is split, which isolates a poison message. Crashes of the relay count no attempts, so they
+// split nothing.
 ClaimStepResult Claim::take_over_batch(const Batch& batch, const Lease& lease)
 {
     if (dead_letter_if_exhausted(consumer_, batch, lease, now_))
@@ -102,7 +106,7 @@ ClaimStepResult Claim::take_over_batch(const Batch& batch, const Lease& lease)
     ids[0].set_size(take_first(batch.ids, first_size, ids[0].data()));
     ids[1].reserve(batch.ids.size() * 2);
     ids[1].set_size(subtract(batch.ids, ids[0].view(), ids[1].data()));
-    // What waits in order is found again where it waits.
+    // For ordered retries the remainder gets no batch: deliver_retries() finds it in the table.
     const bool has_remainder = !ids[1].empty() && !(consumer_.ordered && batch.from_retries);
     const int count = has_remainder ? 2 : 1;
     const int64 first = draw_tokens(count);
@@ -137,14 +141,14 @@ ClaimStepResult Claim::deliver_retries()
     if (!has_due_retries_)
         return {};
     Batch batch = {};
-    // Copies are read all at once, and the relay's memory is small.
     const int limit =
         is_relay() ? Min(request_.batch_size, max_relay_retries) : request_.batch_size;
     if (!consumer_.ordered) {
         batch.ids = due_retries(consumer_.id, progress_.open_tokens, now_, limit);
     } else {
         for (const int32 consumer_partition : due_consumer_partitions(consumer_.id, now_)) {
-            // The aggregates that are due have nothing in other batches of the relay.
+            // The relay needs no check: aggregates that are due have no events in its other
+            // batches.
             if (!try_lock_consumer_partition(consumer_partition) ||
                 (!is_relay() &&
                  (has_open_batch(consumer_partition) || has_split_remainder(consumer_partition))))
@@ -171,7 +175,8 @@ ClaimStepResult Claim::take_unassigned_batch()
 {
     if (consumer_.fair)
         return deliver_next_tenant();
-    // Without the lock, and where order does not matter, each worker begins elsewhere.
+    // Unordered and without the lock, each worker begins at another batch, so that they seldom meet
+    // at the same row lock.
     const std::size_t offset =
         locked_ || consumer_.ordered ? 0 : static_cast<std::size_t>(MyProcPid);
     const pg::PallocVector<Lease> candidates = leases_;

@@ -12,48 +12,51 @@ extern "C" {
 #include <algorithm>
 #include <ranges>
 
-// A fair consumer reads everything that is new before it hands out anything, and puts the ids of
-// each tenant aside, as batches that wait. So it costs one pass over a backlog of millions to find
-// what is behind it, and as a backlog is mostly one run of ids, little to remember. Then tenants
-// take turns: whoever was served longest ago comes next. It reads again when each of them has had
-// one: if every claim read, each would put aside a batch for every tenant, and take away one.
-// What comes for a tenant that has something waiting is merged with that: a tenant that brings more
-// than is served would otherwise have one batch more with every round, and every claim looks at
-// all. Where so many tenants have something waiting that no more batches may be open, it still
-// reads far enough to meet others than those who bring most.
+// A fair consumer reads all new messages before it delivers any, and stores the ids of each tenant
+// as unassigned batches. One pass over a backlog of millions thus finds the tenants behind it; the
+// backlog of one tenant is mostly one run of ids, which takes little room.
+//
+// Then tenants take turns: the tenant served longest ago is next (_outbox.tenant_turns). The
+// log is read again when each tenant has had its turn. If every claim read, each would store a
+// batch for every tenant and take away one.
+//
+// New ids of a tenant are merged with its unassigned batches. Otherwise a tenant that produces more
+// than is consumed would gain a batch per round, and every claim reads the leases of all batches.
+// If max_open_leases is nearly reached, a claim still reads far enough to find tenants other than
+// the ones that produce most.
 
 namespace outbox {
 
-// What is to wait for its tenant's turn.
+// A new batch that will wait for its tenant's turn.
 struct TenantQueueEntry {
     Batch batch;
-    bool is_first;                         // of this tenant, of what was read
-    pg::PallocVector<int64> merged_tokens; // tokens of what waited, and is now part of it
+    bool is_first;                         // first batch of its tenant in this claim
+    pg::PallocVector<int64> merged_tokens; // unassigned batches that were merged into it
 };
 
 namespace {
 
-// What one claim reads at most: some seconds. The next one goes on.
+// Rows that one claim reads, which takes some seconds. The next claim continues.
 constexpr int64 max_rows_per_claim = 5'000'000;
 
-// A batch that waits is cut when its turn comes, and the rest is written anew: it must not be
+// Ranges of ids per batch: it is split at its turn and the rest is written again, so it must not be
 // large.
 constexpr std::size_t max_runs_per_batch = 1000;
 
-// What was merged is smaller: it would be cut for ever, and with fewer runs hardly more batches
-// wait.
+// Ranges of ids in a merged batch. Lower than for a new one: merging up to that limit would split
+// and rewrite large batches in every round, and would hardly save batches.
 constexpr std::size_t max_runs_after_merge = 250;
 
-// So many batches may be put aside, even if nearly as many wait as may be open.
+// Batches that a claim may add even if max_open_leases is nearly reached.
 constexpr std::size_t min_new_batches = 1000;
 
 struct TenantIds {
     int64 tenant; // the key
     pg::PallocVector<IdRange> ids;
-    bool is_continuation; // something of this tenant was set aside before
+    bool is_continuation; // this claim has already made a batch of this tenant
 };
 
-// What was read, by tenant.
+// Ids by tenant, collected while the log is read.
 class IdsByTenant {
 public:
     IdsByTenant()
@@ -80,13 +83,13 @@ public:
             close_entry(*tenant_ids);
     }
 
-    // How many batches they make, or a few less.
+    // Returns the number of batches so far; entries without ids are counted, too.
     std::size_t count() const
     {
         return entries_.size() + static_cast<std::size_t>(hash_get_num_entries(table_));
     }
 
-    // In the order of the log.
+    // Returns the batches in the order of their first ids.
     pg::PallocVector<TenantQueueEntry> take_entries()
     {
         HASH_SEQ_STATUS all;
@@ -104,7 +107,7 @@ private:
     {
         Batch batch = {};
         batch.attempts = batch.deliveries = 1;
-        // Each of several pages has its own late commits.
+        // Late commits of a later page may have smaller ids.
         tenant_ids.ids.set_size(merge_ranges(tenant_ids.ids.data(), tenant_ids.ids.size()));
         batch.ids = tenant_ids.ids.view();
         batch.tenant = tenant_ids.tenant;
@@ -117,10 +120,10 @@ private:
     pg::PallocVector<TenantQueueEntry> entries_;
 };
 
-// Of a tenant that has something waiting.
+// A tenant with unassigned batches.
 struct TenantTurn {
     int64 tenant;
-    int64 served_token; // a token of the time when it was; 0: never
+    int64 served_token; // drawn at its last turn: orders turns among each other; 0: never
 };
 
 int64 tenant_of(const Lease& lease)
@@ -156,8 +159,8 @@ pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> t
     return turns;
 }
 
-// Has every tenant had a turn since something was put aside for it? What is cut from a batch
-// descends from when that was.
+// Returns whether every tenant has had a turn since its batches were stored. Parts of a split batch
+// keep its root token, and with it the time.
 bool is_round_over(std::span<const Lease> leases, pg::PallocVector<TenantTurn> turns)
 {
     std::ranges::sort(turns, {}, &TenantTurn::tenant);
@@ -168,15 +171,15 @@ bool is_round_over(std::span<const Lease> leases, pg::PallocVector<TenantTurn> t
     });
 }
 
-// Does it wait as it was put aside, of one tenant and at its first attempt?
+// Returns whether the batch is as it was first stored: one tenant, first attempt.
 bool is_unsplit(const Lease& lease)
 {
     return lease.is_unassigned && lease.tenant && lease.token == lease.root_token;
 }
 
-// Merges what waits last for a tenant into what has come for it, unless it is much larger: so of
-// what is small there are as many batches as its number has digits, and each id is written anew as
-// often at most. None gets larger than what can be read at once.
+// Merges the tenant's newest unassigned batches into the new one while they are at most twice its
+// size (LSM-style). A tenant thus has O(log n) unassigned batches, and each id is rewritten O(log
+// n) times. No batch exceeds max_rows_per_claim.
 void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> leases, TimestampTz now,
                            MemoryContext batch_memory)
 {
@@ -193,7 +196,8 @@ void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> lease
             break;
         MemoryContextReset(batch_memory);
         MemoryContextSwitchTo(batch_memory);
-        // Only who has the consumer's lock changes what waits: what is too much need not be locked.
+        // Unassigned batches of a fair consumer change under the consumer's lock only, which this
+        // claim holds. So a batch that is too large need not be locked to be read.
         const auto stored = read_open_batch(lease.token);
         const bool fits = stored && ids.size() + stored->ids.size() <= max_runs_after_merge;
         const auto waiting = fits ? lock_batch_for_takeover(lease.token, now) : std::nullopt;

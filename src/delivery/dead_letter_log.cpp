@@ -10,12 +10,14 @@ namespace outbox {
 
 namespace {
 
+// A consumer with a broken handler makes a dead letter per message: without a limit they would fill
+// the log.
 constexpr int max_lines_per_window = 10;
-constexpr int64 log_window_us = 10 * USECS_PER_SEC;
+constexpr int64 log_window_us = 10 * USECS_PER_SEC; // microseconds
 constexpr int max_listed_ids = 20;
 constexpr int max_error_bytes = 200;
 
-// Per process. What was left out is told with the next line.
+// The limit of this process. The next line counts the ids that it left out.
 struct LogRateLimit {
     TimestampTz window_end = 0;
     int lines_left = 0;
@@ -50,7 +52,7 @@ const char* format_ids(IdRanges ids)
     return list.data;
 }
 
-// What a worker or a receiver has said.
+// The error comes from a worker or an endpoint: it is cut, and control characters are replaced.
 const char* shorten_error(Datum error)
 {
     char* message = TextDatumGetCString(error);
@@ -79,11 +81,12 @@ void log_dead_letters(int32 consumer, IdRanges ids, Datum error)
             (errmsg_internal("outbox: consumer \"%s\" has given up %s: %s", name,
                              count == 1 ? "an event" : psprintf(INT64_FORMAT " events", count),
                              shorten_error(error)),
-             errdetail_internal("ids: %s%s", format_ids(ids),
-                                omitted_ids > 0
-                                    ? psprintf("; " INT64_FORMAT " others before them", omitted_ids)
-                                    : ""),
-             errhidestmt(true), // it may carry more than an operator is to see
+             errdetail_internal(
+                 "ids: %s%s", format_ids(ids),
+                 omitted_ids > 0
+                     ? psprintf("; " INT64_FORMAT " earlier ones were not logged", omitted_ids)
+                     : ""),
+             errhidestmt(true), // its parameters may contain payloads
              errhint("They are in outbox_messages_dlq; outbox_redrive() tries them again.")));
 }
 

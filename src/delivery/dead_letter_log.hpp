@@ -1,4 +1,4 @@
-// Dead letters are worth a line in the server's log, but not a line each when they are many.
+// Writes dead letters to the server log, at a limited rate.
 #pragma once
 
 #include "core/id_ranges.hpp"
@@ -6,7 +6,8 @@
 
 namespace outbox {
 
-// Call inside pg::as_owner(). If the transaction is rolled back, the line was premature.
+// Logs the consumer, the ids and the error. Writes at once, not at commit: after a rollback the
+// line reports a dead letter that does not exist. Reads _outbox.consumers; call inside as_owner().
 void log_dead_letters(int32 consumer, IdRanges ids, Datum error);
 
 } // namespace outbox

@@ -73,7 +73,7 @@ int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
     const int count = batch.from_retries
                           ? deliver_from_retries(consumer.id, batch, locked_until, receiver)
                           : deliver_from_log(consumer, batch, locked_until, receiver);
-    // Nothing is left when all of it waits behind others, or has left the log.
+    // All messages are blocked, or no longer in the log.
     if (count == 0)
         settle_lease(batch.token, now);
     return count;

@@ -1,4 +1,4 @@
-// Handing out a batch that exists.
+// Delivers a stored batch to a receiver.
 #pragma once
 
 #include "consumer/batch_store.hpp"
@@ -6,46 +6,50 @@
 
 namespace outbox {
 
+// Properties of a delivery beside the columns of the message.
 struct Delivery {
     int64 token;
     TimestampTz locked_until;
-    int attempts;      // with this one
-    bool from_retries; // not from the log
+    int attempts;      // including this one
+    bool from_retries; // read from _outbox.retries, not from the log
 };
 
-// Where messages go.
+// Takes the messages of a claim: a result set, the relay's copies, or the upcasting before either.
 class MessageReceiver {
 public:
-    // Whose messages will come. Returns where to put them: here, or further on if there is nothing
-    // to be done with them here.
+    // Announces the consumer of the messages. Returns the receiver that takes them: this one, or
+    // the next one in the chain if this one leaves the consumer's messages unchanged.
     virtual MessageReceiver& begin(const Consumer&) { return *this; }
 
+    // Takes one message, which stays valid only during the call.
     virtual void receive(const Message& message, const Delivery& delivery) = 0;
 
-    // No more, although there is room for more messages.
+    // Returns true to end the batch before batch_size is reached.
     virtual bool is_full() const { return false; }
 
-    // The batch is whole. False if there is something in it that nobody can use: then it stays
-    // open, for whoever claimed it to settle.
+    // Called after the last message of a batch. Returns false if messages of it have failed: then
+    // the batch stays open, and claim_with_upcasting() settles it.
     virtual bool finish() { return true; }
 
 protected:
     ~MessageReceiver() = default;
 };
 
-// What is counted of a message.
+// The facts of a message that the statistics count.
 stats::EventFacts event_facts_of(const Message& message);
 
-// Must a message of an ordered consumer wait behind an earlier one? Then it waits from now on.
+// Returns whether an earlier failed message of the aggregate blocks this one. If so, inserts it
+// into _outbox.retries, where it waits for its turn. For ordered consumers.
 bool add_if_blocked(const Consumer& consumer, int32 consumer_partition, const Message& message,
                     int failures);
 
-// Passes the messages of a batch on, except those that have to wait meanwhile, and settles the
-// lease if that leaves nothing. Returns how many were passed on.
+// Delivers the messages of a batch. Moves messages that have become blocked since the batch was
+// made to _outbox.retries, and settles the lease if no message is left. Returns the number
+// delivered.
 int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
                   TimestampTz locked_until, MessageReceiver& receiver);
 
-// What is handed out is settled in the same transaction.
+// Settles all messages of a batch in the transaction that delivers it (outbox_consume()).
 void settle_whole_batch(const Consumer& consumer, const Batch& batch, TimestampTz now);
 
 } // namespace outbox

@@ -16,16 +16,18 @@ namespace outbox {
 
 namespace {
 
-// Goes through what is left of a batch and moves what failed, and what must wait behind it.
+// Takes the messages of a batch in id order; moves failed ones to the retries or the dead letters,
+// and messages that they block to the retries.
 class FailureWriter {
 public:
-    // One failure for all, or one for each, in the order of ids.
+    // `failures`: one for all ids, or one for each, in id order.
     FailureWriter(const LockedBatch& locked, IdRanges failed, std::span<const Failure> failures)
         : batch_(locked.batch), consumer_(read_consumer(locked.consumer_name).consumer),
           failing_ids_(failed), failures_(failures), now_(GetCurrentTimestamp())
     {}
 
-    // A message that came back from the dead letters neither waits nor makes others wait.
+    // `failures`: how often the message failed before this batch. `preserves_order` is false for
+    // messages of unordered consumers and for redriven ones.
     void process_message(const Message& message, int failures, bool preserves_order);
     void finish();
     int dead() const { return dead_count_; }
@@ -43,11 +45,11 @@ private:
     std::span<const Failure> failures_;
     TimestampTz now_;
     AggregateSet blocked_aggregates_;
-    std::size_t failures_seen_ = 0; // of those that fail
+    std::size_t failures_seen_ = 0; // failing messages so far: the index into failures_
     pg::PallocVector<IdRange> removed_ids_;
     pg::PallocVector<IdRange> blocked_ids_;
     pg::PallocVector<IdRange> dead_ids_;
-    Datum last_error_ = 0; // of the last one that was buried
+    Datum last_error_ = 0; // of the last dead letter
     int dead_count_ = 0;
 };
 
@@ -98,7 +100,7 @@ void FailureWriter::process_message(const Message& message, int failures, bool p
         ++dead_count_;
         return;
     }
-    // Behind another one it has no time of its own.
+    // A blocked message becomes due when the one before it leaves the retries.
     const TimestampTz available_at = must_wait ? DT_NOEND : retry_time(failure, attempts);
     if (batch_.from_retries)
         reschedule_retry(consumer_.id, id, attempts, available_at, failure.error);
@@ -115,7 +117,7 @@ void FailureWriter::finish()
         ereport(ERROR,
                 (errcode(id_not_in_batch),
                  errmsg("a message of lock_token " INT64_FORMAT " has left the log", batch_.token),
-                 errhint("It cannot be tried again; ack it.")));
+                 errhint("Acknowledge it with outbox_ack(): it cannot be retried.")));
     if (batch_.from_retries) {
         add_attempts(consumer_.id, blocked_ids_.view(), batch_.attempts - 1);
         block_messages_again(consumer_.id, blocked_ids_.view());
@@ -126,7 +128,7 @@ void FailureWriter::finish()
     remove_from_batch(batch_.token, rest, removed_ids_.view());
     if (rest.empty())
         settle_lease(batch_.token, now_);
-    ipc::wake_all_at_commit(); // for a retry at once
+    ipc::wake_all_at_commit(); // the first retries may be immediate
 }
 
 } // namespace
@@ -137,7 +139,7 @@ FailResult fail_messages(int64 token, std::span<const int64> ids, std::span<cons
     const IdRanges failed = checked_ids(locked, ids);
     if (count_ids(intersect_ids(locked.batch.ids, failed)) != count_ids(failed))
         ereport(ERROR, (errcode(id_not_in_batch), errmsg("a message of lock_token " INT64_FORMAT
-                                                         " cannot fail any more: it was acked",
+                                                         " cannot fail, because it was acked",
                                                          token)));
     FailureWriter writer(locked, failed, failures);
     if (locked.batch.from_retries) {
@@ -145,7 +147,7 @@ FailResult fail_messages(int64 token, std::span<const int64> ids, std::span<cons
         while (const Message* message = scan.next())
             writer.process_message(*message, scan.failures(), locked.ordered && !scan.redriven());
     } else {
-        // Without order, what did not fail need not be looked at.
+        // An unordered consumer has no blocked messages, so only the failed ones are read.
         visit_messages(locked.ordered ? locked.batch.ids : failed, [&](const Message& message) {
             writer.process_message(message, 0, locked.ordered);
             return true;
@@ -163,7 +165,7 @@ IdRanges block_behind(int64 token, std::span<const int64> ids)
     pg::PallocVector<IdRange> blocked;
     const IdRanges behind = intersect_ids(batch.ids, checked_ids(locked, ids));
     if (batch.from_retries) {
-        // They wait there already, where the failed one has parked them.
+        // Their rows are in _outbox.retries: block_later_messages() has blocked them there.
         RetryScan scan(locked.consumer, behind);
         while (const Message* message = scan.next())
             if (!scan.redriven() && is_aggregate_blocked(locked.consumer, *message))

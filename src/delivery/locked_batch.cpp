@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* lease_lost_hint = "Roll back what was done for this batch, and claim again.";
 
-// What is read of a lease, its batch and its consumer.
+// Columns that are read by index, without the executor: one enum value per column.
 constexpr pg::ColumnSpec lease_columns[] = {{"token", INT8OID},
                                             {"consumer_id", INT4OID},
                                             {"acked_at", TIMESTAMPTZOID},
@@ -84,7 +84,8 @@ bool is_visible_to_tenant(const ConsumerRow& consumer)
     return can_see_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
 }
 
-// Before a lease is locked: who waits for it knows that there is one.
+// Called before the lease is locked: a session of another tenant that waited for the row lock would
+// learn that the token exists.
 void reject_other_tenants(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
@@ -113,8 +114,8 @@ LockedBatch lock_batch_with_snapshot(Snapshot snapshot, int64 token)
     if (!batch || !consumer || !is_visible_to_tenant(*consumer))
         reject_unknown_token(token);
     if (pg::to_view(consumer->get(c_kind)) != "worker" && !ipc::is_relay())
-        reject_token(token_unknown, token, "is the relay's",
-                     "Nobody else settles what a sink has.");
+        reject_token(token_unknown, token, "belongs to a sink",
+                     "Leave it to the relay, which settles the batches of sinks.");
     check_lease_is_held(token, *lease);
 
     LockedBatch locked;

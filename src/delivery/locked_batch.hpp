@@ -1,29 +1,33 @@
-// A batch whose lease is locked: every settlement begins here. Call inside pg::as_owner().
+// Checks a fencing token and locks its lease, before anything is settled. Call inside as_owner().
 #pragma once
 
 #include "consumer/batch_store.hpp"
 
 namespace outbox {
 
-// A batch with its lease locked.
+// An open batch; this transaction holds the row lock of its lease.
 struct LockedBatch {
-    Batch batch;           // its ids are those that are left to settle
-    IdRanges original_ids; // those that it had in the beginning
-    IdRanges failed_ids;
+    Batch batch;           // batch.ids: the messages that are not settled
+    IdRanges original_ids; // as claimed
+    IdRanges failed_ids;   // failed or blocked since then
     Datum consumer_name;
     int32 consumer;
     bool ordered;
 };
 
-// Locks the lease, or refuses the token.
+// Locks the lease and reads its batch and consumer. Raises token_unknown for a token that does not
+// exist, belongs to another tenant or, outside of the relay, to a sink; lease_lost if the batch was
+// settled, released or taken over.
 LockedBatch lock_batch(int64 token);
 
-// The same, without a look at the batch: for a token that the caller has claimed.
+// Locks the lease only, with the same errors: for tokens that the caller itself has claimed.
 void lock_held_lease(int64 token);
 
-// The ids as a set, all of them in the batch and none of them out of the worker's hands.
+// Returns the ids as ranges. Raises id_not_in_batch for an id that is not in the batch, or has
+// failed or become blocked.
 IdRanges checked_ids(const LockedBatch& locked, std::span<const int64> ids);
 
+// Set operations, with the result in the current memory context.
 IdRanges subtract_ids(IdRanges set, IdRanges taken);
 IdRanges intersect_ids(IdRanges set, IdRanges other);
 

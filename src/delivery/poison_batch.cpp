@@ -49,7 +49,7 @@ bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, cons
 
 Id next_delivery_size(const Batch& batch, const Lease& lease)
 {
-    constexpr int deliveries_before_split = 2;
+    constexpr int deliveries_before_split = 2; // the first expiry may be a restart of the worker
     const Id size = count_ids(batch.ids);
     const bool split = counts_as_attempt(lease) && batch.deliveries >= deliveries_before_split;
     return split ? (size + 1) / 2 : size;

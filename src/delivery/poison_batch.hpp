@@ -1,24 +1,27 @@
-// Messages that kill their workers. Nobody says so: their leases run out, again and again. A batch
-// is split until such a message is alone, and then it dies alone.
+// Batches whose lease expires again and again: one of their messages may crash the worker. Such a
+// batch is halved until the poison message is alone, and only that becomes a dead letter.
 #pragma once
 
 #include "consumer/batch_store.hpp"
 
 namespace outbox {
 
-// Did the lease run out, so that this counts as an attempt? Not if it was handed back or never
-// handed out.
+// Returns whether the lease expired under a worker, which counts as an attempt. A released batch
+// and an unassigned one do not count.
 bool counts_as_attempt(const Lease& lease);
 
-// If the message was alone in its batch, and that was its last attempt, it is a dead letter now.
+// Moves the only message of a batch to the dead letters if its attempts are used up, and settles
+// the batch. Returns whether it did. Batches of sinks are exempt: a crash of the relay is no
+// attempt.
 bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
                               TimestampTz now);
 
-// How many messages of an expired batch are handed out next; the rest waits for another worker.
+// Returns how many messages of an expired batch the next worker gets: half of them from the second
+// delivery on. The rest becomes an unassigned batch.
 Id next_delivery_size(const Batch& batch, const Lease& lease);
 
-// As which attempt the messages count that are handed out again. Neighbours do not use up their
-// last one: that everybody has alone.
+// Attempt number for a redelivered batch. It reaches max_attempts only when one message is left, so
+// that a poison message cannot exhaust the attempts of others in its batch.
 int next_attempt_number(const Consumer& consumer, const Batch& batch);
 
 } // namespace outbox

@@ -15,7 +15,7 @@ namespace {
     XID8OID, INT8OID, TIMESTAMPTZOID, INT8OID, UUIDOID, INT2OID, TEXTOID, TEXTOID, TEXTOID,        \
         JSONBOID, JSONBOID, TEXTOID
 
-// The message's columns as the first parameters of a statement, and room for more.
+// Parameters of a statement: the message's columns, then room for six more.
 struct MessageParameters {
     Datum values[column_count + 6];
     char nulls[column_count + 6];
@@ -31,7 +31,8 @@ struct MessageParameters {
     }
 };
 
-// A message that is here already keeps its place: it will be delivered.
+// ON CONFLICT DO NOTHING: after a seek the message may be in the table, and then it is delivered
+// from there.
 void insert_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                   TimestampTz available_at, std::optional<Datum> error)
 {
@@ -50,7 +51,7 @@ void insert_retry(int32 consumer, int32 consumer_partition, const Message& messa
     insert.execute_with_latest_snapshot(parameters.values, parameters.nulls);
 }
 
-// The ids in the first column of what a statement returned, in ascending order.
+// Returns the ids in the first column of the last result, which must be in ascending order.
 IdRanges selected_ids(uint64 count)
 {
     pg::PallocVector<IdRange> ids;
@@ -59,7 +60,7 @@ IdRanges selected_ids(uint64 count)
     return ids.view();
 }
 
-// The next message of an aggregate has its turn, if it has been waiting for that.
+// Makes the first remaining retry of an aggregate due if it was blocked.
 void unblock_next(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
     static constinit Statement update{
@@ -84,7 +85,7 @@ bool is_aggregate_blocked(int32 consumer, const Message& message)
     const Datum values[] = {Int32GetDatum(consumer), message.values[col_aggregate_type],
                             message.values[col_aggregate_id], message.values[col_id]};
     const bool found = find.execute_with_latest_snapshot(values) > 0;
-    SPI_freetuptable(SPI_tuptable); // asked for each message of a batch
+    SPI_freetuptable(SPI_tuptable); // called for each message of a batch: results would add up
     return found;
 }
 
@@ -216,8 +217,8 @@ std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now)
     return consumer_partitions.view();
 }
 
-// Is the message r in one of these batches that is not settled? Also in one of those that are read
-// from the log: after a seek, that is where a dead letter may be when it is redriven.
+// SQL condition: the retry r is in one of these open batches. Batches from the log count, too:
+// after a seek, one of them may contain a message that is then redriven.
 #define IS_IN_OPEN_BATCH(tokens)                                                                   \
     "coalesce((SELECT range_agg(coalesce(l.remaining, b.ids)) FROM _outbox.leases l"               \
     " JOIN _outbox.batches b ON b.consumer_id = l.consumer_id AND b.token = l.token"               \
@@ -240,7 +241,8 @@ IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, Timesta
 IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
                           std::span<const int64> open_tokens, TimestampTz now, int limit)
 {
-    // Of an aggregate only the first is ever due, unless it came back from the dead letters.
+    // Only the first retry of an aggregate is ever due; redriven messages stand outside of that
+    // order.
     static constinit Statement find{
         "WITH due AS MATERIALIZED (SELECT r.id, aggregate_type, aggregate_id, redriven"
         " FROM _outbox.retries r WHERE consumer_id = $1 AND available_at <= $3"

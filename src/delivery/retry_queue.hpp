@@ -1,68 +1,72 @@
-// Messages that failed on their own: copies, per consumer, that wait for another attempt or were
-// given up. A consumer that keeps order parks an aggregate behind its failed message: what comes
-// later waits here too, until its turn.
+// _outbox.retries and _outbox.dead_letters: copies of messages that failed, one per consumer. For
+// an ordered consumer a failed message blocks its aggregate: copies of later messages wait in
+// _outbox.retries with available_at = 'infinity' until the earlier one leaves the table.
 //
-// All of this inside pg::as_owner().
+// Call everything here inside as_owner(). Redriven messages, which came back from the dead letters,
+// neither block others nor are blocked: later messages of their aggregate were delivered long ago.
 #pragma once
 
 #include "consumer/batch_store.hpp"
 
 namespace outbox {
 
-// Does an earlier message of the aggregate wait here, so that this one must wait behind it?
+// Returns whether an earlier message of the aggregate is in _outbox.retries.
 bool is_aggregate_blocked(int32 consumer, const Message& message);
 
-// Is there any aggregate of this partition that is parked?
+// Returns whether any aggregate of the consumer partition is blocked. Saves a query per message.
 bool has_blocked_aggregates(int32 consumer, int32 consumer_partition);
 
-// Keeps a message of the log that failed `attempts` times.
+// Inserts a copy of a message of the log that failed `attempts` times.
 void add_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                TimestampTz available_at, Datum error);
 
-// Keeps a message of the log that waits behind another.
+// Inserts a copy of a blocked message of the log.
 void add_blocked_message(int32 consumer, int32 consumer_partition, const Message& message,
                          int attempts);
 
-// A message that was here already has failed once more, or waits behind one that has.
+// Updates the row of a retry that has failed once more.
 void reschedule_retry(int32 consumer, Id id, int attempts, TimestampTz available_at, Datum error);
+
+// Blocks retries again that were delivered together with an earlier message that failed.
 void block_messages_again(int32 consumer, IdRanges ids);
 
-// These were handed out so many times more, without anybody saying what became of them.
+// Adds attempts to retries whose lease expired.
 void add_attempts(int32 consumer, IdRanges ids, int attempts);
 
-// This message is going to wait: later ones of its aggregate that are here wait behind it.
+// Blocks the later retries of the aggregate of a message that has failed.
 void block_later_messages(int32 consumer, const Message& message);
 
-// Keeps a message for good, as a dead letter.
+// Inserts a copy of a message into _outbox.dead_letters, or updates the existing one.
 void move_to_dead_letters(int32 consumer, const Message& message, int attempts, Datum error,
                           TimestampTz now);
 
-// These are settled. In an ordered consumer the next of their aggregates have their turn.
+// Deletes settled retries. For an ordered consumer it unblocks the next message of each aggregate.
 void remove_retries(int32 consumer, bool ordered, IdRanges ids, TimestampTz now);
 
-// When the next is due that is not due yet.
+// Returns the earliest available_at after `now`, std::nullopt if there is none.
 std::optional<TimestampTz> next_retry_time(int32 consumer, TimestampTz now);
 
-// The partitions in which something is due.
+// Returns the consumer partitions with due retries, ordered by their earliest available_at.
 std::span<const int32> due_consumer_partitions(int32 consumer, TimestampTz now);
 
-// What is due in a consumer without order, and in no open batch.
+// Returns the ids of due retries of an unordered consumer that are in no open batch.
 IdRanges due_retries(int32 consumer, std::span<const int64> open_tokens, TimestampTz now,
                      int limit);
 
-// What is due in a partition of an ordered consumer, each with what waits behind it.
-// Those whose first is in an open batch are in hand.
+// Returns the ids of due retries of an ordered consumer's partition, each with the messages blocked
+// behind it. Leaves out aggregates whose first retry is in an open batch.
 IdRanges due_with_blocked(int32 consumer, int32 consumer_partition,
                           std::span<const int64> open_tokens, TimestampTz now, int limit);
 
-// Messages with these ids, in their order, and how often each has failed.
+// Iterates over the retries with these ids, in id order.
 class RetryScan {
 public:
     RetryScan(int32 consumer, IdRanges ids);
 
     const Message* next();
 
-    // Of the message that next() returned.
+    // Columns of the message that next() returned last: earlier failures, and whether it came back
+    // from the dead letters.
     int failures() const { return failures_; }
     bool redriven() const { return redriven_; }
 

@@ -11,7 +11,8 @@ namespace outbox {
 
 namespace {
 
-// A whole batch is remembered from when it was claimed. Otherwise its messages are looked at again.
+// A batch that is settled as a whole is counted by the summary that its claim left in shared
+// memory. Otherwise, or if the ring has dropped the summary, the messages are read again.
 void count_delivered(const LockedBatch& locked, IdRanges settled, TimestampTz now)
 {
     if (count_ids(settled) == count_ids(locked.original_ids) &&
@@ -49,7 +50,7 @@ int ack_messages(int64 token, const std::span<const int64>* ids, StatsBy stats_b
     else if (count > 0)
         remove_from_batch(token, rest, {});
     if (rest.empty() && locked.ordered)
-        ipc::wake_all_at_commit(); // its partition is free
+        ipc::wake_all_at_commit(); // the consumer partition may get its next batch
     return count;
 }
 

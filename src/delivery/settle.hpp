@@ -1,49 +1,55 @@
-// What a worker says about its batch: done, failed, still at it, take it back. Each of these locks
-// the lease first and refuses a token whose lease is lost, so that a worker that was replaced
-// cannot settle what another is working on. Call inside pg::as_owner().
+// Settling the messages of a batch, by its fencing token. Each function locks the row of the lease
+// first and raises lease_lost or token_unknown unless the lease is held, so that a worker whose
+// batch was taken over cannot settle messages that another worker has. Call inside as_owner().
 #pragma once
 
 #include "consumer/batch_store.hpp"
 
 namespace outbox {
 
+// How a message failed, and when it is tried again.
 struct Failure {
-    Datum error;                   // text, already cut
-    std::optional<int64> retry_in; // microseconds; otherwise what the policy says
-    bool dead;                     // do not try again
-    bool counts_as_attempt = true; // as an attempt
+    Datum error;                   // text of limited length
+    std::optional<int64> retry_in; // microseconds; nullopt: by the consumer's retry policy
+    bool dead;                     // moves to the dead letters at once
+    bool counts_as_attempt = true;
 };
 
-// Who counts what was delivered, for the statistics?
+// Whether ack_messages() or its caller adds the messages to the statistics.
 enum class StatsBy { callee, caller };
 
-// Returns how many were settled by this call. Without ids: the whole rest of the batch.
+// Settles messages as delivered; without ids, the rest of the batch. Returns how many this call has
+// settled: ids that were acked before do not count.
 int ack_messages(int64 token, const std::span<const int64>* ids,
                  StatsBy stats_by = StatsBy::callee);
 
-// Settles whole batches of messages from the log, which the caller has claimed and of which nothing
-// has failed. Refuses all of them if a lease is lost. The caller counts them.
+// Settles whole batches from the log of which no message has failed, without reading the batches.
+// Raises an error, and settles none, if one of the leases is lost. The caller counts the messages.
 void ack_whole_batches(std::span<const int64> tokens);
 
+// Outcome of fail_messages().
 struct FailResult {
-    int count;
-    int dead;         // of these; the others wait for another attempt
-    IdRanges blocked; // what waits behind them from now on, and is no longer in the batch
+    int count;        // failed messages
+    int dead;         // of `count`; the others are retries now
+    IdRanges blocked; // messages behind them in the batch; they have left it and are retries now
 };
 
-// One failure for all of them, or one for each, with the ids in ascending order.
+// Moves messages to the retries or the dead letters, and for an ordered consumer blocks later
+// messages of their aggregates. `failures` has one element for all ids, or one for each id; then
+// the ids must ascend.
 FailResult fail_messages(int64 token, std::span<const int64> ids,
                          std::span<const Failure> failures);
 
-// For a worker that has several batches of an ordered consumer: some of these messages wait behind
-// one that has failed in another batch. They leave this one; returns which.
+// Moves those of the messages to the retries that a message of another batch blocks, and returns
+// them. For the relay, which has several open batches of an ordered consumer.
 IdRanges block_behind(int64 token, std::span<const int64> ids);
 
-// Returns until when the batch now belongs to the worker. `lease` is in microseconds; without it,
-// as long as the claim said.
+// Extends the lease and returns its new end. `lease` is in microseconds; std::nullopt: as long as
+// in the claim.
 TimestampTz heartbeat(int64 token, std::optional<int64> lease);
 
-// Hands the rest of the batch back, without counting an attempt. Returns how many those are.
+// Ends the lease so that the next claim takes the batch over, without counting an attempt. Returns
+// the number of messages left in the batch.
 int release_batch(int64 token);
 
 } // namespace outbox
