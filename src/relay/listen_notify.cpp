@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view prefix = "outbox_";
 
-// Nothing for a name that is too long for a channel.
+// Returns nullptr if the name is too long for a channel.
 const char* channel_of(Datum consumer)
 {
     const std::string_view name = pg::to_view(consumer);

@@ -13,11 +13,11 @@ sink::Secrets load_secrets()
 {
     if (*settings::secrets_file == '\0')
         throw Error("F0000", "outbox.secrets_file is not set", {},
-                    "It names the file with the secrets that sinks refer to.");
+                    "Set it to the file with the secrets that sinks refer to.");
     return sink::Secrets::load(settings::secrets_file);
 }
 
-// What the sinks of the database have in common, as the settings say now.
+// The context that all sinks of the database share, by the current settings.
 sink::SinkContext sink_context(const std::string& database)
 {
     sink::SinkContext context;

@@ -32,13 +32,13 @@ using sink::Clock;
 using sink::TimePoint;
 using std::chrono::milliseconds;
 
-// How long requests on the way may take to arrive when the worker is asked to leave.
+// Time for requests in flight to complete at shutdown. Workers must end within a second.
 constexpr milliseconds drain_timeout{100};
 
-// NOTIFY comes no more often than this.
+// Bundles commits into one NOTIFY per interval.
 constexpr milliseconds min_notify_interval{20};
 
-constexpr milliseconds pause_after_error{1000};
+constexpr milliseconds pause_after_error{1000}; // the next attempt is as likely to fail
 
 class Relay {
 public:
@@ -74,7 +74,7 @@ private:
     void shut_down();
 
     int slot_;
-    MemoryContext loop_context_ = CurrentMemoryContext; // of the loop, between its transactions
+    MemoryContext loop_context_ = CurrentMemoryContext; // current between transactions
     std::string database_;
     std::vector<std::unique_ptr<SinkTask>> sink_tasks_;
     bool sinks_changed_ = true;
@@ -83,7 +83,7 @@ private:
     TimePoint next_notify_ = TimePoint::max();
     TimePoint last_notify_{};
     bool extension_is_gone_ = false;
-    bool test_requested_ = false; // to test a sink
+    bool test_requested_ = false; // by outbox_test_sink()
     std::unique_ptr<SinkTest> test_;
     WaitSet wait_set_;
 };
@@ -142,7 +142,7 @@ void Relay::reload_sinks()
 {
     std::vector<SinkDefinition> wanted;
     const char* name = nullptr;
-    const auto rollback = in_transaction("relay: which sinks are there?", [&] {
+    const auto rollback = in_transaction("relay: loads the sinks", [&] {
         load_sinks(wanted);
         name = MemoryContextStrdup(TopMemoryContext, get_database_name(MyDatabaseId));
     });
@@ -152,7 +152,7 @@ void Relay::reload_sinks()
         extension_is_gone_ = !is_extension_installed();
         if (!extension_is_gone_) {
             next_reload_ = Clock::now() + pause_after_error;
-            pg::log_rate_limited(WARNING, "the sinks cannot be read: " + rollback->message);
+            pg::log_rate_limited(WARNING, "could not read the sinks: " + rollback->message);
         }
         return;
     }
@@ -164,7 +164,8 @@ void Relay::reload_sinks()
 
 void Relay::update_sink_tasks(std::vector<SinkDefinition>& wanted)
 {
-    // Before anybody looks: what is committed from now on wakes this worker.
+    // Before the tasks read the log: every commit from now on wakes this process, so a commit that
+    // their snapshots miss is not lost.
     EventTypeBloom types = settings::notify ? EventTypeBloom::all() : EventTypeBloom{};
     for (const SinkDefinition& definition : wanted)
         types.add(definition.types);
@@ -202,7 +203,7 @@ void Relay::open_sink_task(const SinkDefinition& definition)
     wait_set_.close();
     if (!config_error.empty())
         log_and_pause(definition, config_error);
-    // No memory, no thread, no descriptor: that is nothing about this sink, and passes.
+    // Memory, a thread or a descriptor is missing: no fault of the sink, so it is not paused.
     if (!resource_error.empty()) {
         pg::log_rate_limited(WARNING, "sink \"" + definition.name +
                                           "\" cannot be opened: " + resource_error);
@@ -217,11 +218,11 @@ void Relay::close_sink_task(std::size_t index)
     sink_tasks_.erase(sink_tasks_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-// A sink that cannot work is paused, and stays so until somebody who has mended it resumes it.
+// Pauses a sink that cannot work, until outbox_resume().
 void Relay::log_and_pause(const SinkDefinition& definition, const std::string& reason)
 {
     pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
-                         "Mend it, then call outbox_resume().");
+                         "Correct the cause, then call outbox_resume().");
     const auto rollback =
         in_transaction("relay: pauses a sink", [&] { pause_sink(definition.consumer, reason); });
     if (rollback)
@@ -261,7 +262,7 @@ void Relay::release_scheduled()
 
 // ---- outbox.notify
 
-// Once for all that came within a moment.
+// Sends NOTIFY when it is due, once for all commits of an interval.
 void Relay::notify()
 {
     const TimePoint now = Clock::now();
@@ -270,7 +271,7 @@ void Relay::notify()
     long next = 0;
     const auto rollback = in_transaction("relay: notifies", [&] { next = notify_listeners(); });
     if (rollback)
-        pg::log_rate_limited(WARNING, "consumers cannot be notified: " + rollback->message);
+        pg::log_rate_limited(WARNING, "could not notify consumers: " + rollback->message);
     last_notify_ = now;
     const long interval = settings::relay_interval;
     next_notify_ = now + milliseconds(rollback ? interval
@@ -295,7 +296,7 @@ void Relay::test_sink()
     }
 }
 
-// With a sink of its own: also one that is paused or in trouble can be tested.
+// Opens a second instance of the sink, so that a paused or failing sink can be tested, too.
 void Relay::start_test(const SinkTestRequest& request)
 {
     std::vector<SinkDefinition> sinks;
@@ -346,13 +347,13 @@ void Relay::wait()
         CHECK_FOR_INTERRUPTS();
         (void)pgstat_report_stat(false);
         MemoryContextSwitchTo(loop_context_);
-        MemoryContextReset(loop_context_); // what errors have left behind
+        MemoryContextReset(loop_context_); // frees ErrorData of failed transactions
     });
     if (ConfigReloadPending)
         reload_configuration();
 }
 
-// Secrets may have changed, too: all routes are opened anew.
+// Reads the configuration and opens all sinks again: the secrets file may have changed, too.
 void Relay::reload_configuration()
 {
     ConfigReloadPending = false;
@@ -367,9 +368,9 @@ void Relay::reload_configuration()
     scheduled_release_.wake();
 }
 
-// ---- the end
+// ---- shutdown
 
-// Lets what is on the way arrive, if that does not take long.
+// Stops sending, and waits up to drain_timeout for requests in flight.
 void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks)
 {
     const TimePoint end = Clock::now() + drain_timeout;
@@ -383,8 +384,8 @@ void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks)
     }
 }
 
-// Routes whose library has failed. If nobody knows in which of its threads, these are all that use
-// it.
+// Removes and returns the tasks whose librdkafka thread has aborted; all Kafka tasks if the thread
+// belongs to no known sink.
 std::vector<std::unique_ptr<SinkTask>> Relay::take_aborted_tasks()
 {
     const auto has_aborted = [](const auto& task) { return task->has_aborted(); };
@@ -400,25 +401,27 @@ std::vector<std::unique_ptr<SinkTask>> Relay::take_aborted_tasks()
     return taken;
 }
 
-// A thread of a library has failed, and others may wait for it for ever: what uses it is not called
-// any more, nor closed. The next relay takes over what it has on the way.
+// A thread of librdkafka has aborted and may hold locks: its sinks are neither called nor destroyed
+// any more (release() leaks them on purpose). The next relay takes over their open batches.
 void Relay::abandon_aborted_tasks()
 {
-    const std::string reason = "librdkafka has failed, perhaps over what a broker said: its last "
-                               "words are in the server's log";
+    const std::string reason =
+        "librdkafka has failed, possibly because of a broker's response: see "
+        "its last messages in the server log";
     std::vector<std::unique_ptr<SinkTask>> aborted = take_aborted_tasks();
     if (test_)
-        SinkTest::respond(test_->request(), false,
-                          test_->has_aborted() || sink::library_aborted_unattributed()
-                              ? reason
-                              : "the relay starts again: the library of another sink has failed");
+        SinkTest::respond(
+            test_->request(), false,
+            test_->has_aborted() || sink::library_aborted_unattributed()
+                ? reason
+                : "the relay restarts, because librdkafka has failed in another sink");
     const auto caused_abort = [&](const auto& task) {
         return task->has_aborted() || (sink::library_aborted_unattributed() && aborted.size() == 1);
     };
     for (const auto& task : aborted)
         if (caused_abort(task))
             log_and_pause(task->definition(), reason);
-    // If nobody can be blamed, the relay starts again, and the launcher waits longer each time.
+    // No sink can be named: the relay restarts, and the launcher waits longer each time.
     if (std::ranges::none_of(aborted, caused_abort))
         pg::log_rate_limited(WARNING, reason);
     for (auto& task : aborted)
@@ -433,7 +436,7 @@ void Relay::shut_down()
         close_sink_task(sink_tasks_.size() - 1);
     clear_sink_statuses();
     if (sink::library_aborted())
-        return; // a failure, to the launcher
+        return; // the absence stays `none`, which the launcher takes for a failure
     if (extension_is_gone_)
         ipc::set_absence(slot_, ipc::WorkerAbsence::no_extension);
     else if (ipc::are_workers_blocked(MyDatabaseId))
@@ -446,7 +449,8 @@ void Relay::shut_down()
 
 void run_relay(int slot)
 {
-    // Lives as long as the process: nothing is to run when an error ends it.
+    // Never destroyed: if an exception ends run(), no destructor may call a sink in an unknown
+    // state.
     auto* relay = new Relay(slot);
     relay->run();
 }

@@ -1,17 +1,20 @@
-// The relay: brings the events of one database to its sinks.
+// The relay: one background worker per database, which sends events to its sinks.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox {
 
-// Serves the database that this worker is connected to, until it is asked to leave.
+// Serves the database that this process is connected to, until SIGTERM, until a command blocks its
+// workers, until the extension is dropped or until the settings exclude the database. Writes the
+// reason into the worker slot.
 void run_relay(int slot);
 
-// What the relay's transactions count on, whatever the configuration says.
+// Sets the GUCs that the relay's transactions rely on. Call again after each reload.
 void set_worker_gucs();
 
-// Is this database one that the settings want served?
+// Returns whether outbox.relay and outbox.databases include the database; nullptr: name not known
+// yet.
 bool is_database_served(const char* database);
 
 } // namespace outbox

@@ -1,4 +1,4 @@
-// The background worker that a relay runs in.
+// The background worker process of a relay.
 #include "extension/guc.hpp"
 #include "extension/worker_transaction.hpp"
 #include "ipc/worker_main.hpp"
@@ -24,8 +24,9 @@ namespace outbox {
 
 namespace {
 
-// The loop sees to it, unless the process waits for a standby that does not answer. After a mishap
-// it has something to write first, but not for ever.
+// The loop ends by ShutdownRequestPending. A wait for a synchronous standby is interrupted, because
+// the standby may be gone. After an abort of a library the first SIGTERM lets the loop record the
+// cause, and the second one interrupts it.
 void on_sigterm(SIGNAL_ARGS)
 {
     const int saved_errno = errno;
@@ -39,8 +40,8 @@ void on_sigterm(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
-// The loop is to leave, or else whatever keeps it from that. If nothing helps, because it waits for
-// the very thread that has failed, that thread takes the process with it after all.
+// Runs in the aborting thread: SIGTERM the main loop, again after 5 s, and return after 30 s, which
+// lets abort() end the process. The loop may be waiting for this very thread.
 void terminate_main_loop()
 {
     constexpr unsigned seconds_to_leave = 5, seconds_to_end = 25;
@@ -50,8 +51,8 @@ void terminate_main_loop()
     (void)sleep(seconds_to_end);
 }
 
-// Runs last of all. Threads of a library may still be at work, and what exit() tears down is theirs
-// as well.
+// Exit callback that runs last. Threads of a library may still run, and exit() would destroy static
+// objects that they use.
 void exit_without_atexit(int code, Datum)
 {
     if (sink::has_kafka_threads() || sink::has_sink_threads())
@@ -61,9 +62,8 @@ void exit_without_atexit(int code, Datum)
 void run(int slot)
 {
     set_worker_gucs();
-    // Large events go back to the system at once, not into a heap that only grows. What is small
-    // comes and goes by the thousand: some of the heap is kept, and nothing is tidied up in
-    // between.
+    // malloc() takes memory of large events by mmap() and returns it at once. For small events,
+    // which come and go by the thousand, it keeps 8 MB of heap and has no fast bins to consolidate.
     (void)mallopt(M_MMAP_THRESHOLD, 128 * 1024);
     (void)mallopt(M_TRIM_THRESHOLD, 8 * 1024 * 1024);
     (void)mallopt(M_MXFAST, 0);
@@ -74,16 +74,14 @@ void run(int slot)
 
 } // namespace
 
-// What the relay's transactions count on, whatever the database's defaults are.
 void set_worker_gucs()
 {
-    // What is published must be durable. Anything stronger is the DBA's choice, until the next
-    // reload.
+    // A settlement must be durable, and remote_apply is stronger. It stays until the next reload.
     if (synchronous_commit != SYNCHRONOUS_COMMIT_REMOTE_APPLY)
         ipc::override_guc("synchronous_commit", "on");
-    // One sink that somebody has locked must not hold up the others for long.
+    // A sink whose rows another session has locked must not delay other sinks for long.
     ipc::override_guc("lock_timeout", "500ms");
-    // As the owner's transactions have them anyway.
+    // as_owner() sets both in each transaction; set here, it finds nothing to change.
     ipc::override_guc("search_path", owner_search_path);
     ipc::override_guc("enable_seqscan", "off");
     ipc::override_common_gucs("outbox relay");
@@ -119,7 +117,7 @@ PGDLLEXPORT void outbox_relay_main(Datum slot);
 void outbox_relay_main(Datum slot)
 {
     using namespace outbox;
-    // Before the connection registers callbacks of its own: the last one runs first.
+    // Registered before any other callback: callbacks run in reverse order.
     on_proc_exit(exit_without_atexit, 0);
     ipc::run_worker({"outbox relay", on_sigterm, ipc::attach_worker, run}, DatumGetInt32(slot));
 }

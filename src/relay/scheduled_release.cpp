@@ -12,11 +12,11 @@ using std::chrono::milliseconds;
 
 namespace {
 
-// How many events one transaction moves into the log.
+// Keeps transactions short: sinks wait meanwhile.
 constexpr int max_events_per_transaction = 1000;
 
-// One that is due and was not released is in somebody else's hands. Or there are more that the
-// log refuses: not without a pause, however long these took.
+// Pause in milliseconds before the next attempt when a due event was not moved: it is locked by
+// another session, or the log rejected it.
 constexpr int64 min_pause_after_none = 100;
 
 } // namespace
@@ -29,7 +29,8 @@ void ScheduledRelease::handle_requests(uint32 reasons)
         next_refused_ = {};
 }
 
-// What the log refuses neither stops nor delays the others.
+// Rejected events have a timer and a transaction of their own, so they neither stop nor delay
+// others.
 bool ScheduledRelease::run_once()
 {
     ReleaseResult released;

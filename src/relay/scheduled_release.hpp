@@ -1,4 +1,4 @@
-// The relay's part in scheduled events: when they enter the log.
+// The relay's timers for scheduled events: moves due rows of _outbox.scheduled into the log.
 #pragma once
 
 #include "enqueue/schedule.hpp"
@@ -8,14 +8,17 @@
 
 namespace outbox {
 
+// Two timers: for due events, and for due events that the log has rejected before.
 class ScheduledRelease {
 public:
-    // What others call for: pg::WakeupRequests::reasons.
+    // Makes the timers due that the reasons of ipc::take_wakeup_requests() name.
     void handle_requests(uint32 reasons);
+    // Makes both timers due.
     void wake() { next_due_ = next_refused_ = {}; }
 
-    // Moves those whose time has come, in transactions of its own. Has the log got any?
+    // Moves due events in transactions of its own. Returns true if the log has new events.
     bool run_once();
+    // Returns when run_once() must be called again.
     sink::TimePoint next_run_at() const { return std::min(next_due_, next_refused_); }
 
 private:
@@ -25,7 +28,7 @@ private:
                           sink::TimePoint& timer);
 
     sink::TimePoint next_due_{};
-    sink::TimePoint next_refused_{};
+    sink::TimePoint next_refused_{}; // events that the log has rejected before
 };
 
 } // namespace outbox

@@ -16,7 +16,7 @@ namespace outbox {
 
 namespace {
 
-// Which database this is: the cluster's identifier and the database's own.
+// System identifier of the cluster and oid of the database, as in _outbox.sinks.home.
 Datum database_identity()
 {
     return PointerGetDatum(
@@ -45,7 +45,7 @@ EventTypeBloom event_types_of(const Filter& filter)
     return types;
 }
 
-// A row as the server has it; no destructors while the server is asked.
+// Columns as views of server memory: no destructor exists while SPI calls can raise errors.
 struct SinkRow {
     std::string_view name;
     std::string_view kind;
@@ -117,13 +117,13 @@ bool is_host_allowlist(const char* list)
 
 } // namespace outbox
 
-// Internal: the identity of this database, for telling it from its copies.
+// Internal: the identity of this database, which differs in its copies.
 OUTBOX_SQL_FUNCTION(outbox_database_identity)
 {
     return outbox::pg::sql_entry([&] { return outbox::database_identity(); });
 }
 
-// Internal: raises an error if there can be no such sink.
+// Internal: raises an error if the kind or the config of a sink is invalid.
 OUTBOX_SQL_FUNCTION(outbox_check_sink)
 {
     return outbox::pg::sql_entry([&] {

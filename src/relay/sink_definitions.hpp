@@ -1,4 +1,4 @@
-// The sinks of a database, as its tables have them.
+// Reads sinks from _outbox.sinks and _outbox.consumers.
 #pragma once
 
 #include "consumer/consumer.hpp"
@@ -9,17 +9,18 @@
 
 namespace outbox {
 
+// A sink as its rows describe it. A task is replaced when its definition changes.
 struct SinkDefinition {
     int32 consumer;
-    std::optional<int64> tenant; // whose events it gets; nothing: everybody's
+    std::optional<int64> tenant; // gets events of this tenant only; nullopt: of all tenants
     std::string name;
     std::string kind;
     std::string config; // JSON
     bool ordered;
     RetryPolicy policy;
-    EventTypeBloom types; // of the events that it wants
+    EventTypeBloom types; // event types that match its filter
 
-    // All but the types: these can change under way.
+    // Compares all members but the types, which can change without opening the sink again.
     bool equals_except_types(const SinkDefinition& other) const
     {
         return consumer == other.consumer && tenant == other.tenant && name == other.name &&
@@ -28,17 +29,17 @@ struct SinkDefinition {
     }
 };
 
-// Those that are not paused. Call inside pg::as_owner(). Pauses those that came with a copy of
-// another database: its own sinks send their events.
+// Appends the sinks that are not paused. First pauses sinks that were created in another database,
+// of which this one is a copy: the original sends their events. Call inside as_owner().
 void load_sinks(std::vector<SinkDefinition>& sinks);
 
-// This one, paused or not, if it is there.
+// Appends the sink of one consumer, paused or not, if it exists.
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer);
 
-// Can outbox.http_allowed_hosts be this?
+// Checks a value of outbox.http_allowed_hosts.
 bool is_host_allowlist(const char* list);
 
-// Stops a sink, and says why. Call inside pg::as_owner().
+// Sets paused and pause_reason of a sink. Call inside as_owner().
 void pause_sink(int32 consumer, std::string_view reason);
 
 } // namespace outbox

@@ -23,8 +23,8 @@ std::string_view replace_high_bits(std::string_view text)
     return {readable, text.size()};
 }
 
-// A database may hold characters that Unicode does not have. One of them must not stop all that is
-// behind it, and becomes a question mark.
+// Replaces characters that have no equivalent in Unicode by question marks: an error would stop the
+// sink at this event.
 std::string_view convert_to_utf8(std::string_view text, int encoding)
 {
     const Oid conversion = FindDefaultConversionProc(encoding, PG_UTF8);
@@ -54,7 +54,7 @@ std::string_view to_utf8(std::string_view text)
     const int encoding = GetDatabaseEncoding();
     if (encoding == PG_UTF8)
         return text;
-    // A database that does not know its encoding may hold anything.
+    // SQL_ASCII: text of any encoding.
     if (encoding == PG_SQL_ASCII)
         return pg_verify_mbstr(PG_UTF8, text.data(), static_cast<int>(text.size()), true)
                    ? text
@@ -72,7 +72,8 @@ std::string_view json_to_utf8(const Jsonb* json)
     return to_utf8(pg::jsonb_to_text(json));
 }
 
-// A value of the metadata: a string as it is, anything else as JSON. Nothing if there is none.
+// Returns a value of the metadata: a string without quotes, anything else as JSON; std::nullopt if
+// the key is missing or null.
 std::optional<std::string_view> metadata_text(Jsonb* metadata, std::string_view key)
 {
     JsonbValue found;
@@ -87,8 +88,8 @@ std::optional<std::string_view> metadata_text(Jsonb* metadata, std::string_view 
     return json_to_utf8(JsonbValueToJsonb(&found));
 }
 
-// A message as text, in memory of the server. Nothing here has a destructor: making it can fail the
-// server's way, copying it can fail C++'s way, and so these are two steps.
+// A message as text in server memory, without destructors: making it may raise a server error,
+// copying it may throw a C++ exception, so these are two steps.
 struct MessageText {
     UuidText tracking_id;
     std::string_view aggregate_type;
@@ -98,7 +99,7 @@ struct MessageText {
     std::string_view trace_id;
     std::string_view span_id;
     std::string_view traceparent;
-    pg::PallocVector<std::optional<std::string_view>> attributes; // as many as keys were asked for
+    pg::PallocVector<std::optional<std::string_view>> attributes; // one for each metadata key
 };
 
 MessageText text_of(const Message& message, const std::vector<std::string>& keys)
@@ -130,7 +131,7 @@ sink::EventStats event_stats_of(const Message& message)
     return {facts.type, facts.bytes, facts.occurred_at};
 }
 
-// Into one that is empty.
+// Copies text and columns into an empty event.
 void fill_event(sink::Event& event, const MessageText& text, const Message& message,
                 const Delivery& delivery, const std::vector<std::string>& keys,
                 const sink::EventStats& event_stats)
@@ -140,7 +141,7 @@ void fill_event(sink::Event& event, const MessageText& text, const Message& mess
     event.attempts = delivery.attempts;
     event.tenant_id = DatumGetInt64(message.values[col_tenant_id]);
     event.event_version = DatumGetInt16(message.values[col_event_version]);
-    // The end of all times stays what it is.
+    // Timestamps near the upper limit would overflow in the Unix epoch.
     const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);
     event.occurred_at = Min(time, DT_NOEND - microseconds_to_2000) + microseconds_to_2000;
     event.event_stats = event_stats;

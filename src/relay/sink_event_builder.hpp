@@ -1,4 +1,4 @@
-// Messages of a claim on their way out of the server: copies in plain C++, in UTF-8, that outlive
+// Copies the messages of a claim into sink::Event objects: plain C++ memory, UTF-8. They outlive
 // the transaction.
 #pragma once
 
@@ -7,11 +7,12 @@
 
 namespace outbox {
 
+// The receiver of the relay's claims.
 class SinkEventBuilder final : public MessageReceiver {
 public:
-    // No more than so many bytes, but always one message. `metadata` names the keys that travel as
-    // attributes. There is room for `expected` of them from the beginning, and they are made from
-    // spare ones.
+    // `max_bytes` ends the batch, but not before its first message. `metadata_keys` are the keys of
+    // the metadata that become attributes. `expected` is the number of events to reserve space for;
+    // events are reused from `event_pool`.
     SinkEventBuilder(std::size_t max_bytes, const std::vector<std::string>& metadata_keys,
                      std::size_t expected, sink::EventPool& event_pool)
         : max_bytes_(max_bytes), metadata_keys_(metadata_keys), event_pool_(event_pool)
@@ -19,18 +20,20 @@ public:
         events_.reserve(expected);
     }
 
-    // Forgets what it has, and works in memory of the current transaction from now on.
+    // Call at the start of a claim: discards events, and makes a memory context in the current one.
     void reset();
 
+    // Copies one message. Raises server errors, and throws if memory is missing.
     void receive(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return bytes_ >= max_bytes_; }
 
+    // The events of the claim, in id order, for the dispatcher to take.
     std::vector<std::unique_ptr<sink::Event>>& events() { return events_; }
 
-    // A claim hands out one batch: is it of messages that have failed before?
+    // Returns whether the batch of the claim consists of retries.
     bool is_from_retries() const { return from_retries_; }
 
-    // Up to where the WAL must be flushed before any of these may be seen outside of the server.
+    // Returns the position up to which the WAL must be flushed before any of the events is sent.
     XLogRecPtr flush_needed() const { return flush_needed_; }
 
 private:
@@ -41,8 +44,8 @@ private:
     std::vector<std::unique_ptr<sink::Event>> events_;
     bool from_retries_ = false;
     XLogRecPtr flush_needed_ = InvalidXLogRecPtr;
-    Xid last_xid_ = 0;                // that was asked about
-    MemoryContext scratch_ = nullptr; // for one message
+    Xid last_xid_ = 0;                // xid of the previous message, whose commit position is known
+    MemoryContext scratch_ = nullptr; // reset after each message
 };
 
 } // namespace outbox

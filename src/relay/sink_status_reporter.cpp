@@ -11,11 +11,11 @@ namespace {
 using sink::TimePoint;
 using std::chrono::milliseconds;
 
-// So many lines of a sink's library are logged, in so long.
+// Rate limit for log lines of a sink's library: librdkafka repeats lines while a broker is away.
 constexpr int max_lines_per_interval = 5;
 constexpr milliseconds log_interval{10'000};
 
-// How often the board is written while only numbers change.
+// Interval between updates of shared memory if only counters change: each takes the LWLock.
 constexpr milliseconds publish_interval{100};
 
 TimestampTz to_timestamp(TimePoint time, TimePoint now)
@@ -34,7 +34,8 @@ void SinkStatusReporter::log_library_lines(sink::Dispatcher& dispatcher, TimePoi
     if (now >= next_log_interval_at_) {
         if (lines_dropped_ > 0)
             pg::log_rate_limited(LOG, "sink \"" + name_ + "\" had " +
-                                          std::to_string(lines_dropped_) + " more such lines");
+                                          std::to_string(lines_dropped_) +
+                                          " more log lines, which were left out");
         next_log_interval_at_ = now + log_interval;
         lines_left_ = max_lines_per_interval;
         lines_dropped_ = 0;
@@ -50,7 +51,7 @@ void SinkStatusReporter::log_status_change(bool is_failing, const std::string& s
 {
     if (is_failing)
         pg::log_rate_limited(WARNING, "sink \"" + name_ + "\" is in trouble: " + status_message,
-                             "Its events wait; it is tried again with growing pauses.");
+                             "Its events wait; the relay retries it after increasing pauses.");
     else
         pg::log_rate_limited(LOG, "sink \"" + name_ + "\" is back");
 }
@@ -59,7 +60,7 @@ void SinkStatusReporter::publish(sink::Dispatcher& dispatcher, const std::string
                                  TimePoint now)
 {
     log_library_lines(dispatcher, now);
-    // A receiver may be away although nothing has failed.
+    // The endpoint may be unreachable although no request has failed yet.
     const std::string status_message = dispatcher.consecutive_failures() > 0
                                            ? dispatcher.last_error()
                                            : dispatcher.status_message();

@@ -1,4 +1,4 @@
-// What operators see of a sink: lines in the server's log, and its place on the board.
+// Reports the state of a sink to operators: in the server log and in shared memory (SinkStatus).
 #pragma once
 
 #include "relay/sink_status_shmem.hpp"
@@ -6,17 +6,19 @@
 
 namespace outbox {
 
+// Remembers what it has published of one sink.
 class SinkStatusReporter {
 public:
     SinkStatusReporter(int32 consumer, std::optional<int64> tenant, std::string name)
         : consumer_(consumer), tenant_(tenant), name_(std::move(name))
     {}
 
-    // Tells what is new, and not too often. `problem` is one of ours, not of the receiver's.
+    // Publishes changes at a limited rate. `transaction_error` is an error of the task's last
+    // transaction, as opposed to one of the endpoint.
     void publish(sink::Dispatcher& dispatcher, const std::string& transaction_error,
                  sink::TimePoint now);
 
-    // When publish() is to be called even if nothing happens.
+    // Returns when publish() must be called even if no wake-up arrives.
     sink::TimePoint next_publish_at() const { return publish_at_; }
 
 private:
@@ -27,7 +29,7 @@ private:
     std::optional<int64> tenant_;
     std::string name_;
     bool is_failing_ = false;
-    int lines_left_ = 0; // that may be logged until:
+    int lines_left_ = 0; // lines that may be logged until next_log_interval_at_
     sink::TimePoint next_log_interval_at_{};
     int lines_dropped_ = 0;
     SinkStatus published_ = {};

@@ -14,7 +14,7 @@ namespace outbox {
 namespace {
 
 struct SinkStatuses {
-    SinkStatus statuses[max_sink_statuses]; // those without a database are free
+    SinkStatus statuses[max_sink_statuses]; // database == InvalidOid: free
 };
 
 SinkStatuses* sink_statuses = nullptr;
@@ -66,14 +66,14 @@ void clear_sink_statuses()
 
 void set_up_sink_statuses()
 {
-    ipc::request_shmem("outbox board", sizeof(SinkStatuses),
+    ipc::request_shmem("outbox sink statuses", sizeof(SinkStatuses),
                        reinterpret_cast<void**>(&sink_statuses), initialize_shmem);
 }
 
 } // namespace outbox
 
-// Internal: what the relay shows of the sinks of this database. What a receiver has said may be
-// about any tenant's events.
+// Internal: the states of the sinks of this database. A session of a tenant sees its own sinks
+// only, because an endpoint's error text may quote events of other tenants.
 OUTBOX_SQL_FUNCTION(outbox_sink_states)
 {
     return outbox::pg::sql_entry([&] {

@@ -1,4 +1,5 @@
-// The board: what each sink is doing, in shared memory, written by the relay and read by operators.
+// The state of each sink in shared memory, under ipc::shmem_lock(): written by the relay, read by
+// _outbox.sink_states().
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -7,32 +8,34 @@
 
 namespace outbox {
 
+// One sink of one database.
 struct SinkStatus {
     static constexpr std::size_t max_error = 512;
 
     Oid database;
     int32 consumer;
-    std::optional<int64> tenant; // whose sink it is; nothing: everybody's
-    int32 claimed;               // events that were claimed and not yet settled
+    std::optional<int64> tenant; // of the sink; nullopt: it serves all tenants
+    int32 claimed;               // events claimed and not yet settled
     int32 in_flight;             // requests
-    int32 consecutive_failures;  // in a row
-    int64 delivered;             // since the worker started
+    int32 consecutive_failures;
+    int64 delivered; // since the relay started
     int64 rejected;
-    TimestampTz resume_at;      // when it is tried again; 0: now
-    TimestampTz last_error_at;  // 0: there was none
+    TimestampTz resume_at;      // end of the back-off; 0: none
+    TimestampTz last_error_at;  // 0: no error yet
     char last_error[max_error]; // in UTF-8
 };
 
-// There is room for so many sinks; what has none is not shown.
+// Sinks of all databases together. Further sinks work, but are not shown.
 inline constexpr int max_sink_statuses = 256;
 
-// Shows the state of a sink of this database, in place of what was shown of it before.
+// Writes the state of a sink of this database.
 void publish_sink_status(const SinkStatus& status);
 
-// Shows nothing of this sink any more, or of any sink of this database.
+// Removes the state of one sink, or of all sinks, of this database.
 void remove_sink_status(int32 consumer);
 void clear_sink_statuses();
 
+// Requests the shared memory. Call once, in _PG_init() of a preloaded library.
 void set_up_sink_statuses();
 
 } // namespace outbox

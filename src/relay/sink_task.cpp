@@ -25,31 +25,29 @@ namespace {
 using sink::TimePoint;
 using std::chrono::milliseconds;
 
-// What has been delivered is written down together with the next claim, or when there is so much of
-// it, or as much as a quarter of what is claimed at once, or after so long. A crash repeats what
-// is not written down.
+// Results are settled together with the next claim, or when there are settle_threshold of them (or
+// a quarter of a claim, if that is more), or after max_unsettled_interval. A crash sends events
+// again whose results are not settled.
 constexpr std::size_t settle_threshold = 256;
 constexpr milliseconds max_unsettled_interval{10};
 
-// So long after a transaction its commit is flushed, if nobody else has done so: behind what is
-// sent, not in front of it.
+// The WAL of the claim's commit is flushed this long after it, behind the requests, unless another
+// process has flushed it. A crash in between repeats the claim.
 constexpr milliseconds max_unflushed_interval{20};
 
-// Of what was claimed, so many are sent before others are looked at: while they are in the fastest
-// memory.
+// Events that are added before they are sent: few enough to stay in the CPU's cache meanwhile.
 constexpr std::size_t events_per_send = 64;
 
-// While somebody else has the consumer's lock.
+// Pause while another session holds the consumer's lock.
 constexpr milliseconds pause_while_locked{20};
 
-// After a transaction that failed.
 constexpr milliseconds pause_after_error{1000};
 
-// Upcasters get no more than this part of the time: they run while other sinks wait.
-constexpr int upcasting_pause_factor = 9; // times as long
+// After a claim whose upcasters took at least upcasting_threshold, the task pauses nine times as
+// long: other sinks wait while upcasters run, so they get a tenth of the time.
+constexpr int upcasting_pause_factor = 9;
 constexpr milliseconds upcasting_threshold{100};
 
-// After a lease that was lost.
 constexpr milliseconds pause_after_lost_lease{100};
 
 milliseconds lease_duration()
@@ -100,7 +98,7 @@ void SinkTask::run_once(std::size_t memory)
     status_reporter_.publish(*dispatcher_, transaction_error_, now);
 }
 
-// ---- what is to be done
+// ---- planning
 
 bool SinkTask::should_settle(TimePoint now) const
 {
@@ -111,7 +109,7 @@ bool SinkTask::should_settle(TimePoint now) const
                                 std::ranges::any_of(settled, was_rejected));
 }
 
-// Half of the memory, because a request on its way has a copy of its event.
+// Claims up to half of the memory, because a request in flight contains a copy of its event.
 bool SinkTask::should_claim(TimePoint now, std::size_t memory) const
 {
     return may_have_messages_ && now >= claim_at_ && dispatcher_->can_take_more(now) &&
@@ -124,7 +122,8 @@ bool SinkTask::should_renew(TimePoint now) const
                                [&](const auto& one) { return one.second.renew_at <= now; });
 }
 
-// During a long pause others could use the memory, and nobody should have to keep leases alive.
+// Returns whether a back-off is long enough to release the batches: that frees their memory for
+// other sinks, and their leases need no renewal.
 bool SinkTask::should_release_batches(TimePoint now) const
 {
     return dispatcher_->is_backing_off(now) && dispatcher_->in_flight() == 0 && !batches_.empty() &&
@@ -138,7 +137,7 @@ TransactionPlan SinkTask::make_plan(TimePoint now, bool settles, bool claims) co
     if (settles)
         plan_settlements(plan, *dispatcher_, batches_, definition_.ordered);
     for (const auto& [token, batch] : batches_) {
-        // A batch that ends in this transaction is not renewed; who rejects may end any.
+        // A batch that ends in this transaction is not renewed. A rejection may end any batch.
         const auto delivered = plan.delivered.find(token);
         const bool ends =
             delivered != plan.delivered.end() && delivered->second.count == batch.unsettled;
@@ -159,11 +158,12 @@ TransactionPlan SinkTask::make_plan(TimePoint now, bool settles, bool claims) co
 void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::size_t memory)
 {
     TransactionPlan plan = make_plan(now, settles, claims);
-    // Nobody but this worker acts on the claim, so nothing is lost with it in a crash, if only the
-    // events in it are durable before they leave. It need not wait for a flush of its own.
+    // Only this process acts on the claim, so a crash may lose its commit, as long as the events
+    // are durable before they are sent: flush_needed() covers their commits. With synchronous
+    // standbys a local flush is not enough, and the claim's commit waits for them.
     const auto commit =
         pg::has_synchronous_standbys() ? CommitMode::durable : CommitMode::asynchronous;
-    // Nor need it be written before its events leave, if there is nothing else to write.
+    // If the transaction has nothing to write but the claim, the claim is written after sending.
     const bool may_defer_write =
         commit == CommitMode::asynchronous && plan.settled_count == 0 && plan.renewals.empty();
     SinkEventBuilder sink_events(memory / 2 - std::min(memory / 2, dispatcher_->claimed_bytes()),
@@ -193,7 +193,7 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
     flush_by_ = now + max_unflushed_interval;
     pg::guarded_call([&] { pg::flush_wal_upto(sink_events.flush_needed()); });
     if (claimed.count > 0)
-        settled_batches_.clear(); // the newest batch does not name them
+        settled_batches_.clear(); // the newest batch no longer lists their tokens
     apply_committed(plan, now);
     send(sink_events, now);
     if (claims)
@@ -208,7 +208,7 @@ void SinkTask::run_transaction(TimePoint now, bool settles, bool claims, std::si
         next_check_ = now + milliseconds(std::clamp<int64>(due, 1, interval));
         checks_retries_ = false;
     }
-    // There are retries now, of which it knows nothing.
+    // Messages whose upcaster failed have become retries, which the cache does not know.
     if (claimed.failed > 0)
         invalidate_cache();
     if (const std::chrono::microseconds spent(claimed.upcasting_us); spent >= upcasting_threshold)
@@ -232,8 +232,8 @@ ClaimResult SinkTask::claim_next(const TransactionPlan& plan, bool may_defer_wri
     return claim_with_upcasting(request, sink_events);
 }
 
-// Behind what it is about, whose events are on the way. If it cannot be written they are claimed
-// again, as after a crash.
+// Writes the batch of the last claim, whose events are in flight. If that fails, the events are
+// claimed and sent again, as after a crash.
 void SinkTask::write_deferred_batch(TimePoint now)
 {
     const DeferredBatch* deferred_batch = state_cache_.deferred_batch();
@@ -263,7 +263,7 @@ void SinkTask::write_deferred_batch(TimePoint now)
     handle_rollback(*rollback, now);
 }
 
-// ---- and afterwards
+// ---- after the commit
 
 void SinkTask::count_settled(int64 token, std::size_t count)
 {
@@ -279,7 +279,7 @@ void SinkTask::count_settled(int64 token, std::size_t count)
 
 void SinkTask::apply_committed(const TransactionPlan& plan, TimePoint now)
 {
-    // One whose batch is gone is nobody's to write down, and holds up nobody.
+    // A rejection for a batch that this relay has lost is not recorded; its queue is unblocked.
     for (std::size_t i = 0; i < plan.settled_count; ++i)
         if (const sink::SettledEvent& one = dispatcher_->settled()[i];
             !one.delivered && !batches_.contains(one.ref.token))
@@ -288,7 +288,7 @@ void SinkTask::apply_committed(const TransactionPlan& plan, TimePoint now)
     if (dispatcher_->settled().empty())
         settle_by_ = never;
     for (const auto& [token, delivered] : plan.delivered) {
-        // What waited behind a retry may have its turn now.
+        // A settled retry may have unblocked the next message of its aggregate.
         if (const auto found = batches_.find(token);
             found != batches_.end() && !found->second.from_log)
             invalidate_cache();
@@ -338,7 +338,7 @@ void SinkTask::handle_rollback(const Rollback& rollback, TimePoint now)
     pg::log_rate_limited(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
 }
 
-// Somebody has moved or dropped the consumer under our hands.
+// Drops batches whose leases were lost: another session moved the cursor or dropped the consumer.
 void SinkTask::drop_lost_batches()
 {
     std::vector<int64> tokens;
@@ -346,13 +346,13 @@ void SinkTask::drop_lost_batches()
         tokens.push_back(token);
     std::vector<int64> open;
     open.reserve(tokens.size());
-    // If this fails, all count as lost: the next claim takes over what is left.
+    // If this fails, all batches count as lost: the next claim takes over the ones that are open.
     if (in_transaction(activity_.c_str(), [&] {
             for (const Lease& lease : open_leases(tokens))
                 open.push_back(lease.token);
         }))
         open.clear();
-    // If none was, something else is wrong with one of them: then all are dropped, and taken over.
+    // All leases are held, so the error has another cause: drop all batches, to be taken over.
     if (open.size() == tokens.size())
         open.clear();
     for (const int64 token : tokens)
@@ -365,7 +365,7 @@ void SinkTask::drop_lost_batches()
     retry_at_ = sink::Clock::now() + pause_after_lost_lease;
     invalidate_cache();
     pg::log_rate_limited(LOG, "sink \"" + definition_.name +
-                                  "\" was moved: what it had in hand is dropped");
+                                  "\" was moved: its open batches are dropped");
 }
 
 void SinkTask::release_batches()
@@ -377,10 +377,10 @@ void SinkTask::release_batches()
         for (const Lease& lease : open_leases(plan.open_batches))
             release_batch(lease.token);
     });
-    // What is not handed back is taken over by the next claim all the same.
+    // Batches that are not released are taken over by the next claim.
     if (rollback)
         pg::log_rate_limited(LOG, "sink \"" + definition_.name +
-                                      "\" hands nothing back: " + rollback->message);
+                                      "\" could not release its batches: " + rollback->message);
     dispatcher_->cancel_all();
     batches_.clear();
     settle_by_ = never;
@@ -394,7 +394,7 @@ void SinkTask::close()
     remove_sink_status(definition_.consumer);
 }
 
-// ---- when
+// ---- timing
 
 TimePoint SinkTask::next_run_at() const
 {

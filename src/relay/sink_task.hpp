@@ -1,5 +1,5 @@
-// A route: one sink of the relay, from the log to the receiver. Claims and settles in short
-// transactions; in between, its dispatcher sends and listens, with no transaction open.
+// One sink in the relay. The task claims and settles in short transactions; its dispatcher sends
+// and receives between them, with no transaction open.
 #pragma once
 
 #include "claim/claim.hpp"
@@ -12,6 +12,7 @@
 
 namespace outbox {
 
+// State of one sink: dispatcher, open batches and timers. Throws if the dispatcher cannot be made.
 class SinkTask {
 public:
     SinkTask(SinkDefinition definition, std::unique_ptr<sink::Sink> sink);
@@ -19,32 +20,37 @@ public:
     const SinkDefinition& definition() const { return definition_; }
     void set_types(const EventTypeBloom& types) { definition_.types = types; }
     const char* name() const { return definition_.name.c_str(); }
+
+    // The descriptor that becomes readable when the sink has results.
     int wait_fd() const { return dispatcher_->wait_fd(); }
 
-    // There may be something new in the log, or something that was due.
+    // Lets the next round claim: a commit may have added messages.
     void wake() { may_have_messages_ = true; }
-    // The same, and nothing that is remembered is to be relied on.
+    // Like wake(), and discards the cached state of the consumer and its retries.
     void invalidate_cache();
 
-    // One round: hears what has come of requests, writes it down, claims what comes next, sends it.
-    // `memory` is how many bytes of events it may have in hand.
+    // One round: takes results of requests, settles them, claims the next batch, sends it. `memory`
+    // limits the bytes of claimed events.
     void run_once(std::size_t memory);
 
-    // When run_once() is to be called even if nothing happens.
+    // Returns when run_once() must be called even if no wake-up arrives.
     sink::TimePoint next_run_at() const;
 
-    // Writes down what is known, and hands back the rest. Whatever is on the way is forgotten.
+    // Settles recorded results, releases open batches, and ignores requests in flight from then on.
     void close();
 
-    // Why the sink is to be paused, if it is.
+    // Returns the reason to pause the sink, if the endpoint said that it is gone (HTTP 410).
     const std::optional<std::string>& pause_reason() const { return dispatcher_->endpoint_gone(); }
 
-    // The sink must not be touched any more, and so this must not be closed.
+    // Returns true if a thread of the sink's library has aborted: neither call nor destroy the
+    // task.
     bool has_aborted() const { return dispatcher_->has_aborted(); }
 
-    // No more requests: what is on the way may still arrive.
+    // For shutdown: sends nothing more, while results of requests in flight still arrive.
     void stop_sending() { dispatcher_->stop_sending(); }
+    // Returns true if no request is in flight.
     bool is_drained() const { return dispatcher_->in_flight() == 0; }
+    // Takes results of requests without starting a transaction.
     void poll() { dispatcher_->poll(sink::Clock::now()); }
 
 private:
@@ -76,10 +82,10 @@ private:
     bool may_have_messages_ = true;
     bool checks_retries_ = true;
     sink::TimePoint next_check_{};
-    sink::TimePoint claim_at_{};        // not before
-    sink::TimePoint settle_by_ = never; // something waits to be written down
-    sink::TimePoint flush_by_ = never;  // the last commit
-    sink::TimePoint retry_at_{};        // after a failed transaction
+    sink::TimePoint claim_at_{};        // no claim before
+    sink::TimePoint settle_by_ = never; // results are settled no later
+    sink::TimePoint flush_by_ = never;  // the last commit is flushed no later
+    sink::TimePoint retry_at_{};        // no transaction before, after a failed one
     std::string transaction_error_;     // of the last transaction, if it failed
     SinkStatusReporter status_reporter_;
 

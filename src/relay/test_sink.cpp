@@ -22,22 +22,22 @@ namespace outbox {
 
 namespace {
 
-// One question for each database.
+// The one request of a database, and its result.
 struct SinkTestSlot {
     enum State : uint32 { none, requested, finished };
 
     static constexpr std::size_t max_detail = 1024;
 
-    Oid database; // none: nobody asks
+    Oid database; // InvalidOid: free
     SinkTestRequest request;
-    int requester_pid; // its process
+    int requester_pid; // of the waiting backend
     State state;
     bool ok;
     char detail[max_detail]; // in UTF-8
 };
 
 struct SinkTestSlots {
-    uint64 request_count; // so many have been
+    uint64 request_count; // numbers the requests
     SinkTestSlot slots[ipc::max_worker_slots];
 };
 
@@ -48,7 +48,7 @@ void initialize_shmem(void* memory)
     *static_cast<SinkTestSlots*>(memory) = {};
 }
 
-// All of these with the lock held.
+// Returns the slot of the database, nullptr if it has none. The caller holds the lock.
 SinkTestSlot* find_slot(Oid database)
 {
     for (SinkTestSlot& slot : test_slots->slots)
@@ -57,12 +57,12 @@ SinkTestSlot* find_slot(Oid database)
     return nullptr;
 }
 
-// Asks, unless somebody else waits for an answer.
+// Writes a request of this backend. Returns false if another backend waits for its result.
 bool submit_request(int32 consumer)
 {
     LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
     SinkTestSlot* slot = find_slot(MyDatabaseId);
-    // One whose asker has gone away, or was interrupted, is nobody's.
+    // A request is stale if its backend has ended, or is this one, after a cancel.
     const bool is_free = slot == nullptr || slot->state == SinkTestSlot::finished ||
                          slot->requester_pid == MyProcPid ||
                          BackendPidGetProc(slot->requester_pid) == nullptr;
@@ -80,7 +80,8 @@ bool submit_request(int32 consumer)
     return submitted;
 }
 
-// The answer, if there is one, or if nobody wants it any more.
+// Returns whether the request of this backend is finished, with the result in `outcome`. Frees the
+// slot then, and also on `frees_slot`, when the backend stops waiting.
 bool take_result(SinkTestSlot& outcome, bool frees_slot)
 {
     LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
@@ -95,7 +96,7 @@ bool take_result(SinkTestSlot& outcome, bool frees_slot)
     return is_finished;
 }
 
-// The consumer's number, if it is a sink.
+// Returns the consumer id of a sink. Raises an error if the consumer is not a sink.
 int32 find_sink(Datum name)
 {
     int32 consumer = 0;
@@ -104,7 +105,7 @@ int32 find_sink(Datum name)
         const Consumer found = read_consumer(name).consumer;
         if (!found.is_sink)
             ereport(ERROR,
-                    (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("this consumer is no sink")));
+                    (errcode(ERRCODE_WRONG_OBJECT_TYPE), errmsg("this consumer is not a sink")));
         consumer = found.id;
     });
     PopActiveSnapshot();
@@ -115,7 +116,7 @@ constinit pg::CustomWaitEvent test_wait{"OutboxTestSink"};
 
 void wait_for_result(SinkTestSlot& outcome)
 {
-    constexpr int max_wait = 650; // tenths of a second: longer than most time-outs
+    constexpr int max_wait = 650; // tenths of a second: longer than most request timeouts
     for (int i = 0; !take_result(outcome, i == max_wait); ++i) {
         if (i == max_wait) {
             strlcpy(outcome.detail, "no answer within 65 seconds", SinkTestSlot::max_detail);
@@ -135,7 +136,7 @@ sink::Event make_test_event()
     Uuid id;
     pg::guarded_call([&] {
         if (!pg_strong_random(id.data(), id.size()))
-            elog(ERROR, "no random bytes are to be had");
+            elog(ERROR, "could not generate random bytes");
     });
     constexpr unsigned char version = 0x40, variant = 0x80;
     id[6] = static_cast<unsigned char>((id[6] & 0x0F) | version);
@@ -223,7 +224,7 @@ OUTBOX_SQL_FUNCTION(outbox_test_sink)
         if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
             elog(ERROR, "SPI_connect failed");
         const int32 consumer = find_sink(PG_GETARG_DATUM(0));
-        SPI_commit(); // nobody talks to the world while a transaction is open
+        SPI_commit(); // no transaction is open while the request is in flight
         if (ipc::relay_pid(MyDatabaseId) == 0)
             ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                             errmsg("no relay serves this database"),

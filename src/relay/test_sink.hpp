@@ -1,4 +1,5 @@
-// outbox_test_sink(): somebody asks, through shared memory, and the relay sends a made-up event.
+// outbox_test_sink(): a backend asks the relay, through shared memory under ipc::shmem_lock(), to
+// send one test event to a sink.
 #pragma once
 
 #include "relay/sink_definitions.hpp"
@@ -6,41 +7,45 @@
 
 namespace outbox {
 
-// Which sink somebody is waiting to see tested. Who was interrupted may ask again, when the sink is
-// another, and what came of the first question is no answer to the second: each has its number.
+// A request for a test. The number tells the result of a canceled request from that of the next
+// one, which may be about another sink.
 struct SinkTestRequest {
     int32 consumer;
     uint64 number;
 };
 
-// The relay's side. One question at a time.
+// A test that the relay is running: at most one per database.
 class SinkTest {
 public:
-    // Nothing if no one asks.
+    // Returns the request that waits in shared memory, if any.
     static std::optional<SinkTestRequest> pending_request();
 
-    // Sends the event.
+    // Sends the test event.
     SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink);
 
+    // As in sink::Sink, for the poll loop.
     int wait_fd() const { return sink_->wait_fd(); }
     std::optional<sink::TimePoint> next_poll_at() const { return sink_->next_poll_at(); }
 
-    // True when the question is answered.
+    // Returns true once the result is known; then it has called respond().
     bool poll();
 
+    // Returns true if a thread of the sink's library has aborted: do not destroy the test.
     bool has_aborted() const { return sink_->has_aborted(); }
     const SinkTestRequest& request() const { return request_; }
 
-    // An answer without a sink.
+    // Writes the result of a request to shared memory and wakes the backend. Without effect if the
+    // request is no longer there.
     static void respond(const SinkTestRequest& request, bool ok, std::string_view detail);
 
 private:
     SinkTestRequest request_;
-    sink::Event event_; // outlives the sink, which may be reading it
+    sink::Event event_; // declared first: a thread of the sink may read it until the sink is gone
     std::unique_ptr<sink::Sink> sink_;
     std::vector<sink::DeliveryResult> results_;
 };
 
+// Requests the shared memory. Call once, in _PG_init() of a preloaded library.
 void set_up_sink_tests();
 
 } // namespace outbox

@@ -41,7 +41,7 @@ void write_rejection(TransactionPlan::Rejection& rejection)
 
 } // namespace
 
-// Of a batch that is delivered whole, nobody needs the ids.
+// Collects ids only for batches that are delivered in part: a whole batch is settled by its token.
 void plan_settlements(TransactionPlan& plan, const sink::Dispatcher& dispatcher,
                       const OpenBatches& batches, bool ordered)
 {

@@ -1,4 +1,4 @@
-// The sockets that end the relay's sleep, beside its latch.
+// The wait event set of the relay's poll loop: its latch and the descriptors of the sinks.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -7,17 +7,19 @@
 
 namespace outbox {
 
-// Not closed by a destructor: an error that ends the process runs none.
+// Has no destructor: it lives as long as the process. Close it whenever a descriptor
+// is added or closed.
 class WaitSet {
 public:
+    // Returns false if open() must be called before wait().
     bool is_open() const { return set_ != nullptr; }
 
-    // Call under pg::guarded_call().
+    // Raises server errors: call inside pg::guarded_call().
     void open(std::span<const int> sockets);
     void close();
 
-    // Sleeps until the latch is set, a socket can be read, or the time is over, and resets the
-    // latch. Call under pg::guarded_call().
+    // Sleeps until the latch is set, a descriptor is readable or the timeout ends; then resets the
+    // latch. Raises server errors.
     void wait(long milliseconds);
 
 private:
