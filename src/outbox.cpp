@@ -44,7 +44,7 @@ void _PG_init()
     outbox::stats::set_up();
     outbox::ipc::set_up_shmem();
     outbox::set_up_utility_hook();
-    // pg_upgrade wants both clusters as they are.
+    // pg_upgrade: no worker may write while the clusters are copied.
     if (!IsBinaryUpgrade)
         outbox::register_launcher();
 }

@@ -1,9 +1,10 @@
-// For each database:
+// The states of a database:
 //
-//   unknown ──start──► running ──ends──► no extension: waits until somebody says otherwise
-//      ▲                                 stepped aside: starts again when nobody holds it
-//      │                                 asked to leave: starts again, if it is still wanted
-//      └─────────────────────────────────failed: starts again, after pauses that grow
+//   no relay ──start_relay──► running ──ends──► by its ipc::WorkerAbsence
+//      ▲                                         no_extension: wait for CREATE EXTENSION
+//      │                                         stopped_for_command: start when unblocked
+//      │                                         terminated: start if it is still served
+//      └──────────────────────────────────────── none (failed): start after a pause that doubles
 #include "launcher/launcher.hpp"
 
 #include "extension/guc.hpp"
@@ -27,38 +28,39 @@ namespace outbox {
 
 namespace {
 
-constexpr int64 second = 1000000; // microseconds, as timestamps count
+constexpr int64 second = 1000000; // in microseconds, the unit of TimestampTz
 
-// A relay that lived so long ended for a new reason.
+// After this time a failure of the relay has a new cause, so the pause starts at first_pause again.
 constexpr int64 min_stable_time = 60 * second;
 constexpr int64 first_pause = second / 10;
 constexpr int64 max_pause = 60 * second;
 constexpr int64 pause_without_slot = 10 * second;
 
-// Maintenance can be long, and is nobody's hurry.
-constexpr int max_maintenance_workers = 4; // at once
+// Concurrent maintenance workers of all databases: each takes a slot of max_worker_processes.
+constexpr int max_maintenance_workers = 4;
 constexpr int64 maintenance_retry_pause = 10 * second;
 
-// Somebody tells of every change; this is for what nobody could tell.
+// Upper limit of a sleep. Changes set the launcher's latch, except for commands that the hook does
+// not observe, such as ALTER DATABASE ... ALLOW_CONNECTIONS.
 constexpr int64 idle_pause = 60 * second;
 
 struct Database {
     Oid oid;
     char name[NAMEDATALEN];
-    bool exists;        // in the last look at pg_database
-    bool relay_started; // a relay was started, and has not been seen to end
+    bool exists;        // in pg_database when it was read last, and served by the settings
+    bool relay_started; // and its end not yet noticed
     bool lacks_extension;
-    bool has_changed; // since its relay was started
-    int slot;
+    bool has_changed; // notify_launcher() named it after its relay was started
+    int slot;         // worker slot; -1: none
     BackgroundWorkerHandle* relay;
     TimestampTz started_at;
     TimestampTz not_before;
     int failures;
-    BackgroundWorkerHandle* maintenance_worker; // that was started, and has not been seen to end
+    BackgroundWorkerHandle* maintenance_worker; // its end not yet noticed; nullptr: none
     TimestampTz next_maintenance;
 };
 
-// All of them, in memory of the process. Few enough to look through.
+// All databases that are or were served, in memory of the process; searched linearly.
 struct Databases {
     Database* all = nullptr;
     int count = 0;
@@ -93,10 +95,10 @@ Database* find_or_add_database(Oid oid)
     return fresh;
 }
 
-// Templates are for copying, and a copy must find nobody connected.
+// Templates are not served: CREATE DATABASE fails while a session is connected to its template.
 bool can_be_served(Form_pg_database row)
 {
-    constexpr int invalid_database = -2; // half dropped
+    constexpr int invalid_database = -2; // DATCONNLIMIT_INVALID_DB: an interrupted DROP DATABASE
     return row->datallowconn && !row->datistemplate && row->datconnlimit != invalid_database &&
            is_database_served(NameStr(row->datname));
 }
@@ -136,7 +138,7 @@ bool is_running(const Database& database)
     return (database.slot >= 0 && ipc::has_worker(database.slot)) || is_alive(database.relay);
 }
 
-// Its relay has ended. When is it to be started again?
+// Decides when to start the relay again, by the absence that it left in its worker slot.
 void on_relay_ended(Database& database, TimestampTz now)
 {
     const ipc::WorkerAbsence absence = ipc::absence_of(database.slot);
@@ -146,7 +148,7 @@ void on_relay_ended(Database& database, TimestampTz now)
     database.relay = nullptr;
     database.not_before = now;
     if (absence == ipc::WorkerAbsence::no_extension) {
-        // Unless it has come while the relay was leaving.
+        // CREATE EXTENSION may have committed while the relay was ending.
         database.lacks_extension = !database.has_changed;
         ipc::free_slot(database.slot);
         database.slot = -1;
@@ -189,7 +191,7 @@ void start_relay(Database& database, TimestampTz now)
 {
     database.slot = ipc::assign_slot(database.oid);
     if (database.slot < 0) {
-        ereport(WARNING, (errmsg("outbox: there are no relays for more than %d databases",
+        ereport(WARNING, (errmsg("outbox: no more than %d databases can have a relay",
                                  ipc::max_worker_slots)));
         database.not_before = now + idle_pause;
         return;
@@ -218,23 +220,23 @@ int count_maintenance_workers()
     return count;
 }
 
-// Maintenance of a database that is served, if it is due. Returns when the next one is.
+// Starts a maintenance worker if one is due. Returns when to call again; DT_NOEND: at a wake-up.
 TimestampTz start_maintenance_if_due(Database& database, TimestampTz now)
 {
     if (database.maintenance_worker != nullptr) {
         if (is_alive(database.maintenance_worker))
-            return DT_NOEND; // its end wakes us
+            return DT_NOEND; // bgw_notify_pid: its end wakes the launcher
         pfree(database.maintenance_worker);
         database.maintenance_worker = nullptr;
     }
     if (!ipc::has_extension(database.slot) || ipc::are_workers_blocked(database.oid))
         return DT_NOEND;
-    // Left behind by another launcher.
+    // Started by an earlier launcher process, which crashed.
     if (ipc::has_maintenance_worker(database.slot))
         return now + maintenance_retry_pause;
     if (ipc::take_maintenance_request(database.slot))
         database.next_maintenance = now;
-    // The interval may have been shortened, and the clock set back.
+    // The setting may have become shorter, or the clock may have been set back.
     database.next_maintenance =
         Min(database.next_maintenance, now + settings::maintenance_interval * second);
     if (now < database.next_maintenance)
@@ -257,7 +259,7 @@ TimestampTz start_maintenance_if_due(Database& database, TimestampTz now)
     return database.next_maintenance = now + settings::maintenance_interval * second;
 }
 
-// One step for one database. Returns when the next one is to be taken.
+// Makes at most one transition for a database. Returns when to call again; DT_NOEND: at a wake-up.
 TimestampTz advance_database(Database& database, TimestampTz now)
 {
     if (is_running(database)) {
@@ -266,7 +268,7 @@ TimestampTz advance_database(Database& database, TimestampTz now)
     }
     if (database.relay_started)
         on_relay_ended(database, now);
-    // Whoever holds it calls when it is done.
+    // The session that blocks workers notifies the launcher when it unblocks them.
     if (!database.exists || database.lacks_extension || ipc::are_workers_blocked(database.oid))
         return DT_NOEND;
     if (now < database.not_before)
@@ -359,6 +361,6 @@ void outbox_launcher_main(Datum)
     outbox::disable_timeouts();
     outbox::ipc::attach_launcher();
     outbox::pg::sql_entry([] { outbox::run_launcher(); });
-    // Not 0, or the postmaster would not start it again.
+    // The postmaster restarts a worker after exit code 1, but not after 0.
     proc_exit(1);
 }

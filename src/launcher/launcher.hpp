@@ -1,10 +1,10 @@
-// The launcher: one background worker for the server, which sees to it that every database with the
-// extension has a relay.
+// The launcher: one background worker per server, which starts a relay for every database with the
+// extension, and maintenance workers when they are due.
 #pragma once
 
 namespace outbox {
 
-// Once, when the library is loaded at server start.
+// Registers the background worker. Call once, in _PG_init() of a preloaded library.
 void register_launcher();
 
 } // namespace outbox

@@ -38,7 +38,7 @@ const char* string_option(List* options, const char* name)
     return nullptr;
 }
 
-// The database that the command wants to have to itself; nullptr if there is none.
+// Returns the database in which the command tolerates no other session; nullptr: none.
 const char* database_needed_exclusively(Node* command)
 {
     switch (nodeTag(command)) {
@@ -59,7 +59,8 @@ const char* database_needed_exclusively(Node* command)
     }
 }
 
-// Before the command: whoever may not do it anyway keeps nobody away.
+// Blocks workers of the database until the end of the transaction. Only for its owner: a command
+// that the server will reject must not stop them.
 void stop_workers_for_command(Node* command)
 {
     if (const char* name = database_needed_exclusively(command)) {
@@ -74,7 +75,8 @@ void stop_workers_for_command(Node* command)
     }
 }
 
-// What becomes of a command that has succeeded. Asked beforehand: a command may free its own tree.
+// How a successful command affects the workers. Determined before the command runs, because some
+// commands free their parse tree.
 enum class CommandEffect { none, changes_databases, commits_prepared };
 
 CommandEffect effect_of(Node* command)
@@ -102,7 +104,9 @@ void process_utility(PlannedStmt* statement, const char* text, bool read_only_tr
 {
     const CommandEffect effect = effect_of(statement->utilityStmt);
     stop_workers_for_command(statement->utilityStmt);
-    // Before its locks are gone the relay must know, and afterwards it must look.
+    // COMMIT PREPARED runs no xact callback of the prepared transaction. The first call invalidates
+    // the relay's cache before the locks are released; the second one wakes sessions that then see
+    // the rows.
     if (effect == CommandEffect::commits_prepared)
         ipc::wake_all_now();
     const auto next = next_hook != nullptr ? next_hook : standard_ProcessUtility;

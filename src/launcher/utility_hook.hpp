@@ -1,9 +1,10 @@
-// Commands that need a database to themselves, or change who is to be served.
+// ProcessUtility hook: stops workers before commands that need a database without other sessions,
+// and wakes launcher and relay after commands that concern them.
 #pragma once
 
 namespace outbox {
 
-// Once, when the library is loaded at server start.
+// Installs the hook. Call once, in _PG_init() of a preloaded library.
 void set_up_utility_hook();
 
 } // namespace outbox

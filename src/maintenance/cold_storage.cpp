@@ -26,23 +26,24 @@ const char* cold_path(const char* file)
     if (*settings::cold_storage_dir == '\0')
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
                         errmsg("outbox.cold_storage_dir is not set"),
-                        errhint("Partitions are exported to that directory, and dropped after "
-                                "that.")));
+                        errhint("Set it to the directory to which partitions are exported before "
+                                "they are dropped.")));
     return psprintf("%s/%s", settings::cold_storage_dir, file);
 }
 
-// A file of cold storage, as somebody named it.
+// Returns the path of a file that a caller named. Raises an error for names that leave the
+// directory.
 const char* checked_cold_path(const char* file)
 {
     if (*file == '\0' || std::strchr(file, '/') != nullptr || *file == '.' ||
         std::strlen(file) > NAME_MAX)
         ereport(ERROR, (errcode(ERRCODE_INVALID_PARAMETER_VALUE),
                         errmsg("file must be the name of a file in outbox.cold_storage_dir"),
-                        errhint("outbox_cold_files has them.")));
+                        errhint("See the view outbox_cold_files for the names.")));
     return cold_path(file);
 }
 
-// For the name of a file, and for a shell.
+// Escapes all but letters, digits, _ and - by %XX: the result is safe in file names and in a shell.
 char* escape_for_file_name(const char* name)
 {
     constexpr char hex[] = "0123456789ABCDEF";
@@ -60,7 +61,7 @@ char* escape_for_file_name(const char* name)
         }
     }
     *end = '\0';
-    // With what follows it has to be the name of a file.
+    // Partition name and bounds follow, and NAME_MAX is 255. The hash keeps long names apart.
     constexpr int max_length = 100;
     if (end - out > max_length) {
         const auto size = static_cast<int>(std::strlen(given));
@@ -70,13 +71,13 @@ char* escape_for_file_name(const char* name)
     return out;
 }
 
-// All databases of a cluster share the directory.
+// Prefix of all files of this database: the databases of a cluster share the directory.
 char* file_prefix()
 {
     return escape_for_file_name(get_database_name(MyDatabaseId));
 }
 
-// Its name tells all that is needed to bring it back.
+// The name contains everything that a restore needs: table, bounds and first id.
 const char* file_name_for(Oid partition)
 {
     static constinit Statement name{
@@ -90,7 +91,7 @@ const char* file_name_for(Oid partition)
     const Datum values[] = {ObjectIdGetDatum(partition)};
     if (name.execute_with_latest_snapshot(values) == 0)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-                        errmsg("table %u is no partition of the archive", partition)));
+                        errmsg("table %u is not a partition of the archive", partition)));
     return psprintf("%s.%s", file_prefix(), TextDatumGetCString(ResultRow(0).get(1)));
 }
 
@@ -165,7 +166,7 @@ std::string archive_command_for(const std::string& file, const std::string& tabl
         case '%':
             command += '%';
             break;
-        default: // left as it is
+        default: // an unknown % sequence is kept
             command += '%';
             --at;
         }
@@ -205,7 +206,7 @@ OUTBOX_SQL_FUNCTION(outbox_remove_cold_file)
     return outbox::pg::sql_entry([&] {
         using namespace outbox;
         const char* path = checked_cold_path(text_to_cstring(PG_GETARG_TEXT_PP(0)));
-        // One that archive_command has moved elsewhere is for others to remove.
+        // ENOENT: archive_command has moved the file elsewhere.
         if (unlink(path) != 0 && errno != ENOENT)
             ereport(ERROR,
                     (errcode_for_file_access(), errmsg("could not remove file \"%s\": %m", path)));
@@ -223,8 +224,8 @@ OUTBOX_SQL_FUNCTION(outbox_read_cold_file)
             pg::open_compressed(checked_cold_path(text_to_cstring(PG_GETARG_TEXT_PP(0))));
         const char* no_text = nullptr;
         while (const char* line = pg::read_compressed_line(reader)) {
-            // Anybody can have written it. Whether it is damaged is known at its end, and comes
-            // first.
+            // The text may not be valid in the database's encoding. Report that only after
+            // close_compressed(), which detects damage of the file.
             if (!pg_verifymbstr(line, static_cast<int>(std::strlen(line)), true)) {
                 no_text = no_text == nullptr ? pstrdup(line) : no_text;
                 continue;

@@ -26,17 +26,18 @@ namespace outbox {
 
 namespace {
 
-// How often a step is taken that has more to do, and how often in a row when nothing comes of it,
-// because others are in the way. Then the next run goes on.
+// Limits on the rounds of a step in one run, and on consecutive rounds without effect, for example
+// because a lock is taken. The next run continues.
 constexpr int max_rounds = 200;
 constexpr int max_idle_rounds = 6;
-constexpr long first_pause = 100; // milliseconds; it doubles
+constexpr long first_pause = 100; // milliseconds; doubles with each idle round
 
-// Of one command, and before the last of several: then somebody should look at it, and the rest of
-// maintenance is due again.
+// Limit for one command, and for starting another one: a command that takes longer is stuck, and
+// the steps of maintenance are due again.
 constexpr std::chrono::hours max_command_time{1};
 
-// What comes out of a transaction, in memory of the worker's.
+// Result rows of a step's transaction, copied to the worker's memory, because they are logged after
+// the commit. Further rows are dropped.
 constexpr int max_lines = 32;
 struct StepReport {
     struct Line {
@@ -105,7 +106,7 @@ void log_step_line(const Step& step, const StepReport::Line& line, const std::st
                          hint);
 }
 
-// What has no detail is not worth to be told.
+// Logs the changes that have a detail.
 void log_changes(const Step& step, const StepReport& lines)
 {
     for (int i = 0; i < lines.count; ++i)
@@ -113,7 +114,7 @@ void log_changes(const Step& step, const StepReport& lines)
             log_step_line(step, lines.all[i]);
 }
 
-// One of them says enough: the rest is to be asked for.
+// Logs the first obstacle only; outbox_status() lists all of them.
 void log_first_obstacle(const Step& step, const StepReport& lines)
 {
     for (int i = 0; i < lines.count; ++i)
@@ -123,12 +124,13 @@ void log_first_obstacle(const Step& step, const StepReport& lines)
         }
 }
 
-// False: there is nothing left to do at once, or it cannot be done.
+// Runs a step once. Returns true if it should run again: it has more to do, or a lock was not
+// available.
 bool run_round(const Step& step, StepReport& lines)
 {
     const char* name = step.name.c_str();
     const auto rollback = in_transaction("maintenance", [&] { execute_step(name, lines); });
-    // Without this autovacuum would not hear of what was removed.
+    // Autovacuum learns of deleted rows by these statistics, and this worker ends soon.
     pg::guarded_call([] { (void)pgstat_report_stat(true); });
     if (ShutdownRequestPending)
         return false;
@@ -160,8 +162,9 @@ struct ColdFile {
     std::string name, table, day;
 };
 
-// Files that outbox.archive_command has not taken yet. One that takes its time, or always fails, is
-// behind those that have not had their turn. Names that we have given mean nothing to a shell.
+// Lists files that outbox.archive_command has not stored yet, the ones never tried first, so that a
+// slow or failing file does not hold up others. The pattern admits only names that are safe in a
+// shell, as file_name_for() makes them.
 std::vector<ColdFile> list_files_to_store()
 {
     static constinit Statement find{
@@ -190,12 +193,12 @@ std::vector<ColdFile> list_files_to_store()
     return files;
 }
 
-std::optional<Rollback> execute_for_file(Statement& what, const std::string& file)
+std::optional<Rollback> execute_for_file(Statement& statement, const std::string& file)
 {
     const char* name = file.c_str();
     return in_transaction("maintenance", [&] {
         const Datum values[] = {CStringGetTextDatum(name)};
-        what.execute(values);
+        statement.execute(values);
     });
 }
 
@@ -204,8 +207,8 @@ void record_tried(const std::string& file)
     static constinit Statement tried{
         "UPDATE _outbox.cold_files SET tried_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = execute_for_file(tried, file))
-        pg::log_rate_limited(WARNING,
-                             "maintenance: " + file + " cannot be noted: " + rollback->message);
+        pg::log_rate_limited(WARNING, "maintenance: could not record the attempt to store " + file +
+                                          ": " + rollback->message);
 }
 
 void record_stored(const std::string& file)
@@ -213,11 +216,12 @@ void record_stored(const std::string& file)
     static constinit Statement stored{
         "UPDATE _outbox.cold_files SET stored_at = clock_timestamp() WHERE file = $1", {TEXTOID}};
     if (const auto rollback = execute_for_file(stored, file))
-        pg::log_rate_limited(WARNING,
-                             "maintenance: " + file + " was stored, but: " + rollback->message);
+        pg::log_rate_limited(
+            WARNING, "maintenance: " + file +
+                         " was stored, but this could not be recorded: " + rollback->message);
 }
 
-// No transaction is open while a command runs. Was anything stored?
+// Runs the command for each file, with no transaction open. Returns true if a file was stored.
 bool store_files()
 {
     bool stored = false;
@@ -226,24 +230,25 @@ bool store_files()
         if (ShutdownRequestPending || std::chrono::steady_clock::now() - since >= max_command_time)
             break;
         record_tried(file.name);
-        // The command may have gone since the file was written.
-        const std::string wrong =
+        // Without a command the file counts as stored: the setting was reset after the export.
+        const std::string failure =
             *settings::archive_command == '\0'
                 ? std::string()
                 : pg::run_shell_command(archive_command_for(file.name, file.table, file.day),
                                         max_command_time);
-        stored = stored || wrong.empty();
-        if (wrong.empty())
+        stored = stored || failure.empty();
+        if (failure.empty())
             record_stored(file.name);
         else if (!ShutdownRequestPending)
             pg::log_rate_limited(WARNING,
-                                 "outbox.archive_command failed for " + file.name + ": " + wrong,
+                                 "outbox.archive_command failed for " + file.name + ": " + failure,
                                  "The partition stays until the command succeeds.");
     }
     return stored;
 }
 
-// Not in a database that is being restored.
+// Returns false while a dump is being restored: _outbox.maintenance_state is not dumped, and
+// partitions would be archived before the consumers that need them are there.
 bool may_maintain_log()
 {
     static constinit Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
@@ -302,7 +307,7 @@ void run_maintenance()
 
 } // namespace outbox
 
-// A setting in seconds; NULL for -1.
+// Internal: a setting in seconds as interval; NULL for -1, which means forever.
 OUTBOX_SQL_FUNCTION(outbox_setting)
 {
     return outbox::pg::sql_entry([&]() -> Datum {

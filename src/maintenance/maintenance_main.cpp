@@ -1,4 +1,4 @@
-// The background worker that maintenance runs in. It comes, does what is due, and goes.
+// The background worker process of maintenance. It ends when the due steps are done.
 #include "extension/worker_transaction.hpp"
 #include "ipc/worker_main.hpp"
 #include "ipc/worker_registry.hpp"
@@ -12,7 +12,7 @@ namespace outbox {
 
 namespace {
 
-// A statement that is under way is canceled, and no other follows.
+// Cancels the running statement; run_maintenance() starts no other.
 void on_sigterm(SIGNAL_ARGS)
 {
     const int saved_errno = errno;
@@ -26,9 +26,9 @@ void on_sigterm(SIGNAL_ARGS)
 void set_worker_gucs()
 {
     ipc::override_common_gucs("outbox maintenance");
-    // Steps that need strong locks have less patience. This is for the others.
+    // Steps that take strong locks set a shorter lock_timeout; this one is for the others.
     ipc::override_guc("lock_timeout", "1s");
-    // Lost in a crash, it is done again.
+    // A step that a crash takes back is due again.
     ipc::override_guc("synchronous_commit", "off");
 }
 

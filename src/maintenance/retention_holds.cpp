@@ -1,4 +1,5 @@
-// Who still needs a partition, of the log or of the archive; and letting go of what nobody wants.
+// Which consumers still need a partition of the log or of the archive; and moving cursors past
+// events that their filters exclude.
 #include "consumer/batch_store.hpp"
 #include "consumer/read_page.hpp"
 #include "extension/fencing_token.hpp"
@@ -25,9 +26,10 @@ bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
     return false;
 }
 
-// What the consumer needs the partition for; nullptr if it does not. Whoever asks for good holds a
-// lock that keeps writers away: then all that was written is visible, or was rolled back. Claims go
-// on meanwhile. First what is unread: what they read in between is then found unread or unsettled.
+// Returns why the consumer needs the partition; nullptr if it does not. The archive swap calls this
+// with the log locked against writers, so every row is visible or was rolled back. Claims may go
+// on. Unread rows are checked first: a row that a claim reads between the two checks is found
+// unread or unsettled.
 const char* reason_to_keep(Datum consumer, OpenLog& partition, Snapshot snapshot)
 {
     const ConsumerState state = read_consumer(consumer);
@@ -59,7 +61,9 @@ void find_partition_readers(Oid partition, const ReturnSetInfo& result)
     close_log(log);
 }
 
-// A consumer that wants little is not called, and its cursor stays where it last found something.
+// Moves the cursor of a consumer past events that its filter excludes. Commits of such events do
+// not wake it, so its cursor would hold back the archive. Returns true if the cursor moved; false
+// if another session holds the consumer's lock, or the next event matches.
 bool skip_unwanted_events(Datum name)
 {
     const int32 consumer = read_consumer(name).consumer.id;

@@ -1,4 +1,4 @@
-// What was counted, for SQL.
+// SQL functions that read and reset the counters of src/stats.
 #include "consumer_api/peek.hpp"
 #include "extension/owner_spi.hpp"
 #include "extension/tenant.hpp"
@@ -16,7 +16,7 @@ Datum percentile_milliseconds(const stats::ConsumerCounts& counts, double part, 
     return Float8GetDatum(microseconds / 1000);
 }
 
-// One number for each power of two: those that took less, and not less than half of it.
+// Returns one count for each power of two microseconds: latencies below it, and not below its half.
 Datum latency_histogram(const stats::ConsumerCounts& counts)
 {
     Datum sums[latency::power_count] = {};
@@ -30,8 +30,8 @@ Datum latency_histogram(const stats::ConsumerCounts& counts)
 
 } // namespace outbox
 
-// Internal: what was counted for each consumer of this database; consumer 0 is all that have no
-// place of their own, of any database.
+// Internal: counters per consumer of this database. Consumer 0 sums up consumers without a slot, of
+// any database.
 OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
 {
     return outbox::pg::sql_entry([&] {
@@ -64,7 +64,7 @@ OUTBOX_SQL_FUNCTION(outbox_consumer_counts)
     });
 }
 
-// Internal: what was counted for each event type; one without a name is all that have no place.
+// Internal: counters per event type. The row without a name sums up types without a slot.
 OUTBOX_SQL_FUNCTION(outbox_event_counts)
 {
     return outbox::pg::sql_entry([&] {
@@ -115,7 +115,7 @@ OUTBOX_SQL_FUNCTION(outbox_stats_overflowed)
     return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::stats::has_overflowed()); });
 }
 
-// Internal: since when the oldest event waits that the consumer has not settled, retries aside.
+// Internal: when the consumer's oldest unsettled event occurred; retries are left out.
 OUTBOX_SQL_FUNCTION(outbox_oldest_unsettled)
 {
     return outbox::pg::sql_entry([&] {

@@ -1,4 +1,4 @@
-// What outbox_status() cannot learn from SQL.
+// SQL functions that read the worker registry, for outbox_status().
 #include "extension/preload.hpp"
 #include "ipc/worker_registry.hpp"
 #include "pg/exceptions.hpp"
@@ -13,7 +13,7 @@ const char* absence_reason(ipc::WorkerAbsence absence)
     case ipc::WorkerAbsence::no_worker_slot:
         return "no worker slot is free";
     case ipc::WorkerAbsence::stopped_for_command:
-        return "a command keeps it away";
+        return "workers are stopped for a command";
     case ipc::WorkerAbsence::terminated:
     case ipc::WorkerAbsence::no_extension:
     case ipc::WorkerAbsence::none:
