@@ -12,8 +12,8 @@ namespace outbox {
 
 namespace {
 
-// Tokens have the timeline in their high bits: a standby that is promoted may not know of tokens
-// that its primary has given away.
+// The high bits of a token are the timeline id: a promoted standby may not have replayed the tokens
+// that its primary drew last, and must not draw them again.
 constexpr int timeline_shift = 40;
 
 } // namespace
@@ -25,8 +25,8 @@ int64 draw_tokens(int count)
     const int64 floor = static_cast<int64>(GetWALInsertionTimeLine()) << timeline_shift;
     int64 first = pg::draw_values(sequence, count);
     if (first < floor) {
-        // The first on this timeline raise the sequence, one after the other: nobody uses a token
-        // from below, and nobody sets back what another has drawn from.
+        // First tokens on this timeline: raise the sequence to `floor`. The lock makes sessions do
+        // that one after the other, so that setval() never lowers a sequence already in use.
         const uint64 key = 0x746F6B656E; // "token"
         lock_key(key);
         first = pg::draw_values(sequence, count);

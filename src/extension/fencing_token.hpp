@@ -1,11 +1,12 @@
+// Fencing tokens, from the sequence _outbox.token_seq.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox {
 
-// A fencing token: greater than every one before, also across crashes and promotions. Draws `count`
-// of them and returns the first.
+// Draws `count` consecutive fencing tokens and returns the first. Each is greater than all tokens
+// drawn before, also across crashes and promotions. Assigns the transaction an xid.
 int64 draw_tokens(int count);
 
 } // namespace outbox

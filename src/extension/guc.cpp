@@ -14,7 +14,7 @@ int dedup_window;
 int max_payload_size;
 char* source;
 bool statistics;
-// A server with assertions insists that enums have their defaults from the start.
+// Initialized, because an assert-enabled server requires that an enum variable has its boot value.
 int catalog_mode = catalog_off;
 int pii_mode = pii_strip;
 int batch_size;
@@ -49,11 +49,11 @@ char* archive_command;
 
 namespace {
 
-// Only its name is ever asked for, in pg_partman's own terms.
+// C++ never reads this variable: SQL passes the setting's name to pg_partman.
 enum PartitionInterval { hourly, daily, weekly, monthly };
 int partition_interval = daily;
 
-// Only registration asks for it, in SQL.
+// C++ never reads this variable: outbox_register_event() reads the setting in SQL.
 char* event_name_pattern;
 
 char* tenant_text;
@@ -87,7 +87,7 @@ bool check_tenant(char** text, void** extra, GucSource)
         return true;
     const auto value = parse_bigint(*text);
     if (!value) {
-        GUC_check_errdetail("A tenant is a bigint; an empty value means that none is set.");
+        GUC_check_errdetail("The tenant must be a bigint, or empty for none.");
         return false;
     }
     auto* parsed = static_cast<std::int64_t*>(pg::alloc_guc_extra(sizeof(std::int64_t)));
@@ -103,8 +103,9 @@ void assign_tenant(const char*, void* extra)
     tenant_value = static_cast<const std::int64_t*>(extra);
 }
 
-// Whoever passes on what came with a request must not fail for it: what cannot be a traceparent is
-// dropped. It may come in any encoding, so nothing but ASCII gets further.
+// Accepts every value, because applications pass on the header of a request unchecked. A value that
+// is empty, longer than max_length or not printable ASCII counts as not set; it may be in any
+// encoding, so it must not reach SQL.
 bool check_traceparent(char** given, void** extra, GucSource)
 {
     constexpr std::size_t max_length = 512;
@@ -127,61 +128,64 @@ void assign_traceparent(const char*, void* extra)
     traceparent_value = static_cast<const struct varlena*>(extra);
 }
 
-// How consumers read and try again.
+// Settings of claims, leases and retries.
 void define_consumer_gucs()
 {
     constexpr int second = 1000;
     constexpr int day = 24 * 60 * 60 * second;
 
-    DefineCustomIntVariable("outbox.batch_size", "How many events a claim takes at most.",
-                            "Used when the call does not say.", &batch_size, 100,
+    DefineCustomIntVariable("outbox.batch_size", "Sets the maximum number of events per claim.",
+                            "Used if the call does not specify it.", &batch_size, 100,
                             limits::min_batch_size, limits::max_batch_size, PGC_USERSET, 0, nullptr,
                             nullptr, nullptr);
-    DefineCustomIntVariable("outbox.lease", "How long a claimed batch belongs to its worker.",
-                            "Used when the call does not say; a heartbeat starts it anew.", &lease,
-                            30 * second, second, day, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr,
-                            nullptr);
+    DefineCustomIntVariable(
+        "outbox.lease", "Sets how long a claimed batch is leased to its worker.",
+        "Used if the call does not specify it. A heartbeat renews the lease.", &lease, 30 * second,
+        second, day, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("outbox.upcaster_timeout",
-                            "How long an upcaster may take with one event.",
-                            "Then the event has failed.", &upcaster_timeout, second, 10,
+                            "Sets the maximum time that an upcaster may take for one event.",
+                            "An event that takes longer has failed.", &upcaster_timeout, second, 10,
                             60 * 60 * second, PGC_USERSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.max_attempts",
-                            "After how many attempts an event becomes a dead letter.",
-                            "For consumers that have no number of their own.", &max_attempts, 10, 1,
-                            limits::max_attempts, PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.immediate_retries",
-                            "How many failures of an event are followed by a retry at once.",
-                            "For consumers that have no number of their own.", &immediate_retries,
-                            3, 0, limits::max_attempts, PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.backoff_base",
-                            "The first pause before a retry; it doubles with every failure.",
-                            "For consumers that have none of their own.", &backoff_base, second, 1,
-                            day, PGC_SUSET, GUC_UNIT_MS, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.backoff_max", "The longest pause before a retry.",
-                            "For consumers that have none of their own.", &backoff_max,
+    DefineCustomIntVariable(
+        "outbox.max_attempts",
+        "Sets the number of attempts after which an event becomes a dead letter.",
+        "Used for consumers that do not set their own.", &max_attempts, 10, 1, limits::max_attempts,
+        PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.immediate_retries",
+        "Sets how many failures of an event are followed by an immediate retry.",
+        "Used for consumers that do not set their own.", &immediate_retries, 3, 0,
+        limits::max_attempts, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.backoff_base",
+        "Sets the first pause before a retry, which doubles with every failure.",
+        "Used for consumers that do not set their own.", &backoff_base, second, 1, day, PGC_SUSET,
+        GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.backoff_max", "Sets the longest pause before a retry.",
+                            "Used for consumers that do not set their own.", &backoff_max,
                             15 * 60 * second, 1, day, PGC_SUSET, GUC_UNIT_MS, nullptr, nullptr,
                             nullptr);
     DefineCustomRealVariable("outbox.backoff_jitter",
-                             "The part of a pause that chance may take away.",
-                             "For consumers that have none of their own.", &backoff_jitter, 0.5, 0,
-                             1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+                             "Sets the fraction of a pause by which it may be shortened at random.",
+                             "Used for consumers that do not set their own.", &backoff_jitter, 0.5,
+                             0, 1, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
-// A rule that producers may switch off is none.
+// PGC_SUSET, because producers must not be able to switch these rules off.
 void define_event_catalog_gucs()
 {
     DefineCustomEnumVariable("outbox.catalog_mode",
-                             "Whether events must be registered and fit their schema.",
-                             "With warn they need not, but there is a warning.", &catalog_mode,
+                             "Sets whether events must be registered and match their schema.",
+                             "The value warn accepts other events with a warning.", &catalog_mode,
                              catalog_off, catalog_modes, PGC_SUSET, 0, nullptr, nullptr, nullptr);
     DefineCustomEnumVariable(
-        "outbox.pii_mode", "What becomes of the pii_fields of an event that is registered.",
-        "They are taken out of the payload, or the event is refused. Not "
-        "while outbox.catalog_mode is off.",
+        "outbox.pii_mode", "Sets how the pii_fields of a registered event are handled.",
+        "The value strip removes them from the payload, refuse rejects the "
+        "event. Ignored while outbox.catalog_mode is off.",
         &pii_mode, pii_strip, pii_modes, PGC_SUSET, 0, nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
-        "outbox.event_name_pattern", "A regular expression that new names of events must match.",
-        "Empty: any name.", &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
+        "outbox.event_name_pattern", "Sets a regular expression that new event names must match.",
+        "Empty allows any name.", &event_name_pattern, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
 void define_idempotency_gucs()
@@ -190,18 +194,19 @@ void define_idempotency_gucs()
     constexpr int day = 24 * 60 * 60;
 
     DefineCustomIntVariable("outbox.idempotency_ttl",
-                            "How long the answer to an idempotency key is kept.",
-                            "Used when the call does not say.", &idempotency_ttl, day, 1, 366 * day,
-                            PGC_USERSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.idempotency_lease",
-                            "How long a key belongs to an attempt that was begun and committed.",
-                            "Then another attempt may take it over. Used when the call does not "
-                            "say.",
-                            &idempotency_lease, 60 * second, second, day * second, PGC_USERSET,
-                            GUC_UNIT_MS, nullptr, nullptr, nullptr);
+                            "Sets how long the response to an idempotency key is kept.",
+                            "Used if the call does not specify it.", &idempotency_ttl, day, 1,
+                            366 * day, PGC_USERSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.idempotency_lease",
+        "Sets how long a key is leased to an attempt that was begun and committed.",
+        "Then another attempt may take it over. Used if the call does not "
+        "specify it.",
+        &idempotency_lease, 60 * second, second, day * second, PGC_USERSET, GUC_UNIT_MS, nullptr,
+        nullptr, nullptr);
     DefineCustomBoolVariable("outbox.idempotency_required",
-                             "Whether a call without an idempotency key is an error.",
-                             "For scopes of which idempotency_required() says nothing.",
+                             "Makes a call without an idempotency key an error.",
+                             "Used for scopes without a value from idempotency_required().",
                              &idempotency_required, true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
@@ -213,7 +218,7 @@ bool check_directory(char** path, void**, GucSource)
     return false;
 }
 
-// How the tables are kept small. One rule for all, so none of this is a session's to change.
+// Retention and archiving. PGC_SIGHUP: one value for all sessions and for the maintenance worker.
 void define_maintenance_gucs()
 {
     constexpr int minute = 60;
@@ -223,36 +228,41 @@ void define_maintenance_gucs()
         DefineCustomIntVariable(name, what, more, variable, value, min, INT_MAX, PGC_SIGHUP,
                                 GUC_UNIT_S, nullptr, nullptr, nullptr);
     };
-    define_seconds(
-        "outbox.maintenance_interval", "How often a worker makes partitions, archives and prunes.",
-        "The first time is when the server starts.", &maintenance_interval, 5 * minute, 1);
+    define_seconds("outbox.maintenance_interval",
+                   "Sets the time between two runs of the maintenance worker.",
+                   "A run makes partitions, archives and prunes. The first is at server start.",
+                   &maintenance_interval, 5 * minute, 1);
     define_seconds("outbox.hot_retention",
-                   "How old events are when they leave the log for the archive.",
-                   "They do so by whole partitions, and not before every consumer has passed them.",
+                   "Sets the age at which events move from the log to the archive.",
+                   "Whole partitions move, and only after every consumer has passed them.",
                    &hot_retention, 7 * day, 0);
-    define_seconds("outbox.archive_retention", "How old events are when they leave the archive.",
-                   "-1 keeps them for ever.", &archive_retention, 90 * day, -1);
+    define_seconds("outbox.archive_retention",
+                   "Sets the age at which events are removed from the archive.",
+                   "-1 keeps them forever.", &archive_retention, 90 * day, -1);
     define_seconds("outbox.cold_retention",
-                   "How old events are when their file in cold storage is removed.",
-                   "-1 keeps them for ever.", &cold_retention, -1, -1);
+                   "Sets the age of events at which their file in cold storage is removed.",
+                   "-1 keeps them forever.", &cold_retention, -1, -1);
     define_seconds("outbox.delivery_retention",
-                   "How long the record of settled deliveries is kept.",
-                   "It is for people: nothing else needs it.", &delivery_retention, day, 0);
-    define_seconds("outbox.inbox_retention", "How long inbox_accept() remembers an event.",
-                   "Longer than any event can take to come again.", &inbox_retention, 30 * day, 0);
+                   "Sets how long the record of settled deliveries is kept.",
+                   "The record is for inspection only.", &delivery_retention, day, 0);
+    define_seconds("outbox.inbox_retention", "Sets how long inbox_accept() remembers an event.",
+                   "It must be longer than the time within which an event can be redelivered.",
+                   &inbox_retention, 30 * day, 0);
     define_seconds("outbox.stats_retention", "How long outbox_report can look back.",
                    "0: nothing is remembered.", &stats_retention, 7 * day, 0);
     define_seconds(
-        "outbox.audit_retention", "How old rows of the audit log are when they are removed.",
-        "For entity types of which audit_set_retention() says nothing. -1 keeps them for ever.",
+        "outbox.audit_retention", "Sets the age at which rows of the audit log are removed.",
+        "Used for entity types without a value from audit_set_retention(). -1 keeps them forever.",
         &audit_retention, 2 * 365 * day, -1);
-    DefineCustomStringVariable("outbox.cold_storage_dir",
-                               "Where partitions are exported to before they are dropped.",
-                               "Empty: nowhere.", &cold_storage_dir, "", PGC_SIGHUP,
-                               GUC_SUPERUSER_ONLY, check_directory, nullptr, nullptr);
     DefineCustomStringVariable(
-        "outbox.archive_command", "A shell command for each file that was exported.",
-        "%f is its path, %t the table, %d the day. Unless it exits with 0, nothing is dropped.",
+        "outbox.cold_storage_dir",
+        "Sets the directory to which partitions are exported before they are dropped.",
+        "If empty, they are dropped without an export.", &cold_storage_dir, "", PGC_SIGHUP,
+        GUC_SUPERUSER_ONLY, check_directory, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.archive_command", "Sets the shell command that is run for each exported file.",
+        "%f is its path, %t the table, %d the day. The partition is dropped only after exit code "
+        "0.",
         &archive_command, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
 }
 
@@ -262,47 +272,50 @@ bool check_allowed_hosts(char** list, void**, GucSource)
 {
     if (check_hosts(*list))
         return true;
-    GUC_check_errdetail("A list of hosts such as example.org, *.example.org, [::1]:8080.");
+    GUC_check_errdetail(
+        "It must be a list of hosts such as example.org, *.example.org, [::1]:8080.");
     return false;
 }
 
-// The background workers. None of this is a session's to change.
+// Settings of the background workers. PGC_SIGHUP: the workers read them after a reload.
 void define_relay_gucs()
 {
     constexpr int second = 1000;
     constexpr int hour = 60 * 60 * second;
 
-    DefineCustomBoolVariable("outbox.relay", "Whether background workers serve the databases.",
-                             "Without them nothing goes to sinks, and scheduled events wait.",
-                             &relay, true, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
-    DefineCustomStringVariable("outbox.databases", "The databases that background workers serve.",
-                               "A list of names; empty: all that have the extension.", &databases,
-                               "", PGC_SIGHUP, GUC_LIST_INPUT, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable(
-        "outbox.relay_memory", "How much memory the events take that a worker has in hand.",
-        "All sinks of a database have an equal share of it.", &relay_memory, 64 * 1024, 1024,
-        MAX_KILOBYTES, PGC_SIGHUP, GUC_UNIT_KB, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable(
-        "outbox.relay_interval", "How often a worker looks around without being called.",
-        "Commits call it, so this is for what nobody could tell it.", &relay_interval, 5 * second,
-        100, 24 * hour, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
     DefineCustomBoolVariable(
-        "outbox.notify",
-        "Whether a worker sends NOTIFY for consumers that have something to claim.",
-        "The channel is outbox_ and the name of the consumer.", &notify, false, PGC_SIGHUP, 0,
-        nullptr, nullptr, nullptr);
+        "outbox.relay", "Enables the background workers that serve the databases.",
+        "Without them sinks receive nothing, and scheduled events are not released.", &relay, true,
+        PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
-        "outbox.secrets_file", "The file with the secrets that sinks refer to.",
-        "Lines of the form name = value. It must be the server's, mode 0600.", &secrets_file, "",
-        PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
+        "outbox.databases", "Sets the databases that background workers serve.",
+        "A list of names. Empty means all databases that have the extension.", &databases, "",
+        PGC_SIGHUP, GUC_LIST_INPUT, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.relay_memory", "Sets the maximum memory of the claimed events that a relay holds.",
+        "The sinks of a database share it equally.", &relay_memory, 64 * 1024, 1024, MAX_KILOBYTES,
+        PGC_SIGHUP, GUC_UNIT_KB, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable(
+        "outbox.relay_interval", "Sets how often a relay polls without a wakeup.",
+        "Commits wake the relay. Polling finds changes that no commit reports.", &relay_interval,
+        5 * second, 100, 24 * hour, PGC_SIGHUP, GUC_UNIT_MS, nullptr, nullptr, nullptr);
+    DefineCustomBoolVariable("outbox.notify",
+                             "Enables NOTIFY for consumers that have something to claim.",
+                             "The channel is outbox_ followed by the name of the consumer.",
+                             &notify, false, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     DefineCustomStringVariable(
-        "outbox.http_allowed_hosts", "The hosts that HTTP sinks may talk to.",
-        "A list with wildcards such as *.example.org; empty: all.", &http_allowed_hosts, "",
-        PGC_SIGHUP, 0, check_allowed_hosts, nullptr, nullptr);
-    DefineCustomBoolVariable("outbox.http_deny_private",
-                             "Whether HTTP sinks must not talk to loopback and private addresses.",
-                             "Judged by the address that a name resolves to.", &http_deny_private,
-                             false, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
+        "outbox.secrets_file", "Sets the file with the secrets that sinks refer to.",
+        "Its lines are name = value. It must belong to the server's user, with mode 0600.",
+        &secrets_file, "", PGC_SIGHUP, GUC_SUPERUSER_ONLY, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable(
+        "outbox.http_allowed_hosts", "Sets the hosts that HTTP sinks may connect to.",
+        "A list with wildcards such as *.example.org. Empty allows all hosts.", &http_allowed_hosts,
+        "", PGC_SIGHUP, 0, check_allowed_hosts, nullptr, nullptr);
+    DefineCustomBoolVariable(
+        "outbox.http_deny_private",
+        "Prevents HTTP sinks from connecting to loopback and private addresses.",
+        "Checked for the address that a name resolves to.", &http_deny_private, false, PGC_SIGHUP,
+        0, nullptr, nullptr, nullptr);
 }
 
 } // namespace
@@ -326,34 +339,34 @@ void define_gucs(bool (*hosts)(const char* list))
     check_hosts = hosts;
     constexpr int day = 24 * 60 * 60;
 
-    // Not PGC_USERSET: a tenant that any session may set isolates nobody.
-    DefineCustomStringVariable("outbox.tenant_id", "The tenant that this session acts for.",
-                               "Empty: none, and events without a tenant belong to tenant 0.",
+    // Not PGC_USERSET: a session that could change its tenant would not be isolated.
+    DefineCustomStringVariable("outbox.tenant_id", "Sets the tenant that this session acts for.",
+                               "Empty means none. Events without a tenant belong to tenant 0.",
                                &tenant_text, "", PGC_SUSET, 0, check_tenant, assign_tenant,
                                nullptr);
     DefineCustomStringVariable("outbox.traceparent",
-                               "The trace that events of this session belong to.",
-                               "For events that are enqueued without a trace_id. What is no "
-                               "traceparent is ignored.",
+                               "Sets the trace of the events that this session enqueues.",
+                               "Used for events without a trace_id. An invalid traceparent is "
+                               "ignored.",
                                &traceparent_text, "", PGC_USERSET, GUC_DISALLOW_IN_FILE,
                                check_traceparent, assign_traceparent, nullptr);
-    DefineCustomStringVariable("outbox.source", "Where events come from, as sinks are told.",
-                               "Empty: a slash and the name of the database.", &source, "",
+    DefineCustomStringVariable("outbox.source", "Sets the source of events that sinks send.",
+                               "Empty means a slash and the name of the database.", &source, "",
                                PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomBoolVariable("outbox.statistics", "Whether events are counted.",
-                             "In shared memory, so only if the library is preloaded.", &statistics,
-                             true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomIntVariable("outbox.dedup_window", "How long a dedup_key is remembered.",
-                            "Counted from the enqueue that used the key first.", &dedup_window,
+    DefineCustomBoolVariable("outbox.statistics", "Collects statistics about events.",
+                             "They are in shared memory, so the library must be preloaded.",
+                             &statistics, true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomIntVariable("outbox.dedup_window", "Sets how long a dedup_key is remembered.",
+                            "Measured from the enqueue that used the key first.", &dedup_window,
                             7 * day, 1, INT_MAX, PGC_SUSET, GUC_UNIT_S, nullptr, nullptr, nullptr);
     DefineCustomIntVariable("outbox.max_payload_size",
-                            "Largest payload, and largest metadata, that an event may carry.",
+                            "Sets the largest payload, and the largest metadata, of an event.",
                             "Measured as the server stores jsonb, before compression.",
                             &max_payload_size, 1024 * 1024, 1024, MaxAllocSize / 4, PGC_SUSET,
                             GUC_UNIT_BYTE, nullptr, nullptr, nullptr);
-    // Not settable by session: whoever enqueues first would choose for everybody.
+    // PGC_SIGHUP: the session of the first enqueue must not choose the interval for all others.
     DefineCustomEnumVariable("outbox.partition_interval",
-                             "How much time one partition of the log covers.",
+                             "Sets how much time one log partition covers.",
                              "Read when the log gets its first partitions.", &partition_interval,
                              daily, partition_intervals, PGC_SIGHUP, 0, nullptr, nullptr, nullptr);
     define_event_catalog_gucs();

@@ -1,4 +1,4 @@
-// The outbox.* settings: each has one variable, here, and one description, in guc.cpp.
+// The variables of the outbox.* GUCs. guc.cpp defines them, with their descriptions.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -13,17 +13,17 @@ extern int max_payload_size; // bytes
 extern char* source;
 extern bool statistics;
 
-// The catalog of events.
+// The event catalog: registered event types, their schemas and pii_fields.
 enum CatalogMode { catalog_off, catalog_warn, catalog_enforce };
 enum PiiMode { pii_off, pii_strip, pii_refuse };
 extern int catalog_mode;
 extern int pii_mode;
 
-// What a claim gets when it does not say.
+// Defaults of a claim that does not specify them.
 extern int batch_size;
 extern int lease; // milliseconds
 
-// How long an upcaster may take with one event.
+// Limit for one call of an upcaster.
 extern int upcaster_timeout; // milliseconds
 
 // Idempotency keys.
@@ -31,14 +31,14 @@ extern int idempotency_ttl;   // seconds
 extern int idempotency_lease; // milliseconds
 extern bool idempotency_required;
 
-// The retry policy of consumers that have none of their own.
+// Retry policy of consumers that do not set their own.
 extern int max_attempts;
 extern int immediate_retries;
 extern int backoff_base; // milliseconds
 extern int backoff_max;  // milliseconds
 extern double backoff_jitter;
 
-// The relay.
+// The background workers.
 extern bool relay;
 extern char* databases;
 extern int relay_memory;   // kilobytes
@@ -48,7 +48,7 @@ extern char* secrets_file;
 extern char* http_allowed_hosts;
 extern bool http_deny_private;
 
-// What is kept for how long, and where it goes. Seconds; -1: for ever.
+// Maintenance, retention and cold storage. Seconds; -1: forever.
 extern int maintenance_interval;
 extern int hot_retention;
 extern int archive_retention;
@@ -60,13 +60,14 @@ extern int audit_retention;
 extern char* cold_storage_dir;
 extern char* archive_command;
 
-// What outbox.tenant_id says; nothing when it is not set.
+// Returns outbox.tenant_id; std::nullopt if it is empty.
 std::optional<std::int64_t> tenant_id() noexcept;
 
-// What outbox.traceparent says, as text; nothing when it is not set.
+// Returns outbox.traceparent as text; std::nullopt if it is empty or not printable ASCII.
 std::optional<Datum> session_traceparent() noexcept;
 
-// `check_hosts` judges outbox.http_allowed_hosts.
+// Defines all outbox.* GUCs and reserves the prefix. Once, when the library is loaded.
+// `check_hosts` returns false for an invalid value of outbox.http_allowed_hosts.
 void define_gucs(bool (*check_hosts)(const char* list));
 
 } // namespace outbox::settings

@@ -13,7 +13,7 @@ namespace outbox {
 
 namespace {
 
-// Users' advisory locks have 1 or 2 here.
+// Fourth field of the lock tag. Users' advisory locks have 1 or 2 there.
 enum LockSpace : uint16 {
     key_space = 0x4F42,
     consumer_space = 0x4F43,
@@ -40,8 +40,9 @@ LOCKTAG lock_tag_of_consumer(int32 consumer)
     return lock_tag(consumer_space, static_cast<uint32>(consumer), 0);
 }
 
-// Runs `body` so that locks belong to the transaction, not to the statement that is being run: a
-// lock that was waited for in a subtransaction does in any case, and all are to be found there.
+// Runs `body` with the resource owner of the transaction in place of the statement's. A lock taken
+// in a subtransaction passes to that owner when the subtransaction commits, and LockRelease() only
+// finds locks of the current owner: so all locks go to the same one.
 template <typename Body>
 auto with_transaction_owner(Body&& body) -> decltype(body())
 {
@@ -58,7 +59,7 @@ bool try_lock(const LOCKTAG& tag)
         [&] { return LockAcquire(&tag, ExclusiveLock, false, true) != LOCKACQUIRE_NOT_AVAIL; });
 }
 
-// lock_timeout, but only shorter than it is.
+// Sets lock_timeout for the current GUC nest level, unless a shorter one is in effect.
 void limit_lock_timeout(int milliseconds)
 {
     if (LockTimeout > 0 && LockTimeout < milliseconds)
@@ -69,8 +70,8 @@ void limit_lock_timeout(int milliseconds)
                             true, 0, false);
 }
 
-// A subtransaction, because a wait that times out raises an error. It costs something, and only
-// those who must wait pay it.
+// A wait that times out raises an error, so it runs in a subtransaction. Callers that find the lock
+// free do not pay for one.
 bool lock_with_timeout(const LOCKTAG& tag, int milliseconds)
 {
     if (try_lock(tag))

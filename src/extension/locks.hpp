@@ -1,42 +1,47 @@
-// Locks in memory, in spaces of our own beside the advisory locks of users.
+// Heavyweight locks on consumers and keys. They are advisory locks with values of the lock tag's
+// fourth field that users' advisory locks do not have.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox {
 
-// Short locks on keys: between looking for a row and inserting it, nobody else does the same.
-// Different keys with the same hash only wait for each other. An error releases the lock with the
-// transaction.
+// Short lock on the hash of a key, between looking for a row and inserting it: at most one session
+// is in that section. Keys with equal hashes only wait for each other. After an error the end of
+// the transaction releases the lock.
 void lock_key(uint64 hash);
 void unlock_key(uint64 hash);
 
-// Locks that stay until the transaction ends.
+// Locks that the end of the transaction releases.
 
-// The lock of whoever moves a consumer's cursor. False if it is not to be had within the time.
+// Locks a consumer's cursor for writing. Returns false if another session holds the lock for longer
+// than `milliseconds`, or than lock_timeout if that is shorter. 0 does not wait.
 bool lock_consumer(int32 consumer, int milliseconds);
 
-// Waits for as long as lock_timeout allows.
+// Waits without a limit of its own: lock_timeout raises an error.
 void lock_consumer(int32 consumer);
 
-// The lock of whoever attempts to use an idempotency key. False if it is not to be had within the
-// time.
+// Locks an idempotency key for an attempt. Returns false like lock_consumer().
 bool lock_idempotency_key(uint64 hash, int milliseconds);
 void unlock_idempotency_key(uint64 hash);
 
-// The lock of whoever hands out a partition of an ordered consumer. False if somebody has it.
+// Locks a consumer partition for delivery, so that one session at a time delivers it in order.
+// Returns false if another session holds the lock.
 bool try_lock_consumer_partition(int32 consumer, int32 partition);
 
-// Does another transaction hold the lock?
+// Return true if another session holds the lock.
 bool is_consumer_locked(int32 consumer);
 bool is_consumer_partition_locked(int32 consumer, int32 partition);
 
-// Gives a consumer's lock back: only for one who has not moved the cursor.
+// Releases a consumer's lock before the transaction ends. Only if the transaction has not moved the
+// cursor: others would not see that yet.
 void unlock_consumer(int32 consumer);
 
-// Keeps a consumer's lock that this transaction has beyond its end. One at a time.
+// Keeps the consumer's lock, which this transaction holds, as a session lock beyond its end. One
+// consumer at a time.
 void keep_lock_for_session(int32 consumer);
-// Gives back the one that is held, if one is.
+
+// Releases the session lock, if there is one.
 void release_session_lock();
 
 } // namespace outbox

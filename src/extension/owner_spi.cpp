@@ -41,12 +41,13 @@ uint64 check_spi_result(int result)
 
 void Statement::prepare()
 {
-    // The server replans by itself, but always from the same text, and a schema can be renamed. A
-    // plan that is replaced is not freed: it may be running, further up the stack.
+    // The plan cache replans from the same text, which has the schema's name in it; after a rename
+    // of the schema the statement is prepared anew. The old plan is not freed: an outer call of the
+    // same statement may still be executing it.
     const ExtensionRelations known = extension_relations();
     if (plan_ != nullptr && std::strcmp(schema_, known.schema_name) == 0)
         return;
-    // One plan for all parameters: none of these statements gains from a plan of its own.
+    // A generic plan: none of the statements gains from planning for its parameter values.
     const SPIPlanPtr plan = SPI_prepare_cursor(replace_schema_placeholder(text_), count_, types_,
                                                CURSOR_OPT_GENERIC_PLAN);
     if (plan == nullptr)
@@ -66,7 +67,7 @@ uint64 Statement::execute(const Datum* values, const char* nulls)
 uint64 Statement::execute_with_latest_snapshot(const Datum* values, const char* nulls)
 {
     prepare();
-    // What this transaction has done so far is to be seen, too.
+    // The snapshot must include the changes of this transaction.
     CommandCounterIncrement();
     return check_spi_result(SPI_execute_snapshot(plan_, const_cast<Datum*>(values), nulls,
                                                  GetLatestSnapshot(), InvalidSnapshot, false, true,
@@ -92,10 +93,12 @@ SavedRole switch_to_owner()
     SetUserIdAndSecContext(extension_relations().owner,
                            before.security_context | SECURITY_LOCAL_USERID_CHANGE);
     before.guc_level = NewGUCNestLevel();
-    // The relay has both for good: to set them takes as long as some statements do.
+    // The relay sets both once per process (set_worker_gucs), because setting them takes as long as
+    // some statements.
     if (std::strcmp(namespace_search_path, owner_search_path) != 0)
         set_local_guc("search_path", owner_search_path);
-    // Plans are made when the tables are young and kept when they have grown.
+    // Plans are made while tables are small, and would keep a sequential scan after they have
+    // grown.
     if (enable_seqscan)
         set_local_guc("enable_seqscan", "off");
     if (SPI_connect() != SPI_OK_CONNECT)
@@ -107,7 +110,7 @@ void switch_back(const SavedRole& before)
 {
     if (SPI_finish() != SPI_OK_FINISH)
         elog(ERROR, "SPI_finish failed");
-    // As if rolled back: pg_partman sets search_path for the session, and that must not stay.
+    // `false` reverts the settings as a rollback does: pg_partman sets the session's search_path.
     AtEOXact_GUC(false, before.guc_level);
     SetUserIdAndSecContext(before.user, before.security_context);
 }

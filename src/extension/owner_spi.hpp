@@ -1,4 +1,4 @@
-// SQL from C++, planned once per backend, run in the role that owns the log.
+// SQL from C++ through SPI, prepared once per backend and run in the role that owns the log.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,8 +8,8 @@
 
 namespace outbox {
 
-// A statement with a plan that is kept. `@schema@` in its text stands for the extension's schema.
-// Nothing else can be put into it: the text is the compiler's.
+// A prepared statement with a saved plan. `@schema@` in its text is replaced by the extension's
+// schema. The constructor is consteval, so no other text can get into it at run time.
 class Statement {
 public:
     static constexpr int max_parameters = 20;
@@ -24,11 +24,11 @@ public:
             types_[i] = types[i];
     }
 
-    // Inside as_owner() only. `nulls` as for SPI: 'n' where NULL, or nullptr for none.
-    // Returns how many rows it processed; what it returned is in SPI_tuptable.
+    // Call inside as_owner(). `nulls` as for SPI: 'n' where NULL, or nullptr for none. Returns
+    // SPI_processed; result rows are in SPI_tuptable.
     uint64 execute(const Datum* values, const char* nulls = nullptr);
 
-    // The same with a snapshot taken now, also where the transaction has one for good.
+    // The same with GetLatestSnapshot(), also in REPEATABLE READ and SERIALIZABLE transactions.
     uint64 execute_with_latest_snapshot(const Datum* values, const char* nulls = nullptr);
 
 private:
@@ -38,11 +38,11 @@ private:
     int count_;
     Oid types_[max_parameters] = {};
     SPIPlanPtr plan_ = nullptr;
-    char schema_[NAMEDATALEN] = {}; // that the plan was made for
+    char schema_[NAMEDATALEN] = {}; // the extension's schema when plan_ was made
 };
 
-// A row of what the last statement returned. It stays good while SPI is connected, also when other
-// statements follow. Columns count from 1.
+// Row `number` of the last statement's result in SPI_tuptable. Valid while SPI is connected, also
+// after other statements. Columns count from 1.
 class ResultRow {
 public:
     explicit ResultRow(uint64 number)
@@ -74,7 +74,8 @@ private:
     TupleDesc descriptor_;
 };
 
-// Where the owner's statements look for what they name.
+// search_path inside as_owner(). No role but a superuser can create objects in pg_catalog, and
+// functions and operators are never looked up in pg_temp.
 inline constexpr const char* owner_search_path = "pg_catalog, pg_temp";
 
 namespace detail {
@@ -90,9 +91,8 @@ void switch_back(const SavedRole& before);
 
 } // namespace detail
 
-// Runs `body` connected to SPI, as the owner of the log, with a search_path that nobody can put
-// anything into. Needs no destructor: an error on the way ends the (sub)transaction, and that
-// restores role, settings and SPI.
+// Runs `body` connected to SPI, in the role that owns the log, with owner_search_path. It needs no
+// destructor: after an error the abort of the (sub)transaction restores role, settings and SPI.
 template <typename Body>
 void as_owner(Body&& body)
 {

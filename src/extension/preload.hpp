@@ -2,7 +2,8 @@
 
 namespace outbox {
 
-// Was the library loaded at server start? Workers and wake-ups exist only then.
+// True if the library is in shared_preload_libraries. Shared memory, background workers and wakeups
+// exist only then.
 inline bool preloaded = false;
 
 } // namespace outbox

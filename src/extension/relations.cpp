@@ -7,9 +7,9 @@ namespace outbox {
 namespace {
 
 ExtensionRelations cached;
-uint64 cached_generation = 0; // 0: nothing is cached
+uint64 cached_generation = 0; // catalog_generation() of `cached`; 0: the cache is empty
 
-// Mirrors get_extension_schema(), which PostgreSQL 15 keeps to itself.
+// Mirrors get_extension_schema(), which is static in PostgreSQL 15.
 Oid schema_oid_of_extension(Oid extension)
 {
     Oid schema = InvalidOid;
@@ -47,7 +47,7 @@ std::optional<ExtensionRelations> find_extension_relations()
     if (!OidIsValid(extension))
         return std::nullopt;
 
-    // A look-up can itself take in invalidations; what it found is kept only if there were none.
+    // Catalog lookups process invalidations. The result is cached only if none arrived meanwhile.
     const uint64 before = pg::catalog_generation();
     ExtensionRelations found;
     found.schema = schema_oid_of_extension(extension);
@@ -103,8 +103,8 @@ ExtensionRelations extension_relations()
     const auto found = find_extension_relations();
     if (!found)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-                        errmsg("extension \"outbox\" is not installed in this database, or a "
-                               "table of it has another name"),
+                        errmsg("extension \"outbox\" is not installed in this database, or "
+                               "one of its tables has been renamed"),
                         errhint("Run CREATE EXTENSION outbox CASCADE, or rename the table back.")));
     return *found;
 }

@@ -1,4 +1,5 @@
-// Where the extension's objects are, looked up once per backend and again when any of them changes.
+// Oids of the extension's schema, owner, tables and sequences in the current database. Looked up
+// once per backend and again after a relcache invalidation of any of them.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,8 +9,8 @@
 namespace outbox {
 
 struct ExtensionRelations {
-    Oid schema; // of what users see; everything else is in _outbox
-    Oid owner;  // of the log; what the extension does for others, it does in this role
+    Oid schema; // of the public objects; the private ones are in _outbox
+    Oid owner;  // of outbox_messages: the role in which the extension runs SQL (as_owner)
     Oid log;
     Oid archive;
     Oid log_sequence;
@@ -27,14 +28,14 @@ struct ExtensionRelations {
     char schema_name[NAMEDATALEN];
 };
 
-// Empty when the extension is not installed in this database, or not whole.
+// Returns std::nullopt if the extension is not installed in this database or one of the relations
+// is missing.
 std::optional<ExtensionRelations> find_extension_relations();
 
-// Raises undefined_object instead.
+// Raises undefined_object if the extension is not installed or not complete.
 ExtensionRelations extension_relations();
 
-// The schema that an extension lives in, in memory of the current context; nullptr when it is not
-// installed.
+// Returns the name of the schema of any extension, palloc'd; nullptr if it is not installed.
 const char* schema_of_extension(const char* extension);
 
 } // namespace outbox

@@ -1,5 +1,5 @@
-// SQLSTATEs of our own: what a worker does about each is different, and no class of the server's
-// says it.
+// SQLSTATEs of the extension, in class OB. Clients handle each of them differently, and no standard
+// SQLSTATE means the same.
 #pragma once
 
 #include "pg/postgres.hpp"

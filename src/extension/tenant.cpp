@@ -14,15 +14,14 @@ bool can_see_tenant(std::optional<int64> tenant)
 void require_no_tenant(const char* function)
 {
     if (!can_see_tenant(std::nullopt))
-        ereport(ERROR,
-                (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
-                 errmsg("%s is not for the session of a tenant", function),
-                 errhint("It is about all tenants, and outbox.tenant_id is set in this session.")));
+        ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                        errmsg("%s is not allowed while outbox.tenant_id is set", function),
+                        errhint("It affects all tenants. Run it in a session without a tenant.")));
 }
 
 } // namespace outbox
 
-// For policies and views: is what belongs to this tenant to be seen in this session?
+// For row security policies and views: returns true if this session may see rows of the tenant.
 OUTBOX_SQL_FUNCTION(outbox_shows_tenant)
 {
     return outbox::pg::sql_entry([&] {

@@ -1,5 +1,5 @@
-// Sessions of a tenant: those in which outbox.tenant_id is set. Whoever is not a superuser cannot
-// change that, and sees nothing of other tenants.
+// Tenant sessions: sessions with outbox.tenant_id set. They see the rows of their tenant only. The
+// setting is PGC_SUSET, so a session cannot leave its tenant.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,10 +8,11 @@
 
 namespace outbox {
 
-// May this session see what belongs to a tenant? Nothing: what belongs to all of them.
+// Returns true if this session may see rows of this tenant; std::nullopt: rows of all tenants.
 bool can_see_tenant(std::optional<int64> tenant);
 
-// For what is about all tenants.
+// Raises insufficient_privilege in a tenant session. For functions that affect all tenants;
+// `function` names the function, or the action, in the message.
 void require_no_tenant(const char* function);
 
 } // namespace outbox

@@ -16,11 +16,11 @@ namespace detail {
 
 namespace {
 
-// Where the worker was before the transaction: what it keeps must not be in the transaction's
-// memory.
+// CurrentMemoryContext before the transaction, restored at its end: the worker's allocations
+// between transactions must not be in transaction memory.
 MemoryContext outer_context = nullptr;
 
-// What synchronous_commit is outside of transactions that do not wait.
+// synchronous_commit before the transaction; commit_transaction() changes it for one commit.
 int configured_synchronous_commit = SYNCHRONOUS_COMMIT_ON;
 
 } // namespace
@@ -46,7 +46,8 @@ void commit_transaction(bool waits_for_flush)
     CommitTransactionCommand();
     is_waiting_for_commit = false;
     synchronous_commit = configured_synchronous_commit;
-    // If the wait for a standby was cut short, nobody may act on what was committed.
+    // If the wait for a synchronous standby was interrupted, the process must exit here: the caller
+    // would act on a commit that no standby has confirmed.
     CHECK_FOR_INTERRUPTS();
     pgstat_report_activity(STATE_IDLE, nullptr);
     MemoryContextSwitchTo(outer_context);
@@ -69,7 +70,7 @@ void disable_timeouts()
         SetConfigOption(name, "0", PGC_SUSET, PGC_S_OVERRIDE);
     };
     disable("statement_timeout");
-    // From version 17 on.
+    // PostgreSQL 17 and later.
     if (GetConfigOption("transaction_timeout", true, false) != nullptr)
         disable("transaction_timeout");
 }

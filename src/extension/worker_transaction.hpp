@@ -9,8 +9,8 @@
 
 namespace outbox {
 
-// Is this process waiting for a commit to be confirmed, perhaps by a standby that is away? Whoever
-// wants it to end must then interrupt it.
+// True while this process waits for a durable commit, possibly for a synchronous standby. Only
+// ProcDiePending ends that wait, so the SIGTERM handler sets it then.
 extern volatile sig_atomic_t is_waiting_for_commit;
 
 namespace detail {
@@ -21,23 +21,24 @@ void roll_back_transaction();
 
 } // namespace detail
 
-// Limits that a database sets to statements and transactions are not for its workers.
+// Sets statement_timeout and transaction_timeout to 0 in this worker, whatever the database or role
+// has set.
 void disable_timeouts();
 
-// Does this database have the extension?
+// Returns true if the current database has the extension. Runs a transaction of its own.
 bool is_extension_installed();
 
-// Does a commit return when it is durable, or before?
+// durable: commit as synchronous_commit says. asynchronous: commit without waiting for the flush.
 enum class CommitMode { durable, asynchronous };
 
-// Why a transaction was rolled back.
+// The error that rolled a transaction back.
 struct Rollback {
     int sqlstate;
     std::string message;
 };
 
-// Runs `body` in a transaction of its own, as the owner of the log. Returns nothing if it was
-// committed. `activity` is what pg_stat_activity shows.
+// Runs `body` in a transaction of its own, in the role that owns the log. Returns std::nullopt
+// after the commit, or the error. pg_stat_activity.query shows `activity`.
 template <typename Body>
 [[nodiscard]] std::optional<Rollback> in_transaction(const char* activity, Body&& body,
                                                      CommitMode mode = CommitMode::durable)

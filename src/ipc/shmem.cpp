@@ -59,7 +59,7 @@ void request_shmem(const char* name, Size size, void** address, void (*init)(voi
     if (!preloaded)
         return;
     if (request_count == max_requests)
-        elog(ERROR, "too many pieces of shared memory");
+        elog(ERROR, "too many shared memory requests");
     requests[request_count++] = {name, size, address, init};
 }
 

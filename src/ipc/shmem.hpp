@@ -1,18 +1,20 @@
-// Shared memory. There is some only when the library is loaded at server start.
+// Shared memory of the extension: one named segment per request, allocated at server start. There
+// is none if the library is not in shared_preload_libraries.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox::ipc {
 
-// Asks for a piece; call when the library is loaded. When the server starts, `address` gets its
-// address, and `init` is called once.
+// Requests a segment called `name` in pg_shmem_allocations. Call while the library is being loaded,
+// before set_up_shmem(). shmem_startup_hook stores the segment's address in `*address`; `init` runs
+// once per server start. Does nothing without preloading.
 void request_shmem(const char* name, Size size, void** address, void (*init)(void*));
 
-// One lock for what is too large for atomics. Only when there is shared memory.
+// Returns the one LWLock for segments that are too large for atomics. Only with shared memory.
 LWLock* shmem_lock();
 
-// Once, after everybody has asked.
+// Installs shmem_request_hook and shmem_startup_hook. Call once, after all request_shmem().
 void set_up_shmem();
 
 } // namespace outbox::ipc

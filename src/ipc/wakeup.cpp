@@ -15,7 +15,8 @@ namespace {
 
 constinit pg::CustomWaitEvent wakeup_wait{"OutboxWait"};
 
-// One place for several databases: who wakes for nothing looks, and sleeps again.
+// Databases share these by oid modulo count. A waiter that is woken by a commit in another database
+// finds its condition unchanged and sleeps again.
 constexpr uint32 condition_variable_count = 64;
 
 struct SharedState {
@@ -24,7 +25,7 @@ struct SharedState {
 
 SharedState* shared = nullptr;
 
-// What this transaction has for others.
+// Wakeups that this transaction sends if it commits.
 struct PendingWakeups {
     bool for_waiters;
     bool for_launcher;
@@ -45,8 +46,10 @@ void initialize_shmem(void* memory)
         ConditionVariableInit(&variable);
 }
 
-// Runs when the commit cannot fail any more, so this must not fail: it takes a spinlock and sets
-// latches. Who commits a prepared transaction wakes for it (wake_all_now).
+// Xact callback. At XACT_EVENT_COMMIT the transaction is committed already, so nothing here may
+// raise an error: a broadcast takes a spinlock, the rest writes atomics and sets latches. The
+// callback runs before locks are released. PREPARE discards the pending wakeups: COMMIT PREPARED
+// sends its own (wake_all_now).
 void on_xact_event(XactEvent event, void*)
 {
     const bool ends =
@@ -133,7 +136,7 @@ void stop_waiting_for_wakeup()
 void set_up_wakeup()
 {
     RegisterXactCallback(on_xact_event, nullptr);
-    request_shmem("outbox wake", sizeof(SharedState), reinterpret_cast<void**>(&shared),
+    request_shmem("outbox wakeup", sizeof(SharedState), reinterpret_cast<void**>(&shared),
                   initialize_shmem);
 }
 

@@ -1,6 +1,6 @@
-// Waking those who wait for events: callers of outbox_wait(), and the relay. A transaction that has
-// something for them notes what, and its commit wakes them: no NOTIFY, no work for a producer that
-// nobody waits for.
+// Wakeups at commit, for outbox_wait(), the relay and the launcher. A transaction records its
+// wakeups in backend memory; the xact callback broadcasts a condition variable and sets latches in
+// shared memory. No NOTIFY: a producer pays nothing for event types that no sink wants.
 #pragma once
 
 #include "core/event_type_bloom.hpp"
@@ -8,30 +8,34 @@
 
 namespace outbox::ipc {
 
-// This transaction brings events of these types.
+// Commit of this transaction wakes outbox_wait() callers, and the relay if a sink wants one of
+// these event types.
 void wake_for_types_at_commit(const EventTypeBloom& types);
 
-// This transaction changes what those who wait in this database may find.
+// The same for every event type: for changes to consumers, batches and retries of this database.
 void wake_all_at_commit();
 
-// This transaction has something else for the relay.
+// Commit of this transaction wakes outbox_wait() callers, and the relay with this reason.
 void wake_relay_at_commit(WakeupReason reason);
 
-// The launcher should look at this database, or at one that this transaction has made.
+// Commit of this transaction makes the launcher look at this database again and read pg_database.
 void notify_launcher_at_commit();
 
-// A worker should do maintenance.
+// Commit of this transaction requests a maintenance run for this database.
 void request_maintenance_at_commit();
 
-// Somebody else's transaction, which was prepared, has just been committed by this session.
+// Wakes outbox_wait() callers and the relay immediately, with every event type and reason. For
+// COMMIT PREPARED: the session that runs it does not know what the transaction recorded.
 void wake_all_now();
 
-// Between the two, look for what you wait for: what comes after the first call ends the second.
+// Call prepare, check the condition, then wait: a wakeup after prepare ends the wait at once.
+// wait_for_wakeup() returns after a wakeup or `milliseconds`; without shared memory only after
+// `milliseconds` or when the process latch is set.
 void prepare_to_wait_for_wakeup();
 void wait_for_wakeup(long milliseconds);
 void stop_waiting_for_wakeup();
 
-// Once, when the library is loaded.
+// Registers the xact callback and requests shared memory. Once, when the library is loaded.
 void set_up_wakeup();
 
 } // namespace outbox::ipc

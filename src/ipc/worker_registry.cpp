@@ -16,20 +16,20 @@ namespace outbox::ipc {
 
 namespace {
 
-constinit pg::CustomWaitEvent block_wait{"OutboxStepAside"};
+constinit pg::CustomWaitEvent block_wait{"OutboxWorkerShutdown"};
 
 struct WorkerSlot {
-    pg_atomic_uint32 database; // InvalidOid: free. Only the launcher changes this
-    pg_atomic_uint32 pid;      // of the worker; 0: nobody
-    pg_atomic_uint32 absence;
-    pg_atomic_uint32 reasons;
-    pg_atomic_uint32 maintenance_pid;
+    pg_atomic_uint32 database;        // InvalidOid: free. Written by the launcher only
+    pg_atomic_uint32 pid;             // of the relay; 0: none is attached
+    pg_atomic_uint32 absence;         // a WorkerAbsence
+    pg_atomic_uint32 reasons;         // WakeupReason bits that the relay has not taken
+    pg_atomic_uint32 maintenance_pid; // 0: no maintenance worker is attached
     pg_atomic_uint32 maintenance_wanted;
     pg_atomic_uint32 lacks_maintenance_worker;
-    pg_atomic_uint32 extension_present; // there is something to work for
-    pg_atomic_uint64 latch; // the worker's: it is in shared memory, at the same address everywhere
-    pg_atomic_uint64 wanted_types[EventTypeBloom::word_count];
-    pg_atomic_uint64 committed_types[EventTypeBloom::word_count]; // that have come
+    pg_atomic_uint32 extension_present; // the relay has found the extension
+    pg_atomic_uint64 latch; // address of the relay's latch, the same in every process; 0: none
+    pg_atomic_uint64 wanted_types[EventTypeBloom::word_count];    // by some sink
+    pg_atomic_uint64 committed_types[EventTypeBloom::word_count]; // wanted, not taken yet
 };
 
 constexpr int max_blocked_databases = 64;
@@ -37,9 +37,9 @@ constexpr int max_blocked_databases = 64;
 struct Registry {
     pg_atomic_uint32 launcher_pid;
     pg_atomic_uint64 launcher_latch;
-    pg_atomic_uint32 changed_database; // a database
-    pg_atomic_uint32 several_databases_changed;
-    pg_atomic_uint32 blocked_databases[max_blocked_databases]; // databases
+    pg_atomic_uint32 changed_database; // oid that the launcher has not taken; InvalidOid: none
+    pg_atomic_uint32 several_databases_changed; // others changed beside changed_database
+    pg_atomic_uint32 blocked_databases[max_blocked_databases]; // oids; InvalidOid: free entry
     WorkerSlot slots[max_worker_slots];
 };
 
@@ -67,7 +67,8 @@ void initialize_shmem(void* memory)
     }
 }
 
-// A latch of a process that is gone belongs to its successor, who looks up and sleeps on.
+// The address may be stale: after the owner's exit another process can have its PGPROC and thus its
+// latch. That process wakes up once for nothing.
 void set_latch(pg_atomic_uint64* where)
 {
     if (const uint64 address = pg_atomic_read_u64(where); address != 0)
@@ -87,7 +88,7 @@ int find_slot(Oid database)
     return -1;
 }
 
-// This backend's own database, remembered: every commit asks for it.
+// Returns the slot of MyDatabaseId, or nullptr. The index is cached because every commit needs it.
 WorkerSlot* own_slot()
 {
     static int known = -1;
@@ -98,7 +99,7 @@ WorkerSlot* own_slot()
     return known < 0 ? nullptr : &registry->slots[known];
 }
 
-bool is_own_block[max_blocked_databases];
+bool is_own_block[max_blocked_databases]; // entries of blocked_databases made by this session
 bool blocks_any = false;
 
 void unblock_workers_at_exit(int, Datum)
@@ -124,7 +125,8 @@ void on_maintenance_exit(int, Datum slot)
                                          &mine, 0);
 }
 
-// Asks those who work for a database to leave. Is anybody there?
+// Wakes the relay of a database, which exits when it sees the block, and sends SIGTERM to the
+// maintenance worker. Returns true if one of them is still attached.
 bool terminate_workers(Oid database)
 {
     const int slot = find_slot(database);
@@ -153,7 +155,7 @@ void add_block(Oid database)
             return;
         }
     }
-    // Without a place the command goes on, and finds the relay in its way as it would any session.
+    // All entries are in use: the command runs without a block, and fails if a worker is connected.
 }
 
 } // namespace
@@ -273,7 +275,7 @@ bool attach_worker(int slot)
 void mark_extension_present(int slot)
 {
     if (pg_atomic_exchange_u32(&registry->slots[slot].extension_present, 1) == 0)
-        set_latch(&registry->launcher_latch); // maintenance may begin
+        set_latch(&registry->launcher_latch); // it can start maintenance now
 }
 
 void detach_worker(int slot)
@@ -329,7 +331,7 @@ bool are_workers_blocked(Oid database)
 void wake_relay(const EventTypeBloom& types, uint32 reasons) noexcept
 {
     WorkerSlot* slot = own_slot();
-    // A relay knows of its own doings.
+    // The relay does not wake itself: it knows what its transactions changed.
     if (slot == nullptr || is_relay())
         return;
     bool wanted = reasons != 0;
@@ -404,7 +406,7 @@ void notify_launcher(Oid database) noexcept
 
 void set_up_worker_registry()
 {
-    request_shmem("outbox posts", sizeof(Registry), reinterpret_cast<void**>(&registry),
+    request_shmem("outbox worker registry", sizeof(Registry), reinterpret_cast<void**>(&registry),
                   initialize_shmem);
 }
 

@@ -1,10 +1,14 @@
-// Who relays which database: a slot per served database, in shared memory, seen by the launcher,
-// the worker, those who have something for the worker, and those who want it away for a while.
+// Worker slots in shared memory: one per database that the launcher serves, with the pids of its
+// relay and its maintenance worker and with requests of other backends for them.
 //
-//   free ──launcher: assign──► assigned ──worker: take──► taken ──worker: leave──► assigned, or
-//   free
+//   free ──assign_slot──► assigned ──attach_worker──► attached
+//     ▲                   │     ▲                         │
+//     └────free_slot──────┘     └──────detach_worker──────┘
 //
-// Everything here is atomics: a commit callback reads it, and nothing there may fail.
+// The launcher calls assign_slot() and free_slot(), the relay attaches and detaches.
+//
+// Every field is an atomic and no function takes a lock: commit callbacks call this file, and
+// nothing may fail there.
 #pragma once
 
 #include "core/event_type_bloom.hpp"
@@ -12,104 +16,126 @@
 
 namespace outbox::ipc {
 
-// What a worker finds to do, beside events.
+// Bits that tell the relay why it was woken, other than new events.
 enum WakeupReason : uint32 {
-    reason_sinks_changed = 1,    // sinks have changed
-    reason_event_scheduled = 2,  // something was scheduled
-    reason_sink_test = 4,        // somebody wants a sink tested
-    reason_schedule_refused = 8, // somebody had the log refuse something that was scheduled
+    reason_sinks_changed = 1,    // definition or state of sinks changed
+    reason_event_scheduled = 2,  // outbox_scheduled has a new row
+    reason_sink_test = 4,        // outbox_test_sink() waits for a test
+    reason_schedule_refused = 8, // the log rejected a scheduled event in outbox_release_due()
 };
 
-// Why a slot is without a worker.
+// Why an assigned slot has no relay.
 enum class WorkerAbsence : uint32 {
-    none, // or an error ended the worker
+    none, // not started yet, running, or ended by an error
     no_extension,
-    no_worker_slot,
-    stopped_for_command, // for a command
-    terminated,
+    no_worker_slot,      // max_worker_processes is exhausted
+    stopped_for_command, // block_workers(): a command needs the database
+    terminated,          // SIGTERM
 };
 
 inline constexpr int max_worker_slots = 128;
 
 // ---- the launcher
 
-// The slot of a database, assigned if need be; -1 if there are no more slots.
+// Returns the slot of a database, assigning a free one if needed; -1 if all slots are assigned.
 int assign_slot(Oid database);
 void free_slot(int slot);
+
+// Reason that the last relay of the slot left behind, or that the launcher has set.
 WorkerAbsence absence_of(int slot);
 void set_absence(int slot, WorkerAbsence absence);
-bool has_worker(int slot);
-bool has_extension(int slot); // and its database has the extension
 
+// Returns true if a relay is attached to the slot.
+bool has_worker(int slot);
+
+// Returns true if the relay has found the extension in the slot's database.
+bool has_extension(int slot);
+
+// Publishes pid and latch of this process as the launcher's, until it exits.
 void attach_launcher();
 bool is_launcher_running();
 
-// Databases that somebody has news of since the last call: one, several (then InvalidOid and
-// `several`), or none.
+// Databases reported by notify_launcher() since the last call. `several`: more than one was, and
+// `database` is one of them; otherwise InvalidOid means none.
 struct DatabaseChanges {
     Oid database;
     bool several;
 };
 DatabaseChanges take_database_changes();
 
-// Has somebody asked for maintenance since the last call?
+// Returns true if request_maintenance() was called for the slot's database since the last call.
 bool take_maintenance_request(int slot);
+
+// Returns true if a maintenance worker is attached to the slot.
 bool has_maintenance_worker(int slot);
 
-// Is maintenance due, and no worker slot free for it?
+// Flag for outbox_status(): maintenance is due and max_worker_processes is exhausted.
 bool lacks_maintenance_worker(int slot);
 void set_lacks_maintenance_worker(int slot, bool lacks);
 
-// ---- the worker
+// ---- the relay and the maintenance worker
 
 Oid database_of_slot(int slot);
-bool attach_worker(int slot);          // false if another has it
-void mark_extension_present(int slot); // the database has the extension
+
+// Attaches this process as the relay, until it detaches or exits. Returns false if another process
+// is attached.
+bool attach_worker(int slot);
+
+// Records that the database has the extension, and wakes the launcher for its maintenance.
+void mark_extension_present(int slot);
+
+// Clears the relay's pid, latch and wanted event types, and wakes the launcher. Does nothing if
+// this process is not attached.
 void detach_worker(int slot);
 
-// What is wanted: only transactions that bring some of it wake the worker.
+// Publishes the event types that the sinks want: commits of other types do not wake the relay.
 void set_wanted_event_types(int slot, const EventTypeBloom& types);
 
-// What has come since the last call.
+// Returns and clears the wanted event types committed, and the reasons given, since the last call.
 struct WakeupRequests {
     EventTypeBloom types;
     uint32 reasons;
 };
 WakeupRequests take_wakeup_requests(int slot);
 
-// Is this process the relay of its database?
+// Returns true if this process is the relay of its database.
 bool is_relay();
 
-// Has this worker been called for one of these, and not heard it yet?
+// Returns true if one of these reasons was given and not yet taken, or the database has no slot.
 bool is_wakeup_pending(uint32 reasons);
 
-// Does somebody want the worker of this database away?
+// Returns true while a session has blocked the workers of this database.
 bool are_workers_blocked(Oid database);
 
-// This process does maintenance for the slot's database, until it ends. False if another does.
+// Attaches this process as the maintenance worker, until it exits. Returns false if another process
+// is attached.
 bool attach_maintenance_worker(int slot);
 
-// ---- everybody else
+// ---- other backends
 
-// Wakes this database's worker. Cannot fail.
+// Wakes the relay of this database if a reason is given or one of the types is wanted. The relay's
+// own commits do not wake it. For commit callbacks: raises no error.
 void wake_relay(const EventTypeBloom& types, uint32 reasons) noexcept;
 
-// The process that relays this database; 0 if there is none.
+// Returns the pid of the database's relay; 0 if there is none.
 int relay_pid(Oid database);
 WorkerAbsence absence_of_database(Oid database);
 bool database_lacks_maintenance_worker(Oid database);
 
-// From now until the end of the transaction no worker connects to this database, and those that are
-// connected leave. Waits until they have, for a few seconds.
+// Keeps the workers of a database away until the end of the transaction: the launcher starts none,
+// and attached ones are told to exit. Waits up to 5 s until they have.
 void block_workers(Oid database);
+
+// Ends all blocks of this session and reports their databases to the launcher.
 void unblock_workers() noexcept;
 
-// This database wants maintenance, now. Cannot fail.
+// Requests a maintenance run for this database. For commit callbacks: raises no error.
 void request_maintenance() noexcept;
 
-// The launcher should look at this database.
+// Reports a changed database to the launcher and sets its latch. Raises no error.
 void notify_launcher(Oid database) noexcept;
 
+// Requests the shared memory. Once, when the library is loaded.
 void set_up_worker_registry();
 
 } // namespace outbox::ipc

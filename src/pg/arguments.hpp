@@ -1,4 +1,4 @@
-// Arguments of SQL functions.
+// Reads arguments of SQL functions.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -7,9 +7,10 @@
 
 namespace outbox::pg {
 
+// Raises null_value_not_allowed for the argument of this name.
 [[noreturn]] void raise_null_argument(const char* argument);
 
-// Nothing for NULL, and for one that this overload does not have.
+// Returns std::nullopt for NULL, and for an argument that this overload does not have.
 inline std::optional<Datum> optional_argument(FunctionCallInfo fcinfo, int number)
 {
     if (number >= PG_NARGS() || PG_ARGISNULL(number))
@@ -17,7 +18,7 @@ inline std::optional<Datum> optional_argument(FunctionCallInfo fcinfo, int numbe
     return PG_GETARG_DATUM(number);
 }
 
-// Raises an error instead.
+// Raises null_value_not_allowed in these cases. `name` is for the message.
 inline Datum required_argument(FunctionCallInfo fcinfo, int number, const char* name)
 {
     const auto value = optional_argument(fcinfo, number);
@@ -26,10 +27,11 @@ inline Datum required_argument(FunctionCallInfo fcinfo, int number, const char* 
     return *value;
 }
 
-// The type that the function was declared with: overloads share their code.
+// Returns the declared type of an argument of the called function, from pg_proc: overloads with
+// different types share one C function.
 Oid declared_argument_type(FunctionCallInfo fcinfo, int number);
 
-// jsonb, json or text as jsonb.
+// Converts a jsonb, json or text value to jsonb.
 Datum to_jsonb(Datum value, Oid type);
 
 } // namespace outbox::pg

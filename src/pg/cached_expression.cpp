@@ -30,7 +30,7 @@ ExprState* CachedFunctionCall::prepare()
         forget();
     if (plan_ == nullptr)
         plan_ = GetCachedExpression(make_call_expression(function_));
-    // The parameter is looked up when it is evaluated.
+    // nullptr: the expression reads its parameter from the ExprContext at evaluation.
     return ExecInitExprWithParams(reinterpret_cast<Expr*>(plan_->expr), nullptr);
 }
 

@@ -1,5 +1,5 @@
-// A call of a function from jsonb to jsonb, planned once: where a function in SQL can be inlined,
-// nothing is left of the call.
+// Calls of a function from jsonb to jsonb through a cached plan (GetCachedExpression). The planner
+// inlines an SQL function where it can.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -12,14 +12,16 @@ extern "C" {
 
 namespace outbox::pg {
 
+// The plan of one function's call, kept across transactions and remade after an invalidation.
 class CachedFunctionCall {
 public:
     explicit CachedFunctionCall(Oid function) : function_(function) {}
 
-    // To be evaluated in the memory context, role and subtransaction that it is made in.
+    // Returns an expression state in the current memory context, planning the call if needed. Use
+    // it only in the memory context, role and subtransaction in which it was made.
     ExprState* prepare();
 
-    // Call before the memory is given back that this is in.
+    // Frees the cached plan. Call before the memory of this object is freed.
     void forget();
 
 private:
@@ -27,13 +29,13 @@ private:
     CachedExpression* plan_ = nullptr;
 };
 
-// Where prepared calls are evaluated. Made and ended inside one subtransaction; what an error
-// leaves behind ends with that.
+// ExprContext and parameter for evaluating prepared calls. Create and end it in one subtransaction;
+// after an error the abort of the subtransaction frees it.
 class CallEvaluation {
 public:
     CallEvaluation();
 
-    // NULL is nothing. What it returns lives until reset().
+    // Returns std::nullopt for NULL. The result is valid until reset().
     std::optional<Datum> call(ExprState* prepared, Datum argument);
     void reset();
     void end();

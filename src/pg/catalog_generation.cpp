@@ -13,7 +13,7 @@ Oid watched_relations[max_watched];
 std::size_t watched_count = 0;
 Oid watched_partitions[] = {InvalidOid, InvalidOid}; // by PartitionWatch
 
-// Callbacks run wherever the server accepts invalidations: they only count.
+// Invalidation callbacks can run inside any catalog access, so they only count.
 void on_relcache_invalidation(Datum, Oid relation)
 {
     if (relation == InvalidOid || relation == watched_partitions[0] ||

@@ -1,5 +1,5 @@
-// Counts catalog changes, so that whatever is derived from the catalog can be cached across
-// statements.
+// A counter of relcache and namespace invalidations, so that values derived from the catalog can be
+// cached across statements.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,17 +8,17 @@
 
 namespace outbox::pg {
 
-// What was derived from the catalog is valid for as long as this number stays the same.
+// Returns the counter. A value derived from the catalog is valid while the counter is unchanged.
 uint64 catalog_generation();
 
-// The relations whose invalidations count, in place of those that were given before.
+// Replaces the list of relations whose invalidations count, at most 32.
 void set_watched_relations(std::span<const Oid> relations);
 
-// One more for each of these, in place of the one that was watched before for the same.
+// Replaces the watched partition, which is the current insert target, of the log or the audit log.
 enum class PartitionWatch { log, audit_log };
 void set_watched_partition(PartitionWatch watch, Oid relation);
 
-// Registers the callbacks; once, when the library is loaded.
+// Registers the invalidation callbacks. Once, when the library is loaded.
 void set_up_catalog_generation();
 
 } // namespace outbox::pg

@@ -1,4 +1,4 @@
-// Values of SQL types that C++ wants in another form.
+// Conversions between Datums and C++ values.
 #pragma once
 
 #include "core/id_ranges.hpp"
@@ -9,33 +9,35 @@
 
 namespace outbox::pg {
 
-// int8multirange and sets of ids.
+// Converts sets of ids to and from int8multirange. Results are palloc'd.
 Datum to_multirange(IdRanges ids);
 IdRanges from_multirange(Datum multirange);
 
-// bigint[]
-Datum to_id_array(IdRanges ids); // one element per id
+// Makes a bigint[]; to_id_array() with one element per id.
+Datum to_id_array(IdRanges ids);
 Datum to_bigint_array(std::span<const int64> values);
 
-// The elements, which must not be NULL, and no more than `limit`. `argument` is for messages.
+// Returns the elements of a bigint[]. Raises an error for a NULL element or more than `limit`
+// elements; `argument` is for its message.
 std::span<const int64> from_bigint_array(Datum array, const char* argument, int limit);
 
-// text[] as its elements; NULL ones are an error.
+// Returns the elements of a text[]. Raises an error for a NULL element.
 std::span<const Datum> from_text_array(Datum array, const char* argument);
 
-// In microseconds, a month being 30 days. Beyond what 64 bits hold, or infinite: the greatest or
-// least number.
+// Converts an interval to microseconds, with 30 days per month. Saturates at the limits of int64,
+// also for infinite intervals.
 int64 to_microseconds(const Interval& interval);
 Interval to_interval(int64 microseconds);
 
+// Returns the bytes of a text value, detoasted if necessary. Not null-terminated.
 inline std::string_view to_view(Datum text)
 {
     const struct varlena* value = PG_DETOAST_DATUM_PACKED(text);
     return {VARDATA_ANY(value), VARSIZE_ANY_EXHDR(value)};
 }
 
-// Texts of the database in UTF-8, and back. A database that does not know its encoding is taken at
-// its word. The result is terminated if, and only if, it had to be converted.
+// Converts text from the database encoding to UTF-8, and back. In a UTF8 or SQL_ASCII database the
+// text is returned as it is. Only a converted result is null-terminated.
 std::string_view to_utf8(std::string_view text);
 std::string_view from_utf8(std::string_view text);
 

@@ -1,4 +1,4 @@
-// Text between the server, in the database's encoding, and plain C++, in UTF-8; and for its log.
+// Text from receivers and brokers, made safe for the database encoding and for the server log.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -7,11 +7,12 @@
 
 namespace outbox::pg {
 
-// Valid UTF-8 as text of the server, cut to what an error may have. What the database's encoding
-// does not know becomes a question mark.
+// Converts valid UTF-8 to a text value, cut to limits::max_error_bytes at a character boundary. In
+// a database that is not UTF8, bytes outside of ASCII become question marks.
 Datum error_text_from_utf8(std::string_view text);
 
-// Whatever somebody has said, it stays one line of the server's log. Changes the text itself.
+// Replaces control characters by spaces, in place: foreign text must stay on one line of the server
+// log.
 char* replace_control_characters(char* text);
 
 } // namespace outbox::pg

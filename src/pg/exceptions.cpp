@@ -9,7 +9,8 @@ namespace outbox::pg {
 
 namespace {
 
-// Truncates rather than fails; raise() repairs a character that is cut in half.
+// Truncates at a byte boundary, because a handler must not fail. raise() removes a partial
+// character.
 template <std::size_t size>
 void copy_truncated(char (&to)[size], const char* from) noexcept
 {

@@ -1,11 +1,11 @@
 // The boundary between C++ exceptions and the server's longjmp.
 //
-//   sql_entry(body)     the server calls us: whatever C++ throws leaves as an ordinary server error
-//   guarded_call(body)  C++ calls the server: an error of the server arrives as a C++ exception
+//   sql_entry(body)     wraps a call from the server: a C++ exception becomes a server error
+//   guarded_call(body)  wraps a call of the server: a server error becomes a C++ exception
 //
-// Two rules make this sound. No object with a destructor lives in a frame that a longjmp may cross:
-// code that calls the server without `guarded_call` keeps to trivially destructible objects. And no
-// server error is raised while a C++ handler is open, no exception leaves an open PG_TRY.
+// Two rules make this sound. No object with a destructor lives in a frame that a longjmp can cross:
+// code that calls the server without guarded_call() uses trivially destructible objects only. No
+// server error is raised inside a C++ handler, and no exception leaves an open PG_TRY.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -16,9 +16,8 @@
 
 namespace outbox::pg {
 
-// An error that the server raised inside `guarded_call`. After catching one the transaction is in
-// the state that the server's error left it in: unless a subtransaction was rolled back, let it go
-// on to `sql_entry`.
+// A server error caught by guarded_call(). The transaction remains in the state of the error: a
+// handler that does not roll back a subtransaction must let the exception reach sql_entry().
 class ServerError : public std::exception {
 public:
     explicit ServerError(ErrorData* data) noexcept : data_(data) {}
@@ -28,15 +27,16 @@ public:
     ErrorData* data() const noexcept { return data_; }
 
 private:
-    ErrorData* data_; // lives in the memory context that was current at `guarded_call`
+    ErrorData* data_; // in the memory context that was current at guarded_call()
 };
 
-// What is known of an exception once its handler is closed. Fixed buffers, because a handler may
-// neither allocate server memory (that can raise) nor leave a destructor behind (raise() jumps).
+// A copy of an exception that outlives its handler. Fixed buffers, because a handler must not
+// allocate server memory, which can raise, and raise() must not jump over a destructor.
 class CapturedException {
 public:
-    // Call inside a handler only.
+    // Copies the current exception. Call inside a handler only.
     void capture() noexcept;
+    // Raises the copy as a server error. Call after the handler.
     [[noreturn]] void raise() const;
 
 private:
@@ -49,6 +49,8 @@ private:
     char hint_[text_size];
 };
 
+// Runs the body of an SQL function or callback. A C++ exception becomes a server error, raised
+// after the handler is closed; server errors pass through.
 template <typename Body>
 auto sql_entry(Body&& body) -> decltype(body())
 {
@@ -68,7 +70,8 @@ auto sql_entry(Body&& body) -> decltype(body())
 
 namespace detail {
 
-// Runs `body` under PG_TRY. Both kinds of failure are carried out of it and thrown afterwards.
+// Runs `body` inside PG_TRY. Throws ServerError for a server error, and rethrows a C++ exception,
+// after PG_END_TRY.
 template <typename Body>
 void run_guarded(Body&& body)
 {
@@ -102,6 +105,8 @@ void run_guarded(Body&& body)
 
 } // namespace detail
 
+// Runs code that calls the server. A server error is thrown as ServerError, so that destructors of
+// the calling frames run.
 template <typename Body>
 auto guarded_call(Body&& body) -> decltype(body())
 {

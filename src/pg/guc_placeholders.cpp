@@ -17,7 +17,7 @@ bool is_set_by_client(const config_generic& setting)
     return setting.reset_source == PGC_S_CLIENT;
 }
 
-// Those without a definition, too.
+// Returns the names of all settings that the client's connection set, placeholders included.
 List* gucs_set_by_client(const char* prefix)
 {
     List* names = NIL;
@@ -52,7 +52,8 @@ void define_gucs_rejecting_client_placeholders(const char* prefix, void (*define
             ereport(FATAL,
                     (errcode(ERRCODE_CANT_CHANGE_RUNTIME_PARAM),
                      errmsg("parameter \"%s\" cannot be set with the connection", all[i]->name),
-                     errdetail("What the DBA has set would not count, either.")));
+                     errdetail("The session may not set it, and the value has displaced the one "
+                               "that is configured for the role, the database or the server.")));
 }
 
 } // namespace outbox::pg

@@ -1,12 +1,13 @@
-// Settings that a client gave with its connection, before there was a library to say who may. They
-// outrank what the DBA gave the role, the database or the server; when they are refused, neither
-// is left, but the default.
+// Placeholder settings of a client's startup packet (PGOPTIONS). Before the library is loaded the
+// server accepts any value for them, and it outranks ALTER ROLE, ALTER DATABASE and
+// postgresql.conf. If the definition then rejects the value for lack of privilege, the setting has
+// its boot value and the administrator's value is lost.
 #pragma once
 
 namespace outbox::pg {
 
-// Calls it to define all settings whose names begin with the prefix. Ends the session, as
-// the server does when it knows them at the start, if the client had no right to one that it gave.
+// Calls `define`, which defines all settings with this prefix. Ends the session with FATAL if the
+// definition rejected a value of the client's connection, as the server does for its own settings.
 void define_gucs_rejecting_client_placeholders(const char* prefix, void (*define)());
 
 } // namespace outbox::pg

@@ -25,7 +25,8 @@ bool indexes_allow_direct_insert(Relation relation)
     return plain;
 }
 
-// Are all columns of the other index among this one's? Then this one is unique if the other is.
+// Returns true if the keys of `info` include all keys of `other`. If `other` is unique, then the
+// longer key is unique, too.
 bool contains_columns_of(const IndexInfo* info, const IndexInfo* other)
 {
     for (int i = 0; i < other->ii_NumIndexKeyAttrs; ++i) {
@@ -38,7 +39,8 @@ bool contains_columns_of(const IndexInfo* info, const IndexInfo* other)
     return true;
 }
 
-// Must a unique index be checked, or does the check of one with fewer columns say as much?
+// Returns false for an index that is not unique, and for one whose uniqueness follows from another
+// unique index with fewer of its columns.
 bool needs_unique_check(const ResultRelInfo* result, int number)
 {
     const IndexInfo* info = result->ri_IndexRelationInfo[number];
@@ -144,7 +146,7 @@ TableWriter open_table_writer(Relation relation, int capacity)
             not_null_column_of(writer.result->ri_IndexRelationInfo[i]->ii_Predicate);
     }
 
-    // A copy, because each slot would pin the relation's own descriptor.
+    // With several slots a copy, because each slot would pin the relation's own descriptor.
     const TupleDesc descriptor =
         capacity > 1 ? CreateTupleDescCopy(RelationGetDescr(relation)) : RelationGetDescr(relation);
     writer.slots = static_cast<TupleTableSlot**>(palloc(sizeof(TupleTableSlot*) * capacity));
@@ -173,7 +175,7 @@ void insert_rows(TableWriter& writer, int count)
     else
         table_multi_insert(writer.relation, writer.slots, count, command, 0, nullptr);
 
-    // Index by index, so that each one's last page stays at hand.
+    // Index by index, so that the rightmost leaf page of each index stays in the CPU cache.
     for (int i = 0; i < writer.result->ri_NumIndices; ++i) {
         if (!writer.result->ri_IndexRelationInfo[i]->ii_ReadyForInserts)
             continue;
@@ -213,7 +215,8 @@ bool DirectTable::update(Oid table, int64 key, std::span<const ColumnChange> cha
 {
     const Relation relation = table_open(table, RowExclusiveLock);
     TableWriter writer = open_table_writer(relation, 1);
-    // With other indexes than the primary key, some may have to hear of the new row and some not.
+    // update_row() tells whether indexes need the new version, not which ones, so only the primary
+    // key is supported.
     const bool is_possible = is_definition_unchanged(relation) && writer.result->ri_NumIndices == 1;
     if (is_possible) {
         CommandCounterIncrement();

@@ -1,4 +1,6 @@
-// Rows into a table without the executor: what COPY does, for a handful of rows.
+// Writes rows with table_tuple_insert(), table_multi_insert() and index_insert(), without planner
+// and executor, as COPY does. Privileges, triggers, rules, row security and CHECK and NOT NULL
+// constraints are not evaluated, only unique indexes: callers check allows_direct_insert() first.
 #pragma once
 
 #include "pg/index_scan.hpp"
@@ -7,46 +9,53 @@
 
 namespace outbox::pg {
 
+// A table with open indexes, and slots for new rows.
 struct TableWriter {
-    Relation relation;      // open and locked by the caller
-    ResultRelInfo* result;  // only for the indexes, open and locked too
-    bool* checks_unique;    // of each index: has it to be checked for duplicates?
-    AttrNumber* not_null;   // of each index: it has only rows with a value in this column; 0: all
-    TupleTableSlot** slots; // virtual, to be filled, `capacity` of them
+    Relation relation;      // opened and locked by the caller
+    ResultRelInfo* result;  // holds the indexes, open and locked
+    bool* checks_unique;    // per index: whether inserts check it for duplicates
+    AttrNumber* not_null;   // per index: the column of its predicate IS NOT NULL; 0: no predicate
+    TupleTableSlot** slots; // `capacity` virtual slots
     int capacity;
 };
 
-// True when inserting into the relation is only a matter of heap and indexes: no trigger, no rule,
-// no CHECK but one of this name, no generated column, no index that evaluates anything but, for a
-// partial one, whether a column is null. Then a TableWriter does all that an INSERT would do,
-// provided that the caller sees to that CHECK.
+// Returns true if a TableWriter does all that an INSERT or UPDATE would do: a plain table without
+// triggers, rules, forced row security, generated columns and CHECKs other than `check`, and
+// without deferrable, exclusion and expression indexes; a partial index may have one IS NOT NULL.
+// The caller guarantees the constraint named `check`.
 bool allows_direct_write(Relation relation, const char* check = nullptr);
 
-// The same, but there may be triggers for what is no INSERT.
+// The same for INSERT only: triggers for other events are allowed.
 bool allows_direct_insert(Relation relation, const char* check);
+
+// Returns true if the relation has an INSERT trigger of any kind.
 bool has_insert_triggers(Relation relation);
 
-// Are these, in this order, the relation's columns?
+// Returns true if the relation has exactly these columns in this order, with these types, and no
+// NOT NULL where `may_be_null` is set.
 bool has_columns(Relation relation, const ColumnSpec* columns, int count);
 
-// For a relation that allows_direct_write(). Memory comes from the current context.
+// Opens the indexes of a relation that allows_direct_insert(), and makes slots for `capacity` rows.
+// Memory comes from the current context.
 TableWriter open_table_writer(Relation relation, int capacity);
 void close_table_writer(TableWriter& writer);
 
-// Empties the slot for new values.
+// Returns slot `index`, emptied for new values.
 TupleTableSlot* clear_slot(TableWriter& writer, int index);
 
-// Inserts the first `count` slots, each filled and passed to ExecStoreVirtualTuple().
+// Inserts the first `count` slots, each stored with ExecStoreVirtualTuple(), into heap and indexes.
 void insert_rows(TableWriter& writer, int count);
 
+// A new value of one column, for DirectTable::update().
 struct ColumnChange {
     int column; // from 0
     Datum value;
     bool isnull;
 };
 
-// Inserts or updates one row, past the executor, in a table that has to be as the extension made
-// it. Whether it is, is found out once and again when the catalog changes.
+// Inserts or updates single rows of an internal table without the executor, while the table has the
+// definition of the install script. The definition is checked once and again after each change of
+// catalog_generation().
 class DirectTable {
 public:
     template <int count>
@@ -54,14 +63,16 @@ public:
         : columns_(columns), count_(count)
     {}
 
-    // Is the table as it was made? Then nobody else takes part in what is done to it.
+    // Returns true if the table has its columns and allows_direct_write(): no trigger or rule of
+    // another extension or user takes part in a write. Locks the table RowExclusive.
     bool is_as_installed(Oid table);
 
-    // False, and nothing is inserted, if somebody has changed the table.
+    // Inserts a row. Returns false, without inserting, if the table's definition has changed.
     bool insert(Oid table, const Datum* values, const bool* nulls);
 
-    // Changes columns of the row with this primary key, a bigint; somebody else must not be at it.
-    // False, and nothing is changed, if somebody has changed the table.
+    // Updates columns of the row with this primary key, a bigint. The caller holds a lock that
+    // keeps other sessions from changing the row: a concurrent change raises an error. Returns
+    // false, without updating, if the table's definition has changed.
     bool update(Oid table, int64 key, std::span<const ColumnChange> changes);
 
 private:
@@ -73,7 +84,8 @@ private:
     bool is_definition_unchanged_ = false;
 };
 
-// Which of the writer's indexes the primary key is. There must be one.
+// Returns the position of the primary key among the writer's indexes. Raises an error if there is
+// none.
 int primary_key_index(const TableWriter& writer);
 
 } // namespace outbox::pg

@@ -12,7 +12,8 @@ namespace outbox::pg {
 
 namespace {
 
-// Ascending, with the column's own collation, by the operators that everybody uses.
+// Returns true if an index key is ascending, with nulls last, the column's collation and the
+// default B-tree operator family of its type.
 bool has_default_order(Relation table, Relation index, std::size_t key)
 {
     const Form_pg_attribute column =
@@ -60,7 +61,7 @@ RegProcedure equality_function(Oid type)
     case TEXTOID:
         return F_TEXTEQ;
     default:
-        elog(ERROR, "no index of ours has keys of type %u", type);
+        elog(ERROR, "unexpected index key type %u", type);
         pg_unreachable();
     }
 }
@@ -142,8 +143,8 @@ bool lock_row(Relation table, Snapshot snapshot, TupleTableSlot* slot)
         table, &tid, snapshot, slot, GetCurrentCommandId(false), LockTupleExclusive, LockWaitBlock,
         TUPLE_LOCK_FLAG_LOCK_UPDATE_IN_PROGRESS | TUPLE_LOCK_FLAG_FIND_LAST_VERSION, &failure);
     if (result != TM_Ok && result != TM_Deleted)
-        elog(ERROR, "cannot lock a row of table \"%s\": %d", RelationGetRelationName(table),
-             static_cast<int>(result));
+        elog(ERROR, "could not lock a row of table \"%s\": result %d",
+             RelationGetRelationName(table), static_cast<int>(result));
     return result == TM_Ok;
 }
 
@@ -170,7 +171,7 @@ bool find_row(ResolvedIndex& resolved, const ColumnsToRead& to_read, Oid table, 
             scan, which == Which::last ? BackwardScanDirection : ForwardScanDirection, slot) &&
         (!for_update || lock_row(relation, snapshot, slot));
     if (found) {
-        // A copy: the slot's own is in a buffer that will not stay pinned.
+        // A copy, because the slot's tuple is in a buffer that is unpinned with the slot.
         const HeapTuple row = ExecCopySlotHeapTuple(slot);
         for (std::size_t i = 0; i < to_read.columns.size(); ++i)
             values[i] =

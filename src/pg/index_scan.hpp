@@ -1,4 +1,4 @@
-// Tables through their indexes, without planner and executor.
+// Reads rows of a table through an index, without planner and executor. No privilege check.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,8 +8,8 @@
 
 namespace outbox::pg {
 
-// Calls `body` with a snapshot that shows what is committed now, and what this transaction
-// has done so far.
+// Calls `body` with a registered snapshot taken now (GetLatestSnapshot), which includes the changes
+// of this transaction. Use it where a REPEATABLE READ caller must not read an old state.
 template <typename Body>
 auto with_latest_snapshot(Body&& body)
 {
@@ -20,27 +20,28 @@ auto with_latest_snapshot(Body&& body)
     return result;
 }
 
+// A column as the install script defines it.
 struct ColumnSpec {
     const char* name;
     Oid type;
-    bool may_be_null = false; // then it has to be without NOT NULL
+    bool may_be_null = false; // has_columns() then requires that it is not NOT NULL
 };
 
-// Where the table has the column, which the install script has made its `expected`th from 0. Raises
-// an error if there is none of that type.
+// Returns the number of a column. `expected` is its position in the install script, from 0, tried
+// first. Raises undefined_column if the table has no such column of that type.
 AttrNumber find_column(Relation table, const ColumnSpec& column, int expected);
 
-// Opens the index whose keys are these columns, in this order and ascending, and which has all
-// rows, or at least those with a value in column `not_null_column`. Raises an error that says how
-// to make one.
+// Opens, with `lock`, a valid B-tree index with exactly these key columns, in this order,
+// ascending. It has no predicate, or only that `not_null_column` IS NOT NULL. Raises an error with
+// the CREATE INDEX command if there is none.
 Relation open_index(Relation table, std::span<const AttrNumber> columns, LOCKMODE lock,
                     AttrNumber not_null_column = 0);
 
-// For a partial index with no other condition than that a column is not null: that column. 0 for
-// any other condition, and for none.
+// Returns the column of an index predicate that is a single IS NOT NULL; 0 for any other predicate,
+// and for none.
 AttrNumber not_null_column_of(List* predicate);
 
-// What a column of an index has to equal: int4, int8 or text.
+// A value that an index column must equal. The type is int4, int8 or text.
 struct IndexKey {
     Oid type;
     Datum value;
@@ -48,7 +49,7 @@ struct IndexKey {
 
 namespace detail {
 
-// Which index it is, and since when that is known.
+// Cached result of open_index(), valid for one table and one catalog_generation().
 struct ResolvedIndex {
     uint64 generation = PG_UINT64_MAX;
     Oid table = InvalidOid;
@@ -56,9 +57,9 @@ struct ResolvedIndex {
 };
 
 struct ColumnsToRead {
-    std::span<const ColumnSpec> columns; // the keys of the index come first
+    std::span<const ColumnSpec> columns; // the index keys come first
     int key_count;
-    AttrNumber* numbers; // as far as `resolved` is known
+    AttrNumber* numbers; // of the columns; valid when the index is resolved
 };
 
 enum class Which { first, last, first_for_update };
@@ -68,13 +69,14 @@ bool find_row(ResolvedIndex& resolved, const ColumnsToRead& to_read, Oid table, 
 
 } // namespace detail
 
-// Some columns of a row. What is not passed by value lives in the memory context it was read in.
+// Columns of a row. Values passed by reference are in the memory context of the read.
 template <int count>
 struct StoredRow {
     Datum values[count];
     bool nulls[count];
 
-    // The columns as the IndexedTable names them.
+    // `column` is the position in the IndexedTable's columns, from 0. get() raises an error for
+    // NULL.
     Datum get(int column) const
     {
         if (nulls[column])
@@ -87,32 +89,33 @@ struct StoredRow {
     }
 };
 
-// A table of the extension, of which certain columns are read, by one of its indexes. What the
-// catalog says is looked up once, and again when it changes.
+// Reads certain columns of an internal table through one of its indexes. Column numbers and index
+// are looked up once and again after each change of catalog_generation(). Every read locks the
+// table AccessShare, lock_first() RowExclusive, until the end of the transaction.
 template <int count>
 class IndexedTable {
 public:
     using FoundRow = std::optional<StoredRow<count>>;
 
-    // The index is on the first `key_count` of these columns.
+    // The index has the first `key_count` columns as its keys.
     constexpr IndexedTable(const ColumnSpec (&columns)[count], int key_count)
         : columns_(columns), key_count_(key_count)
     {}
 
-    // The first row whose leading keys equal these.
+    // Returns the first row, in index order, whose leading key columns equal `keys`.
     FoundRow find_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
         return find(table, snapshot, keys, detail::Which::first);
     }
 
-    // The last one.
+    // Returns the last such row.
     FoundRow find_last(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
         return find(table, snapshot, keys, detail::Which::last);
     }
 
-    // The first one, locked as by FOR UPDATE: waits for whoever is changing it, and shows what it
-    // is then. Nothing if it has been deleted.
+    // Returns the first such row, locked like SELECT FOR UPDATE: waits for a concurrent update and
+    // returns the new version; std::nullopt if the row was deleted.
     FoundRow lock_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
         return find(table, snapshot, keys, detail::Which::first_for_update);

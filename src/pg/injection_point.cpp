@@ -27,7 +27,7 @@ void injection_point(const char* step)
         pg_usleep(random() % max_microseconds);
     if (contains_step(step, failures))
         ereport(ERROR, (errcode(ERRCODE_OPERATOR_INTERVENTION),
-                        errmsg("a test lets step \"%s\" fail", step)));
+                        errmsg("injected failure at step \"%s\"", step)));
     char point[NAMEDATALEN];
     snprintf(point, sizeof point, "outbox-%s", step);
     run_injection_point(point);
@@ -35,10 +35,10 @@ void injection_point(const char* step)
 
 void define_injection_point_gucs()
 {
-    DefineCustomStringVariable("outbox.test_pauses", "Steps that sleep a little.", nullptr, &pauses,
-                               "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
-    DefineCustomStringVariable("outbox.test_failures", "Steps that fail.", nullptr, &failures, "",
-                               PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.test_pauses", "Sets the steps that sleep for up to 5 ms.",
+                               nullptr, &pauses, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
+    DefineCustomStringVariable("outbox.test_failures", "Sets the steps that fail.", nullptr,
+                               &failures, "", PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
 } // namespace outbox::pg

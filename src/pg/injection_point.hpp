@@ -1,7 +1,7 @@
-// Moments between two steps that a test can stretch, or end with an error: with
-// -DOUTBOX_TEST_PAUSES, the setting outbox.test_pauses names steps ("all" for every one), and each
-// of them sleeps at random up to 5 ms; those in outbox.test_failures fail. On a server that has
-// injection points, outbox-STEP is one. Otherwise there is nothing.
+// Named steps at which a test can pause or fail the code, in builds with -DOUTBOX_TEST_PAUSES only.
+// Steps named in outbox.test_pauses ("all": every step) sleep for a random time up to 5 ms, those
+// in outbox.test_failures raise an error. On a server with injection points each step runs the
+// point outbox-STEP. In other builds injection_point() is empty.
 #pragma once
 
 namespace outbox::pg {

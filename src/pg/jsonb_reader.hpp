@@ -1,5 +1,5 @@
-// Reading jsonb where it lies. The server's iterator copies every value first, which takes as long
-// as most of what is done with them.
+// Reads jsonb in place. JsonbIterator copies each value, which takes as long as most processing of
+// the value.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,7 +8,7 @@
 
 namespace outbox::pg {
 
-// A key or a value in a container.
+// A key or a value in a container, in the memory of the jsonb.
 struct JsonbEntry {
     JEntry entry;
     std::string_view bytes;
@@ -21,7 +21,7 @@ struct JsonbEntry {
         return reinterpret_cast<const JsonbContainer*>(aligned());
     }
 
-    // Of a number, in memory of their own.
+    // Returns the text of a number, palloc'd.
     char* number_text() const
     {
         return DatumGetCString(
@@ -29,15 +29,15 @@ struct JsonbEntry {
     }
 
 private:
-    // What is not text begins at a multiple of four.
+    // Containers and numbers are aligned to four bytes; strings are not.
     uintptr_t aligned() const { return INTALIGN(bytes.data()); }
 };
 
-// The entries of a container are in one array: in that of an object all keys come first.
+// Iterates over the entries of a container. In an object all keys precede all values.
 struct JsonbEntryReader {
     const JEntry* next_entry;
-    const char* base; // offsets count from here
-    uint32 offset;    // of the next one
+    const char* base; // start of the container's data
+    uint32 offset;    // of the next entry, from base
 
     JsonbEntry next()
     {
@@ -54,6 +54,7 @@ struct JsonbEntryReader {
     }
 };
 
+// Returns a reader at the first entry of a container.
 inline JsonbEntryReader entries_of(const JsonbContainer* container)
 {
     const uint32 count = JsonContainerSize(container);

@@ -30,8 +30,8 @@ bool needs_escape(char c)
     return static_cast<unsigned char>(c) < ' ' || c == '"' || c == '\\';
 }
 
-// How many of the first bytes stay as they are. Eight at a time: the high bit of each byte says
-// whether it is 0 after the subtraction, or below a space.
+// Returns the length of the prefix that needs no escape. Tests eight bytes at a time: the high bit
+// of a byte in `found` is set if it is a quote, a backslash or a control character.
 std::size_t count_unescaped(std::string_view text)
 {
     constexpr uint64 ones = 0x0101010101010101;
@@ -95,13 +95,13 @@ void append_string(StringInfo out, std::string_view text)
     append(out, "\"");
 }
 
-// A container that is being written.
+// A container whose entries are being written.
 struct OpenContainer {
     JsonbEntryReader keys; // of an object
     JsonbEntryReader values;
     uint32 remaining;
     bool is_object;
-    bool is_scalar; // a scalar is an array of one, without the brackets
+    bool is_scalar; // a top-level scalar is stored as an array of one, and written without brackets
     bool is_first = true;
 };
 
@@ -142,7 +142,8 @@ void append_scalar(StringInfo out, const JsonbEntry& value)
 
 } // namespace
 
-// A stack of its own: how deep an event is nested must not depend on who writes it down.
+// Uses an explicit stack: nested jsonb that one session could enqueue must not exceed another
+// process's max_stack_depth.
 std::string_view jsonb_to_text(const Jsonb* json)
 {
     StringInfoData out;

@@ -4,8 +4,9 @@
 
 namespace outbox::pg {
 
-// For procedures that wait. A function would run inside its statement's snapshot, a procedure in a
-// transaction block inside the block's transaction: neither could wait without holding vacuum back.
+// Raises active_sql_transaction unless a procedure was called outside of a transaction block. For
+// procedures that wait: inside a function or a block they would wait with a snapshot or transaction
+// open, which holds vacuum back. `procedure` and `hint` are for the message.
 void require_nonatomic_call(FunctionCallInfo fcinfo, const char* procedure, const char* hint);
 
 } // namespace outbox::pg

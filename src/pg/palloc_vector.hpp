@@ -1,4 +1,5 @@
-// An array that grows, in the current memory context. No destructor: a longjmp may pass over it.
+// A growing array in a memory context. It has no destructor, so a longjmp may cross its frame: the
+// context frees the memory.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,6 +9,7 @@
 
 namespace outbox::pg {
 
+// The first allocation chooses CurrentMemoryContext. Elements must be trivially copyable.
 template <typename T>
 class PallocVector {
     static_assert(std::is_trivially_copyable_v<T> && std::is_trivially_destructible_v<T>);
@@ -19,7 +21,7 @@ public:
         data_[size_++] = value;
     }
 
-    // Makes room for this many in all.
+    // Makes room for `wanted` elements in total and returns the array.
     T* reserve(std::size_t wanted)
     {
         if (wanted > capacity_) {

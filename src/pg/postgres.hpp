@@ -1,9 +1,9 @@
-// The one door to the server's headers, and the one place that knows its versions.
-// Everything below src/pg and the stage files include this first; src/core and src/sink never do.
+// Includes the server's headers and wraps differences between its versions. Every file outside of
+// src/core and src/sink includes this header first; files in src/core and src/sink never do.
 #pragma once
 
-// A server without translations has macros in place of gettext() and its kin. The headers of C++
-// declare these functions: they come first.
+// A server built without NLS defines gettext() and related functions as macros. <libintl.h>, which
+// C++ headers include, declares them as functions, so it comes first.
 #if __has_include(<libintl.h>)
 #include <libintl.h>
 #endif
@@ -79,7 +79,8 @@ extern "C" {
 #error "outbox needs PostgreSQL 15 or later"
 #endif
 
-// PostgreSQL 15 leaves PGDLLEXPORT empty on Linux, and this module hides what it does not export.
+// Declares and begins a C function for SQL. The module is built with -fvisibility=hidden, and
+// PGDLLEXPORT is empty on Linux in PostgreSQL 15, so visibility is set by pragma.
 #define OUTBOX_SQL_FUNCTION(name)                                                                  \
     _Pragma("GCC visibility push(default)") extern "C"                                             \
     {                                                                                              \
@@ -91,7 +92,7 @@ extern "C" {
 
 namespace outbox::pg {
 
-// Memory for the `extra` of a setting, which the server frees.
+// Allocates the `extra` of a GUC check hook, which the server frees; nullptr if out of memory.
 inline void* alloc_guc_extra(std::size_t size)
 {
 #if PG_VERSION_NUM >= 160000
@@ -101,7 +102,7 @@ inline void* alloc_guc_extra(std::size_t size)
 #endif
 }
 
-// All there are, with and without a definition.
+// Returns all GUCs, placeholders without a definition included.
 inline config_generic** all_gucs(int* count)
 {
 #if PG_VERSION_NUM >= 160000
@@ -112,6 +113,7 @@ inline config_generic** all_gucs(int* count)
 #endif
 }
 
+// Returns the header of a sequence's WAL record.
 inline xl_seq_rec sequence_wal_record(Relation sequence)
 {
     xl_seq_rec record;
@@ -123,13 +125,14 @@ inline xl_seq_rec sequence_wal_record(Relation sequence)
     return record;
 }
 
-// What index_beginscan() takes besides tables and a snapshot, for those who stand in for it.
+// Parameter types of index_beginscan() after the snapshot, for test/model, which replaces it.
 #if PG_VERSION_NUM >= 180000
 #define OUTBOX_MORE_BEGINSCAN_PARAMETERS IndexScanInstrumentation*, int, int
 #else
 #define OUTBOX_MORE_BEGINSCAN_PARAMETERS int, int
 #endif
 
+// index_beginscan() with `keys` scan keys and no order-by keys.
 inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot snapshot, int keys)
 {
 #if PG_VERSION_NUM >= 180000
@@ -139,7 +142,7 @@ inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot s
 #endif
 }
 
-// Is the new version one that the indexes have to hear of?
+// Updates a row. Returns true if indexes need entries for the new version.
 inline bool update_row(Relation table, ItemPointerData tid, TupleTableSlot* row, Snapshot snapshot)
 {
 #if PG_VERSION_NUM >= 160000
@@ -153,7 +156,7 @@ inline bool update_row(Relation table, ItemPointerData tid, TupleTableSlot* row,
 #endif
 }
 
-// The oldest transaction whose status is still in the commit log. Needs XactTruncationLock.
+// Returns the oldest xid whose status is in the commit log. The caller holds XactTruncationLock.
 inline TransactionId oldest_clog_xid()
 {
 #if PG_VERSION_NUM >= 170000
@@ -163,6 +166,7 @@ inline TransactionId oldest_clog_xid()
 #endif
 }
 
+// Creates a wait event set for `count` events that lives as long as the process.
 inline WaitEventSet* create_wait_event_set(int count)
 {
 #if PG_VERSION_NUM >= 170000
@@ -172,7 +176,7 @@ inline WaitEventSet* create_wait_event_set(int count)
 #endif
 }
 
-// Runs what a test has attached to the point of that name, on servers that were built for it.
+// Runs the injection point of that name, on servers built with --enable-injection-points.
 inline void run_injection_point([[maybe_unused]] const char* name)
 {
 #if PG_VERSION_NUM >= 180000
@@ -182,12 +186,12 @@ inline void run_injection_point([[maybe_unused]] const char* name)
 #endif
 }
 
-// A wait of ours. pg_stat_activity shows its name where the server lets us choose one.
+// A wait event. pg_stat_activity shows its name from PostgreSQL 17 on, before that "Extension".
 class CustomWaitEvent {
 public:
     constexpr explicit CustomWaitEvent(const char* name) : name_(name) {}
 
-    // Asks the server the first time.
+    // Returns wait_event_info, registering the name with the server at the first call.
     uint32 event_info()
     {
 #if PG_VERSION_NUM >= 170000
@@ -202,6 +206,7 @@ private:
     uint32 event_info_ = PG_WAIT_EXTENSION;
 };
 
+// Returns true if the current role owns the database.
 inline bool owns_database(Oid database)
 {
 #if PG_VERSION_NUM >= 160000
@@ -211,6 +216,7 @@ inline bool owns_database(Oid database)
 #endif
 }
 
+// Returns true if the current role owns the extension.
 inline bool owns_extension(Oid extension)
 {
 #if PG_VERSION_NUM >= 160000
@@ -220,6 +226,7 @@ inline bool owns_extension(Oid extension)
 #endif
 }
 
+// Returns true if the role has EXECUTE on the function.
 inline bool may_execute(Oid function, Oid role)
 {
 #if PG_VERSION_NUM >= 160000
@@ -229,6 +236,7 @@ inline bool may_execute(Oid function, Oid role)
 #endif
 }
 
+// make_range() for a range that is not empty.
 inline RangeType* make_plain_range(TypeCacheEntry* type, RangeBound* lower, RangeBound* upper)
 {
 #if PG_VERSION_NUM >= 160000

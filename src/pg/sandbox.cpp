@@ -14,7 +14,8 @@ namespace {
 
 volatile sig_atomic_t time_limit_expired = false;
 
-// As a cancel that somebody sends; has_time_limit_expired() tells them apart.
+// Timeout handler. It requests a query cancel like pg_cancel_backend(); has_time_limit_expired()
+// tells the two apart.
 void on_time_limit()
 {
     time_limit_expired = true;
@@ -41,8 +42,9 @@ void enter_sandbox(Oid role)
     GetUserIdAndSecContext(&user, &context);
     SetUserIdAndSecContext(role,
                            context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
-    XactReadOnly = true; // cannot be undone inside of a subtransaction, and ends with it
-    // Ours alone, see switch_to_owner(); the search_path stays.
+    XactReadOnly = true; // code in a subtransaction cannot reset it, and its end restores the value
+    // switch_to_owner() turns enable_seqscan off for the extension's statements only. search_path
+    // stays as it is there.
     (void)set_config_option("enable_seqscan", "on", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_LOCAL,
                             true, 0, false);
 }
@@ -77,7 +79,7 @@ void start_time_limit(int milliseconds)
 void end_time_limit()
 {
     disable_timeout(time_limit_id(), false);
-    // It came too late to cancel anything.
+    // A limit that expired after the last interrupt check must not cancel later code.
     if (time_limit_expired)
         QueryCancelPending = false;
 }
@@ -87,8 +89,9 @@ bool has_time_limit_expired()
     return time_limit_expired;
 }
 
-// By where it was raised: anybody can raise any SQLSTATE. A transaction that can fail to be
-// serialized is some caller's, who tries again: an upcaster that says so of itself tries its luck.
+// A cancel is recognized by the function that raised it, because user code can raise any SQLSTATE.
+// A serialization failure ends the statement only where the caller's isolation level can have one:
+// the caller retries the transaction, also if user code raised the error itself.
 bool is_query_cancel(const ErrorData& error)
 {
     return (error.sqlerrcode == ERRCODE_T_R_SERIALIZATION_FAILURE && IsolationUsesXactSnapshot()) ||

@@ -1,4 +1,4 @@
-// Other people's code inside our transactions.
+// Runs functions of users inside a transaction of the extension.
 #pragma once
 
 #include "pg/subtransaction.hpp"
@@ -13,9 +13,9 @@ void in_sandbox(Oid role, void (*body)(const void*), const void* state);
 
 } // namespace detail
 
-// Runs `body` with the rights of this role and read-only, in a subtransaction that is rolled back
-// whatever comes of it: settings, locks, cursors, notifications, nothing stays but an advisory lock
-// of the session. Returns the error that ended it, in the caller's memory, or nullptr. Call inside
+// Runs `body` as this role, read-only and as a security-restricted operation, in a subtransaction
+// that is always rolled back. Settings, locks, cursors and notifications are undone; only session
+// advisory locks remain. Returns the error, in the caller's memory context, or nullptr. Call inside
 // as_owner().
 template <typename Body>
 ErrorData* in_sandbox(Oid role, Body&& body)
@@ -29,7 +29,8 @@ ErrorData* in_sandbox(Oid role, Body&& body)
         SubxactEnd::rolled_back);
 }
 
-// What `body` sets does not stay either.
+// Runs `body` in a GUC nest level that is rolled back: settings changed by one call do not reach
+// the next call in the same sandbox.
 template <typename Body>
 auto with_guc_nest_level(Body&& body)
 {
@@ -39,14 +40,16 @@ auto with_guc_nest_level(Body&& body)
     return result;
 }
 
-// From now on so many milliseconds may pass before what runs is canceled.
+// Starts a timeout that cancels the running code after so many milliseconds. end_time_limit() stops
+// it, and in_sandbox() does after an error.
 void start_time_limit(int milliseconds);
 void end_time_limit();
 
-// Was it the limit that canceled what ran last?
+// Returns true if the last time limit expired.
 bool has_time_limit_expired();
 
-// Does this error mean that somebody wants the whole statement to end?
+// Returns true if an error from in_sandbox() must end the whole statement: a cancel that is not the
+// time limit's, or a serialization failure.
 bool is_query_cancel(const ErrorData& error);
 
 } // namespace outbox::pg

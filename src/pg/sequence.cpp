@@ -10,11 +10,12 @@ namespace outbox::pg {
 
 namespace {
 
-// How far beyond the values in use the sequence is logged: SEQ_LOG_VALS of the server.
+// Number of values that WAL is ahead of the values in use: the server's SEQ_LOG_VALS.
 constexpr int64 wal_logged_ahead = 32;
 
-// Claims read the sequence to learn which ids can exist. A cached block of ids would be drawn long
-// before it is used, a falling or cycling sequence would go back behind the cursors.
+// Claims take the sequence's value as an upper bound of the ids in the log. With CACHE > 1 a
+// session would use ids long after the sequence has passed them; a descending or cycling sequence
+// would return ids below the cursors.
 int64 check_options(Oid sequence)
 {
     const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
@@ -36,7 +37,7 @@ int64 check_options(Oid sequence)
     return max_value;
 }
 
-// The page of a sequence with its one tuple.
+// The page of a sequence and its only tuple.
 struct SequencePage {
     Buffer buffer; // pinned and exclusively locked
     HeapTupleHeader header;
@@ -70,7 +71,7 @@ void wal_log_page(Relation sequence, const SequencePage& page)
     PageSetLSN(BufferGetPage(page.buffer), end);
 }
 
-// Mirrors nextval_internal() for a sequence whose cache is as large as the demand.
+// Mirrors nextval_internal() for a sequence whose CACHE equals `count`.
 int64 draw_from_page(Relation sequence, int64 max_value, int count)
 {
     const SequencePage page = lock_page(sequence);
@@ -82,14 +83,15 @@ int64 draw_from_page(Relation sequence, int64 max_value, int count)
                                RelationGetRelationName(sequence))));
     const int64 last = first + count - 1;
 
-    // Logged beyond the demand, and again after each checkpoint, or replay from there would not
-    // know of the values in use.
+    // WAL covers wal_logged_ahead values more than are drawn. The first draw after a checkpoint is
+    // logged again, because replay from the checkpoint would not restore the value otherwise.
     const bool must_log = !is_called || page.data->log_cnt < count ||
                           PageGetLSN(BufferGetPage(page.buffer)) <= GetRedoRecPtr();
     const int64 logged = must_log ? last + Min(wal_logged_ahead, max_value - last)
                                   : page.data->last_value + page.data->log_cnt;
 
-    // The state in the log comes first; nobody sees it here, because the page is locked.
+    // The tuple first gets the state for WAL, which is ahead, and then the real one. The exclusive
+    // buffer lock hides the first from readers.
     START_CRIT_SECTION();
     MarkBufferDirty(page.buffer);
     page.data->is_called = true;
@@ -110,7 +112,7 @@ int64 draw_from_page(Relation sequence, int64 max_value, int count)
 
 int64 draw_values(Oid sequence, int count)
 {
-    // Held to the end of the transaction, so that the sequence stays as it was checked to be.
+    // The lock is held to the end of the transaction, so that ALTER SEQUENCE waits.
     const Relation relation = relation_open(sequence, RowExclusiveLock);
     const int64 first = draw_from_page(relation, check_options(sequence), count);
     relation_close(relation, NoLock);

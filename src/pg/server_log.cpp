@@ -13,13 +13,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// What goes wrong again and again is said again after a while, with how often it was.
+// Repeats of a line within this time are counted, and the count is part of the next line.
 constexpr std::chrono::seconds min_repeat_interval{10};
 
 struct LoggedLine {
     std::string message;
     Clock::time_point at;
-    int suppressed = 0; // times that it was not said
+    int suppressed = 0; // repeats since it was logged
 };
 
 LoggedLine* find_or_replace_oldest(const std::string& message)
@@ -45,7 +45,7 @@ void log_rate_limited(int level, const std::string& message, const std::string& 
     const int times = std::exchange(logged->suppressed, 0);
     logged->at = Clock::now();
     const std::string repeated =
-        times > 0 ? message + " (and " + std::to_string(times) + " times since the last such line)"
+        times > 0 ? message + " (" + std::to_string(times) + " more times since it was last logged)"
                   : message;
     const char* text = repeated.c_str();
     const char* help = hint.empty() ? nullptr : hint.c_str();

@@ -1,4 +1,4 @@
-// The server's log, for code that has destructors.
+// Writes to the server log from code with destructors, in background workers.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -7,7 +7,8 @@
 
 namespace outbox::pg {
 
-// LOG or WARNING. The same line again within seconds is counted instead.
+// Logs a line with level LOG or WARNING. The same message within 10 s is counted instead of logged.
+// May throw ServerError.
 void log_rate_limited(int level, const std::string& message, const std::string& hint = {});
 
 } // namespace outbox::pg

@@ -20,7 +20,7 @@ namespace outbox::pg {
 
 namespace {
 
-// With the signals as a shell expects them.
+// Starts /bin/sh in a process group of its own, with no signal blocked and default handlers.
 int spawn_shell(const std::string& command, pid_t& child)
 {
     posix_spawnattr_t attributes;
@@ -51,7 +51,7 @@ void wait_for_latch()
         (void)WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, milliseconds,
                         command_wait.event_info());
         ResetLatch(MyLatch);
-        // Commands in other databases wait for everybody to hear of them.
+        // DROP DATABASE and others wait until every process has absorbed their barrier.
         if (ProcSignalBarrierPending)
             ProcessProcSignalBarrier();
     });
@@ -73,14 +73,14 @@ std::string run_shell_command(const std::string& command, std::chrono::seconds l
         if (ShutdownRequestPending || is_late) {
             (void)kill(-child, SIGKILL);
             (void)waitpid(child, &status, 0);
-            return is_late ? "it was ended, because it took too long"
-                           : "it was ended, because the worker has to leave";
+            return is_late ? "it was killed because it took too long"
+                           : "it was killed because the worker is shutting down";
         }
     }
     if (ended < 0)
-        return std::string("nobody knows how it ended: ") + std::strerror(errno);
+        return std::string("its exit status is not known: ") + std::strerror(errno);
     if (WIFSIGNALED(status))
-        return "it was ended by signal " + std::to_string(WTERMSIG(status));
+        return "it was terminated by signal " + std::to_string(WTERMSIG(status));
     if (WEXITSTATUS(status) != 0)
         return "it exited with " + std::to_string(WEXITSTATUS(status));
     return {};

@@ -1,4 +1,4 @@
-// Shell commands of the DBA's, for background workers.
+// Shell commands from settings, for background workers.
 #pragma once
 
 #include <chrono>
@@ -6,8 +6,9 @@
 
 namespace outbox::pg {
 
-// Runs it in a group of processes of its own, and waits. Who is asked to leave meanwhile ends it,
-// and so does the limit. Says what went wrong; empty: it exited with 0. Not in a transaction.
+// Runs a command in a process group of its own and waits for it. Kills the group after `limit`, or
+// when this worker is told to shut down. Returns an empty string after exit code 0, or what went
+// wrong. Not inside a transaction.
 std::string run_shell_command(const std::string& command, std::chrono::seconds limit);
 
 } // namespace outbox::pg

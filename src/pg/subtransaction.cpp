@@ -18,7 +18,7 @@ ErrorData* in_subtransaction(SubxactEnd end, void (*body)(const void*), const vo
     PG_TRY();
     {
         sql_entry([&] { body(state); });
-        // Can fail, too.
+        // Inside PG_TRY, because a commit of the subtransaction can raise an error.
         if (end == SubxactEnd::committed)
             ReleaseCurrentSubTransaction();
     }

@@ -1,4 +1,4 @@
-// What fails in a subtransaction leaves the rest of the transaction as it was.
+// Runs code in a subtransaction, to catch its errors.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -15,8 +15,9 @@ ErrorData* in_subtransaction(SubxactEnd end, void (*body)(const void*), const vo
 
 } // namespace detail
 
-// Runs `body` in a subtransaction, which is undone if it raises an error. Returns that error, in
-// the caller's memory, or nullptr. What `body` opens it closes: a role, a connection to SPI.
+// Runs `body` in a subtransaction, which is rolled back after an error, or always if `end` says so.
+// Returns the error, in the caller's memory context, or nullptr. `body` must itself restore the
+// role and close SPI.
 template <typename Body>
 ErrorData* in_subtransaction(Body&& body, SubxactEnd end = SubxactEnd::committed)
 {

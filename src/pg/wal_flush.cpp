@@ -8,16 +8,16 @@ extern "C" {
 
 namespace outbox::pg {
 
-// The server itself asks this before it sets a hint bit for a transaction that was committed
-// asynchronously (SetHintBits in heapam_visibility.c).
+// As SetHintBits() in heapam_visibility.c does, which must not set a hint bit before the commit
+// record of an asynchronous commit is flushed.
 XLogRecPtr commit_flush_position(uint64 full_xid)
 {
     const auto xid = static_cast<TransactionId>(full_xid);
     const uint64 next = U64FromFullTransactionId(ReadNextFullTransactionId());
     constexpr uint64 half = uint64{1} << 31;
     XLogRecPtr position = InvalidXLogRecPtr;
-    // One that is yet to come is another cluster's, from before a restore. What is older than the
-    // commit log is durable, too: it was truncated behind a flush. (As in xid8funcs.c.)
+    // An xid in the future comes from another cluster, before a dump and restore. An xid older than
+    // the commit log is durable, because truncation follows a flush. (As in xid8funcs.c.)
     LWLockAcquire(XactTruncationLock, LW_SHARED);
     if (TransactionIdIsNormal(xid) && full_xid < next && next - full_xid < half &&
         !TransactionIdPrecedes(xid, oldest_clog_xid()))

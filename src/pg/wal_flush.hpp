@@ -1,25 +1,26 @@
-// What a crash could take back.
+// Durability of commits: WAL positions and flushes.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox::pg {
 
-// Up to where the WAL has to be flushed before the commit of this transaction, which was seen to be
-// committed, is durable. Invalid: it is already. What a transaction committed asynchronously is
-// visible before that.
+// Returns the position to which WAL must be flushed to make the commit of this transaction durable;
+// InvalidXLogRecPtr: it is durable. For transactions that a snapshot shows as committed, which they
+// are before the flush of an asynchronous commit.
 XLogRecPtr commit_flush_position(uint64 xid);
 
-// Returns when the WAL is flushed up to there.
+// Flushes WAL up to this position, if it is not flushed yet.
 void flush_wal_upto(XLogRecPtr position);
 
-// Is it flushed up to there without anybody's help?
+// Returns true if WAL is flushed up to this position.
 bool is_wal_flushed_upto(XLogRecPtr position);
 
-// The end of this process's last commit.
+// Returns the end of the commit record of this process's last transaction (XactLastCommitEnd).
 XLogRecPtr last_commit_position();
 
-// Must a standby confirm commits? Then a flush on this server says too little.
+// Returns true if synchronous_standby_names is set: a local flush then does not make a commit
+// durable.
 bool has_synchronous_standbys();
 
 } // namespace outbox::pg

@@ -15,7 +15,7 @@ namespace outbox::pg {
 
 struct CompressedWriter {
     const char* path;
-    const char* temporary; // nullptr: finished
+    const char* temporary; // name until the file is complete; nullptr afterwards
     int file;
     ZSTD_CCtx* context;
     char* out;
@@ -30,10 +30,10 @@ struct CompressedReader {
     char* in;
     Size in_size;
     ZSTD_inBuffer input;
-    bool at_end_of_file; // the file
-    size_t unfinished;   // 0: what was read so far is whole
-    StringInfoData text;
-    int at; // where in it the next line begins
+    bool at_end_of_file;
+    size_t unfinished;   // last result of ZSTD_decompressStream(); 0: at the end of a frame
+    StringInfoData text; // decompressed
+    int at;              // start of the next line in `text`
 };
 
 namespace {
@@ -54,7 +54,8 @@ void remove_unfinished(void* writer)
         (void)unlink(temporary);
 }
 
-// Whatever comes, before the current memory is freed: what belongs to the library, or to nobody.
+// Registers a cleanup for the end of the current memory context, after success and errors alike:
+// memory of libzstd, and an unfinished file.
 void register_reset_callback(void (*function)(void*), void* argument)
 {
     auto* callback = static_cast<MemoryContextCallback*>(palloc0(sizeof(MemoryContextCallback)));
@@ -84,7 +85,7 @@ void write_bytes(CompressedWriter& writer, const char* bytes, Size size)
         if (done < 0 && errno == EINTR)
             continue;
         if (done <= 0) {
-            // What could not be written must not fill the disk until the next attempt.
+            // A partial file would keep a full disk full until the next attempt.
             const int error = errno == 0 ? ENOSPC : errno;
             (void)unlink(writer.temporary);
             errno = error;
@@ -109,7 +110,7 @@ void compress(CompressedWriter& writer, ZSTD_inBuffer input, ZSTD_EndDirective d
     } while (directive == ZSTD_e_end ? left > 0 : input.pos < input.size);
 }
 
-// Reads on until there is more text, or the end.
+// Appends decompressed text to reader.text. Returns false at the end of the file.
 bool decompress_more(CompressedReader& reader)
 {
     const int before = reader.text.len;
@@ -130,7 +131,7 @@ bool decompress_more(CompressedReader& reader)
                 raise_damaged_file(reader, ZSTD_getErrorName(reader.unfinished));
         } else if (reader.at_end_of_file) {
             if (reader.unfinished != 0)
-                raise_damaged_file(reader, "its end is missing");
+                raise_damaged_file(reader, "it is truncated");
             return false;
         }
         reader.text.len += static_cast<int>(output.pos);
@@ -170,7 +171,7 @@ int64 finish_compressed(CompressedWriter* writer)
     compress(*writer, {nullptr, 0, 0}, ZSTD_e_end);
     if (CloseTransientFile(writer->file) != 0)
         raise_file_error("close", writer->temporary);
-    // Makes the file durable, then its name.
+    // durable_rename() syncs the file, renames it and syncs the directory.
     (void)durable_rename(writer->temporary, writer->path, ERROR);
     writer->temporary = nullptr;
     return writer->written;
@@ -185,7 +186,7 @@ CompressedReader* open_compressed(const char* path)
         ereport(ERROR, (errcode(ERRCODE_OUT_OF_MEMORY), errmsg("out of memory")));
     register_reset_callback(free_decompressor, reader->context);
     reader->in_size = ZSTD_DStreamInSize();
-    reader->unfinished = 1; // a file without anything is none
+    reader->unfinished = 1; // an empty file has no frame and counts as truncated
     reader->in = static_cast<char*>(palloc(reader->in_size));
     initStringInfo(&reader->text);
     reader->file = OpenTransientFile(path, O_RDONLY | PG_BINARY);
@@ -198,7 +199,7 @@ const char* read_compressed_line(CompressedReader* reader)
 {
     char* end;
     while ((end = std::strchr(reader->text.data + reader->at, '\n')) == nullptr) {
-        // What was handed out makes room.
+        // Lines that were returned are removed from the buffer.
         std::memmove(reader->text.data, reader->text.data + reader->at,
                      static_cast<Size>(reader->text.len - reader->at) + 1);
         reader->text.len -= reader->at;
@@ -206,7 +207,7 @@ const char* read_compressed_line(CompressedReader* reader)
         if (decompress_more(*reader))
             continue;
         if (reader->text.len > 0)
-            raise_damaged_file(*reader, "its last line has no end");
+            raise_damaged_file(*reader, "its last line is incomplete");
         return nullptr;
     }
     *end = '\0';

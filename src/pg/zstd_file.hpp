@@ -1,5 +1,5 @@
-// Files compressed with zstd. Errors are raised. What is open is closed by the end of the
-// transaction, and its memory goes with the current context.
+// Text files compressed with zstd. All functions raise errors. Files are transient files of the
+// transaction; memory belongs to the memory context that was current at create or open.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -9,17 +9,18 @@ namespace outbox::pg {
 struct CompressedWriter;
 struct CompressedReader;
 
-// A new file beside `path`, which takes its name when it is complete.
+// Creates PATH.tmp. It is removed with the memory context unless finish_compressed() has renamed
+// it.
 CompressedWriter* create_compressed(const char* path);
 void write_compressed(CompressedWriter* writer, const char* bytes, Size size);
 
-// Everything is on disk when this returns the file's size.
+// Syncs the file, renames it to its path and returns its size.
 int64 finish_compressed(CompressedWriter* writer);
 
 CompressedReader* open_compressed(const char* path);
 
-// The next line, without its end, good until the next call; nullptr: there is none. A file that is
-// cut off or damaged is an error.
+// Returns the next line without its newline, valid until the next call; nullptr at the end. Raises
+// data_corrupted for a truncated or damaged file.
 const char* read_compressed_line(CompressedReader* reader);
 void close_compressed(CompressedReader* reader);
 

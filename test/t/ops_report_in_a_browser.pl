@@ -231,7 +231,7 @@ sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, 
 	q{CREATE ROLE tenant LOGIN}, q{SELECT outbox_grant('tenant', 'monitor')}, q{ALTER ROLE tenant SET outbox.tenant_id = 7});
 like(join('', run($node, '--hours', '168', 'postgres', 'watcher')), qr{\A0<!DOCTYPE html>.*</html>\n\z}s, 'a monitor may see it');
 fails(qr/role stranger may not look: SELECT outbox_grant\('role', 'monitor'\) lets it/, 'others may not', '-d', 'postgres', '-U', 'stranger');
-fails(qr/outbox_status\(\) is not for the session of a tenant/, 'nor a tenant', '-d', 'postgres', '-U', 'tenant');
+fails(qr/outbox_status\(\) is not allowed while outbox\.tenant_id is set/, 'nor a tenant', '-d', 'postgres', '-U', 'tenant');
 isnt($node->psql('postgres', 'SELECT _outbox.report_dead_letters()', extra_params => [ '-U', 'stranger' ]), 0, 'nor any other role a part of it');
 isnt($node->psql('postgres', "SELECT * FROM $_", extra_params => [ '-U', 'watcher' ]), 0, "nor a monitor $_ itself")
   for qw(outbox_stats_history outbox_messages_dlq outbox_cold_files outbox_status() outbox_held_partitions());

@@ -75,7 +75,7 @@ like($error, qr/permission denied to set parameter "outbox.tenant_id"/, 'a tenan
 ($out, $error) = $as_app->("SELECT outbox_enqueue('Order', 1, 'OrderConfirmed', to_jsonb(repeat('x', 3000)))");
 like($error, qr/payload is too large: \d+ bytes, at most 2048 are allowed/, 'a smaller limit holds');
 
-for my $bad ([ cold_storage_dir => 'here', 'It must be an absolute path.' ], [ http_allowed_hosts => '[::1', 'A list of hosts such as' ])
+for my $bad ([ cold_storage_dir => 'here', 'It must be an absolute path.' ], [ http_allowed_hosts => '[::1', 'It must be a list of hosts such as' ])
 {
 	my ($name, $value, $reason) = @$bad;
 	(undef, undef, $error) = $node->psql('postgres', "ALTER SYSTEM SET outbox.$name = '$value'");

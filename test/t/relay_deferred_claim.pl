@@ -109,7 +109,7 @@ sub settings
 	$node->reload;
 }
 settings("outbox.test_failures = 'held'\n");
-my $has_failed = qr/sink "ordered": a test lets step "held" fail/;
+my $has_failed = qr/sink "ordered": injected failure at step "held"/;
 my ($sent, $refused) = (10_000);
 # The first ones may be written at once: so is what comes after something new.
 ok( wait_until(sub {

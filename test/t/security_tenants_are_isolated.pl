@@ -105,7 +105,7 @@ for my $all ('SELECT * FROM outbox_stats_database', 'SELECT outbox_metrics()', '
 	'SELECT idempotency_expire()', q{SELECT idempotency_required('x')}, q{SELECT outbox_create_consumer('c2')}, q{SELECT outbox_create_consumer('mine', tenant_id => 1)},
 	q{SELECT outbox_create_sink('c2', 'http', '{"url": "http://localhost/"}')}, q{CALL outbox_test_sink('c2')})
 {
-	like(as('one', $all), qr/^ERROR:  42501: .* is not for the session of a tenant\nHINT:  It is about all tenants/, "refused: $all");
+	like(as('one', $all), qr/^ERROR:  42501: .* is not allowed while outbox\.tenant_id is set\nHINT:  It affects all tenants/, "refused: $all");
 }
 
 # Tables, for those who may read them.
@@ -168,7 +168,7 @@ like(as('one', "SELECT string_agg(status, ' ' ORDER BY consumer_name) FROM outbo
 my $tokens = q{SELECT count(lock_token) > 0, count(worker) > 0 FROM outbox_deliveries WHERE consumer_name = 'c0' AND tenant_id = 1};
 is(as($_->[0], $tokens), $_->[1], "$_->[0]: with whom and under which token, if the consumer is its own") for [ one => 'f|f' ], [ ops => 't|t' ];
 like(as('one', q{SELECT outbox_alter_sink('own', '{"url": "http://127.0.0.1:9/", "headers": {"X-A": "${secret:of_two}"}}')}),
-	qr/^ERROR:  42501: to change the config of a sink is not for the session of a tenant/, 'nor does a tenant send secrets anywhere');
+	qr/^ERROR:  42501: to change the config of a sink is not allowed while outbox\.tenant_id is set/, 'nor does a tenant send secrets anywhere');
 is(as('one', q{SELECT outbox_alter_sink('own', max_attempts => 3)}), '', 'the rest of its sink is its own');
 drop_sinks($node, 'all', 'own');
 $receiver->control;
