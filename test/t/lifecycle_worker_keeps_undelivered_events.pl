@@ -122,7 +122,7 @@ sql("SELECT count(*) FROM unnest('{reads,pauses}'::text[]) c, outbox_consume(c, 
 settings($node, delivery_retention => '0', hot_retention => '1d');
 sql("INSERT INTO _outbox.dedup_keys (tenant_id, expires_at, tracking_id, dedup_key) VALUES (0, now() - interval '1 s', gen_random_uuid(), 'old'), (0, now() + interval '1 h', gen_random_uuid(), 'new')");
 ok(wait_until(sub { sql("SELECT string_agg(dedup_key, ' ') FROM _outbox.dedup_keys") eq 'new' }), 'dedup keys go when they have expired');
-ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = '_outbox.dedup_keys'") == 1 }), 'and autovacuum hears of it');
+ok(wait_until(sub { sql("SELECT n_tup_del FROM pg_stat_user_tables WHERE relname = 'dedup_keys'") == 1 }), 'and autovacuum hears of it');
 # Who takes over keys that have expired, and goes on, holds nobody up.
 sub expired_keys
 {
@@ -171,7 +171,7 @@ sql("SELECT $partman.run_maintenance(); SELECT $partman.run_maintenance('public.
 is(place($node, 20), 'log', 'pg_partman\'s own maintenance leaves it alone');
 $before = -s $node->logfile;
 # In one transaction, so that maintenance finds both at once.
-sql("BEGIN; ALTER TABLE $partman.part_config DISABLE TRIGGER _outbox.forbid_partman_retention; $set; COMMIT");
+sql("BEGIN; ALTER TABLE $partman.part_config DISABLE TRIGGER outbox_forbid_retention; $set; COMMIT");
 ok(wait_until(sub { sql("SELECT retention IS NULL FROM $partman.part_config WHERE parent_table = 'public.outbox_messages'") eq 't' }), 'a superuser\'s retention is taken back');
 logged($node, $before, qr/WARNING:  outbox: took back the retention of 7 days/, 'which the server log tells');
 like(refusal($node, $set), qr/55000/, 'and refused again');

@@ -70,7 +70,7 @@ is( $query->(q{SELECT count(*) FROM (SELECT payload::text::int <= lag(payload::t
 # The end of the sequence is an error, not a wrap.
 $query->("ALTER SEQUENCE _outbox.messages_id_seq MAXVALUE 9223372036854775807; SELECT setval('_outbox.messages_id_seq', 9223372036854775800)");
 my ($status, $out, $error) = $node->psql('postgres', 'SELECT enqueue_batch(100)');
-like($error, qr/sequence "_outbox.messages_id_seq" has not enough values left/, 'a batch that no longer fits is refused');
+like($error, qr/sequence "messages_id_seq" has not enough values left/, 'a batch that no longer fits is refused');
 is($query->('SELECT enqueue_batch(3)'), 3, 'one that fits is not');
 
 $node->stop;

@@ -151,7 +151,7 @@ sub deliver
 	sql(map { enqueue($_) =~ s/;$//r } 1 .. 20);
 	ok(wait_until(sub { consumer('hook') eq "$count|0|0|0" }), "$count events are delivered, and counted");
 }
-sub written { return sql(q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = '_outbox.batches'}) }
+sub written { return sql(q{SELECT n_tup_ins FROM pg_stat_user_tables WHERE relname = 'batches'}) }
 my $written = written();
 deliver(20);
 ok(wait_until(sub { written() > $written }, 10), 'and what its worker writes is known to autovacuum, while it goes on');

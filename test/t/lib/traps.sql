@@ -81,7 +81,8 @@ BEGIN
                  WHERE a.attrelid = c.oid AND a.attnum > 0 AND t.typtype <> 'p' AND t.oid <> 'pg_statistic[]'::regtype) AS columns
           FROM pg_class c
          WHERE c.relnamespace = 'pg_catalog'::regnamespace AND c.relkind IN ('r', 'v')
-            OR c.relname ~ '^(outbox|audit|idempotency|consumer)_' AND c.relkind IN ('r', 'p', 'v')
+            OR c.relname ~ '^(outbox|audit|idempotency|consumer)_' AND c.relkind IN ('r', 'p', 'v') AND c.relnamespace <> '_outbox'::regnamespace
+            OR c.relnamespace = '_outbox'::regnamespace AND c.relkind = 'r' AND c.relname <> 'idempotency_keys'
     LOOP
         EXECUTE format('CREATE VIEW trap.%I AS SELECT %s FROM %s WHERE (SELECT trap.sprung())', found.relname, found.columns, found.relation);
     END LOOP;

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 MEMBERS = """
-SELECT p.oid, p.oid::regprocedure::text, p.proname, p.prokind = 'p', p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype),
+SELECT p.oid, p.oid::regprocedure::text, CASE p.pronamespace WHEN '_outbox'::regnamespace THEN '_outbox.' ELSE '' END || p.proname, p.prokind = 'p', p.prorettype IN ('trigger'::regtype, 'event_trigger'::regtype),
        coalesce(obj_description(p.oid, 'pg_proc'), '') LIKE 'internal:%', p.pronargs - p.pronargdefaults,
        ARRAY(SELECT coalesce(n.name, '') FROM unnest(coalesce(p.proargmodes, array_fill('i'::"char", ARRAY[p.pronargs::integer])),
                                                      p.proargnames) WITH ORDINALITY n (mode, name, place)
