@@ -11,15 +11,15 @@ namespace {
 
 [[noreturn]] void refuse_kind(std::string_view kind)
 {
-    throw Error("22023", "there are no sinks of kind \"" + std::string(kind) + "\"", {},
-                "The kind is http or kafka.");
+    throw Error("22023", "unrecognized sink kind \"" + std::string(kind) + "\"", {},
+                "The kind must be http or kafka.");
 }
 
 void check_host(const Endpoint& endpoint, const HostAllowlist& allowed)
 {
     if (!allowed.allows(endpoint.host, endpoint.port))
         throw Error("42501", "outbox.http_allowed_hosts does not allow this host", {},
-                    "The host must be in that list, which is set in the server's configuration.");
+                    "Use a host in that list, or have an administrator add the host to it.");
 }
 
 void check_http(const JsonConfig& config, const HostAllowlist& allowed_hosts)
@@ -49,7 +49,7 @@ std::unique_ptr<Sink> make_kafka(const JsonConfig& config, Secrets secrets,
         std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), sink_context));
 }
 
-// A path that was resolved is in the message about its file.
+// Removes secrets from an error: a message about a file contains its resolved path.
 Error redacted(const Error& error, const Secrets& secrets)
 {
     std::string parts[] = {error.what(), error.detail(), error.hint()};

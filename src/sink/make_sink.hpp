@@ -1,4 +1,4 @@
-// Making a sink of what its config says.
+// Factory of sinks: from kind and config, as outbox_sinks has them, to a Sink.
 #pragma once
 
 #include "sink/config/secrets.hpp"
@@ -10,10 +10,13 @@
 
 namespace outbox::sink {
 
-// Throws outbox::Error if no sink of this kind can have this config, whatever the secrets are.
+// Checks a config when it is stored, without reading secrets. Raises 22023 if no sink of this kind
+// can have this config, or 42501 if `allowed_hosts` excludes its host.
 void check_sink(std::string_view kind, std::string_view config, const HostAllowlist& allowed_hosts);
 
-// The secrets are asked for only if the config refers to some.
+// Makes a sink; opens descriptors and, for Kafka, starts threads. Calls `load_secrets` only if the
+// config has a ${secret:name}. Raises outbox::Error for the config, std::exception for a lack of
+// resources; no error text contains a secret.
 std::unique_ptr<Sink> make_sink(std::string_view kind, std::string_view config,
                                 const std::function<Secrets()>& load_secrets,
                                 const SinkContext& sink_context);

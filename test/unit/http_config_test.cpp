@@ -157,7 +157,7 @@ TEST(HttpConfig, HeaderNamesAreTokens)
         EXPECT_NO_THROW(with_header(name, "v")) << name;
     for (const char* name :
          {"", "X Team", "X:", "X-Team:", "X\\r\\nY", "Ü", "X(", "\\\"X\\\"", "X\\t"})
-        EXPECT_REFUSED(with_header(name, "v"), "not a name for a header") << name;
+        EXPECT_REFUSED(with_header(name, "v"), "invalid name of a header") << name;
 }
 
 TEST(HttpConfig, HeaderValuesHaveNoControls)
@@ -219,7 +219,7 @@ TEST(HttpConfig, MetadataNamesAreThoseOfAttributes)
     EXPECT_NO_THROW(with(R"("metadata": ["a", "a2345678901234567890", "0"])"));
     for (const char* name :
          {"", "Region", "user_id", "user-id", "a b", "é", "a\\n", "a23456789012345678901"})
-        EXPECT_REFUSED(with("\"metadata\": [\""s + name + "\"]"), "not a name for a CloudEvents")
+        EXPECT_REFUSED(with("\"metadata\": [\""s + name + "\"]"), "invalid name of a CloudEvents")
             << name;
     for (const char* name :
          {"specversion", "id", "type", "source", "subject", "time", "partitionkey", "sequence",

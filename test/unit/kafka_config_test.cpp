@@ -109,7 +109,7 @@ TEST(KafkaConfig, TheTimeoutHasItsRange)
 TEST(KafkaConfig, MetadataNamesAreThoseOfAttributes)
 {
     for (const char* name : {"", "Region", "user_id", "é"})
-        EXPECT_REFUSED(with("\"metadata\": [\""s + name + "\"]"), "not a name for a CloudEvents")
+        EXPECT_REFUSED(with("\"metadata\": [\""s + name + "\"]"), "invalid name of a CloudEvents")
             << name;
     EXPECT_REFUSED(with(R"("metadata": ["id"])"), "set by the sink itself");
     EXPECT_REFUSED(with(R"("metadata": ["a", "a"])"), "twice");
@@ -196,7 +196,8 @@ TEST(KafkaConfig, KinitIsNotRun)
 TEST(KafkaConfig, AnAggregatesEventsStayInOnePartition)
 {
     for (const char* scattered : {"random", "Murmur2", ""})
-        EXPECT_REFUSED(with_property("partitioner", scattered), "must be one that goes by the key");
+        EXPECT_REFUSED(with_property("partitioner", scattered),
+                       "must be a partitioner that uses the key");
     for (const char* name : {"consistent", "consistent_random", "murmur2", "fnv1a_random"})
         EXPECT_EQ(told(with_property("partitioner", name), "partitioner"), name);
 }

@@ -234,7 +234,7 @@ TEST_F(SecretsFile, MustBePrivate)
 {
     for (const mode_t mode : {0640, 0604, 0620, 0602, 0610, 0601, 0644, 0666}) {
         write("a = 1", mode);
-        expect_refused("others have access");
+        expect_refused("group or world access");
     }
 }
 

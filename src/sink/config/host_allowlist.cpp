@@ -19,12 +19,12 @@ namespace {
 
 constexpr std::string_view separators = ", \t\r\n";
 
-// An IPv6 address in its one canonical spelling; empty if it is none.
+// Returns the canonical spelling of an IPv6 address; empty if the text is not one.
 std::string canonical_ipv6(std::string_view text)
 {
     in6_addr address;
     char buffer[INET6_ADDRSTRLEN];
-    // A NUL inside would make inet_pton see another text than the caller.
+    // inet_pton() reads up to a NUL and would check a shorter text than the caller has.
     if (text.find('\0') != std::string_view::npos ||
         inet_pton(AF_INET6, std::string(text).c_str(), &address) != 1 ||
         !inet_ntop(AF_INET6, &address, buffer, sizeof(buffer)))
@@ -54,7 +54,7 @@ bool is_host_name(std::string_view name)
     }
 }
 
-// The same host in one spelling: lower case, no brackets, no dot of the root.
+// Returns the canonical spelling of a host: lower case, no brackets, no trailing dot.
 std::string canonical(std::string_view host)
 {
     if (host.starts_with('[') && host.ends_with(']'))
@@ -68,9 +68,9 @@ std::string canonical(std::string_view host)
 
 [[noreturn]] void refuse(std::string_view pattern)
 {
-    throw Error("22023", "\"" + std::string(pattern) + "\" is not a pattern for hosts", {},
-                "Write a host, *.domain or *, an IPv6 address in brackets, and if need be :port. "
-                "Names with other than ASCII letters are written in punycode.");
+    throw Error("22023", "invalid host pattern: \"" + std::string(pattern) + "\"", {},
+                "Use a host, *.domain, * or an IPv6 address in brackets, optionally with :port. "
+                "Write names with non-ASCII letters in punycode.");
 }
 
 } // namespace
@@ -130,7 +130,7 @@ bool HostAllowlist::allows(std::string_view host, int port) const
             return false;
         if (pattern.host.empty())
             return true;
-        // An IPv6 address is in no domain, although its spelling may end like a name: ::1.2.3.4.
+        // An IPv6 address is in no domain, although it can end like one: ::1.2.3.4.
         if (pattern.subdomains)
             return name.size() > pattern.host.size() && name.ends_with(pattern.host) &&
                    name.find(':') == std::string::npos;
@@ -140,17 +140,19 @@ bool HostAllowlist::allows(std::string_view host, int port) const
 
 namespace {
 
+// An IPv4 network: address in host byte order and prefix length.
 struct Network4 {
     std::uint32_t address;
     int bits;
 };
 
+// IPv4 networks of the IANA special-purpose registry, multicast and reserved addresses.
 constexpr Network4 private_networks4[] = {
     {0x00000000, 8},  // 0.0.0.0/8, this host
     {0x0A000000, 8},  // 10.0.0.0/8
     {0x64400000, 10}, // 100.64.0.0/10, carrier-grade NAT
     {0x7F000000, 8},  // 127.0.0.0/8
-    {0xA9FE0000, 16}, // 169.254.0.0/16, link-local, where clouds keep credentials
+    {0xA9FE0000, 16}, // 169.254.0.0/16, link-local, with the metadata services of clouds
     {0xAC100000, 12}, // 172.16.0.0/12
     {0xC0000000, 24}, // 192.0.0.0/24, protocol assignments
     {0xC0000200, 24}, // 192.0.2.0/24, documentation
@@ -187,7 +189,7 @@ std::uint32_t embedded4(const Address6& address, std::size_t at)
 
 bool is_private6(const Address6& address)
 {
-    // IPv4-compatible, which covers :: and ::1 too, IPv4-mapped, IPv4-translated, NAT64
+    // IPv4-compatible (which includes :: and ::1), IPv4-mapped, IPv4-translated and NAT64 addresses
     if (starts_with(address, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}) ||
         starts_with(address, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF}) ||
         starts_with(address, {0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 0, 0}) ||
@@ -195,8 +197,8 @@ bool is_private6(const Address6& address)
         return is_private4(embedded4(address, 12));
     if (starts_with(address, {0x20, 0x02})) // 6to4
         return is_private4(embedded4(address, 2));
-    // Of the rest the world outside has 2000::/3, but for what is set aside: 2001::/23, where
-    // Teredo hides IPv4 addresses, and the documentation's 2001:db8::/32 and 3fff::/20.
+    // Only 2000::/3 is public, without 2001::/23 (protocol assignments, among them Teredo, which
+    // embeds IPv4 addresses) and the documentation networks 2001:db8::/32 and 3fff::/20.
     return (address[0] & 0xE0) != 0x20 ||
            (starts_with(address, {0x20, 0x01}) && (address[2] & 0xFE) == 0) ||
            starts_with(address, {0x20, 0x01, 0x0D, 0xB8}) ||
@@ -209,7 +211,7 @@ bool is_private_address(const sockaddr* address, socklen_t size)
 {
     if (address == nullptr || size < sizeof(sa_family_t))
         return true;
-    // Copied, for the caller's buffer need not be aligned for what it holds.
+    // Copies with memcpy(), because the caller's buffer need not be aligned for sockaddr_in6.
     sa_family_t family;
     std::memcpy(&family, reinterpret_cast<const char*>(address) + offsetof(sockaddr, sa_family),
                 sizeof(family));

@@ -7,22 +7,23 @@
 
 namespace outbox::sink {
 
-// The hosts that sinks may talk to. An empty list allows all.
+// Parsed outbox.http_allowed_hosts: the hosts that HTTP sinks may connect to. An empty list allows
+// all hosts.
 class HostAllowlist {
 public:
-    // Separated by commas or blanks: `example.org`, `*.example.org` (subdomains of any depth, not
-    // example.org itself), `*`, `192.0.2.1`, `[2001:db8::1]`, each with or without `:port`.
-    // Throws 22023 for anything else.
+    // Parses patterns separated by commas or blanks: `example.org`, `*.example.org` (subdomains of
+    // any depth, not example.org itself), `*`, `192.0.2.1`, `[2001:db8::1]`, each with or without
+    // `:port`. Raises 22023 for anything else.
     explicit HostAllowlist(std::string_view list);
 
-    // An IPv6 address may come with or without brackets.
+    // Returns true if a pattern matches. An IPv6 address may have brackets or not.
     bool allows(std::string_view host, int port) const;
 
 private:
     struct Pattern {
-        std::string host; // `.example.org` for subdomains, empty for any
+        std::string host; // canonical; `.example.org` for subdomains, empty: any host
         bool subdomains = false;
-        int port = 0; // 0 is any
+        int port = 0; // 0: any port
     };
 
     static Pattern parse_pattern(std::string_view text);
@@ -30,9 +31,9 @@ private:
     std::vector<Pattern> patterns_;
 };
 
-// Is this an address that the world outside cannot reach: this machine, its networks, multicast, or
-// an IPv6 form of such an IPv4 address? To be asked of the address that is connected to, after all
-// names are resolved. What it does not know is private.
+// Returns true unless the address is a public unicast address: true for loopback, private and
+// link-local networks, multicast, IPv6 forms of such IPv4 addresses, and unknown address families.
+// Call with the address of connect(), after name resolution, so that no name can evade the check.
 bool is_private_address(const sockaddr* address, socklen_t size);
 
 } // namespace outbox::sink

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 using Pairs = JsonConfig::Pairs;
 
-// No key takes more than an object of strings.
+// Limit of nesting, against stack overflow; the deepest valid value is an object of strings.
 constexpr int max_depth = 8;
 
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
@@ -28,15 +28,14 @@ constexpr int max_depth = 8;
     refuse("config key \"" + std::string(key) + "\" must be " + what);
 }
 
-// What C takes as text must not have a NUL inside, or it would be checked in one length and used in
-// another.
+// Refuses NUL characters: C libraries would use the text up to the NUL, the checks see all of it.
 void check_text(std::string_view text)
 {
     if (text.find('\0') != std::string_view::npos)
         refuse("config must not contain NUL characters");
 }
 
-// Sees every part while it is parsed.
+// Parser callback: checks depth and text of each value before it is stored.
 bool check_part(int depth, Json::parse_event_t, Json& part)
 {
     if (depth > max_depth)
@@ -59,7 +58,7 @@ const Json* find(const Json& object, std::string_view key)
     return found == object.end() ? nullptr : &*found;
 }
 
-// Whole numbers above the signed ones come as unsigned, and beyond these as floating point.
+// The JSON library stores integers above INT64_MAX as unsigned, and above UINT64_MAX as double.
 std::optional<std::int64_t> as_integer(const Json& value)
 {
     if (!value.is_number_integer())
@@ -86,15 +85,15 @@ struct JsonConfig::Object {
 
 JsonConfig JsonConfig::parse(std::string_view json)
 {
-    check_text(json); // the parser would take it for the end
+    check_text(json); // the parser would stop at a NUL
     auto object = std::make_shared<Object>();
     try {
         object->json = Json::parse(json, check_part);
     } catch (const Json::parse_error& error) {
-        // Not its own text, which repeats what it has read.
+        // The text of the exception is not used, because it repeats a part of the input.
         refuse("config is not valid JSON, at byte " + std::to_string(error.byte));
     } catch (const Json::exception&) {
-        refuse("config is not valid JSON"); // a number beyond all bounds
+        refuse("config is not valid JSON"); // a number that double cannot hold
     }
     if (!object->json.is_object())
         refuse("config must be a JSON object");

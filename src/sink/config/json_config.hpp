@@ -11,35 +11,40 @@
 
 namespace outbox::sink {
 
-// A sink's config: one JSON object. Values are read by key and expected type; one that is absent is
-// nothing, or empty. Every error is 22023, and none repeats a value, for it could be a password.
+// Config of a sink: one JSON object, read by key and expected type. A missing key yields
+// std::nullopt or an empty container. Every error is 22023; no message repeats a value, because the
+// value could be a password.
 class JsonConfig {
 public:
     using Pairs = std::vector<std::pair<std::string, std::string>>;
 
+    // Parses one JSON object. Raises 22023 for invalid JSON, NUL characters and deep nesting.
     static JsonConfig parse(std::string_view json);
 
     bool has(std::string_view key) const;
     std::vector<std::string> keys() const;
+
+    // Raises 22023 for a key that is not in `known`; the hint lists the known keys.
     void refuse_unknown(std::span<const std::string_view> known) const;
 
+    // Values by key. Each raises 22023 if the type is wrong or the number is out of range.
     std::optional<std::string> text(std::string_view key) const;
     std::optional<std::int64_t> integer(std::string_view key, std::int64_t min,
                                         std::int64_t max) const;
     std::optional<double> number(std::string_view key, double min, double max) const;
     std::optional<bool> boolean(std::string_view key) const;
 
-    // An object whose values are strings.
+    // Value of a key that has an object of strings.
     Pairs text_map(std::string_view key) const;
 
-    // An array of strings.
+    // Value of a key that has an array of strings.
     std::vector<std::string> text_list(std::string_view key) const;
 
-    // All keys but these, every value as text; nothing may be nested.
+    // All keys except the given ones, with scalar values as text. Raises 22023 for nested values.
     Pairs all_as_text(std::span<const std::string_view> except = {}) const;
 
 private:
-    // Keeps the JSON library out of everything that includes this file.
+    // Hides the type of the JSON library from files that include this header.
     struct Object;
 
     explicit JsonConfig(std::shared_ptr<const Object> object) : object_(std::move(object)) {}

@@ -10,9 +10,10 @@ namespace outbox::sink {
 
 namespace {
 
-// So much of a secret in base64 is not there by chance.
+// Length in characters from which base64 of a secret is not a coincidence.
 constexpr std::size_t min_base64_length = 8;
 
+// HTML entity and the character that it stands for.
 struct Entity {
     std::string_view text;
     char meaning;
@@ -22,7 +23,7 @@ constexpr Entity entities[] = {
     {"&amp;", '&'},  {"&lt;", '<'},    {"&gt;", '>'},    {"&quot;", '"'}, {"&#34;", '"'},
     {"&#39;", '\''}, {"&#x27;", '\''}, {"&apos;", '\''}, {"&#x2F;", '/'}, {"&#47;", '/'},
 };
-constexpr std::size_t max_escape_length = 6;
+constexpr std::size_t max_escape_length = 6; // of &quot;
 
 bool is_hex_of(std::string_view digits, char wanted)
 {
@@ -38,7 +39,7 @@ char ascii_lower(char c)
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// How many bytes at the beginning of a text stand for this character; 0 if it begins otherwise.
+// Returns how many bytes at the start of the text encode this character; 0 if none do.
 std::size_t encoded_char_length(std::string_view text, char wanted)
 {
     if (text.starts_with("\\u00") && is_hex_of(text.substr(4, 2), wanted))
@@ -58,7 +59,8 @@ bool is_truncated_escape(std::string_view text)
     return text.size() < max_escape_length && std::string_view("\\%&").find(text[0]) != text.npos;
 }
 
-// How many bytes at the beginning of a text are the secret, or its beginning up to the text's end.
+// Returns how many bytes at the start of the text encode the secret, or encode a prefix of it that
+// ends with the text; 0 if none do.
 std::size_t encoded_length(std::string_view text, std::string_view secret)
 {
     std::size_t length = 0;
@@ -79,6 +81,7 @@ void mark(std::vector<bool>& marked, std::size_t at, std::size_t length)
     std::fill_n(marked.begin() + static_cast<std::ptrdiff_t>(at), length, true);
 }
 
+// Marks literal occurrences of `wanted`, and a prefix of it of at least min_length at the end.
 void mark_text(std::string_view text, std::string_view wanted, std::size_t min_length,
                std::vector<bool>& marked)
 {
@@ -92,8 +95,8 @@ void mark_text(std::string_view text, std::string_view wanted, std::size_t min_l
         }
 }
 
-// What base64 makes of a secret depends on how many bytes are in front of it. Characters that have
-// bits of what is around it are left out.
+// Returns the base64 of a secret that has `before` (0 to 2) bytes in front of it in its group of
+// three. Characters that also encode bits of the surrounding bytes are left out.
 std::string base64_at_offset(std::string_view secret, std::size_t before)
 {
     constexpr std::size_t mixed[] = {0, 2, 3};
@@ -118,7 +121,7 @@ void mark_encoded_secret(std::string_view text, std::string_view secret, std::ve
         if (encoded.size() < min_base64_length)
             continue;
         mark_text(text, encoded, min_base64_length, marked);
-        // As URLs have it.
+        // base64url
         std::ranges::replace(encoded, '+', '-');
         std::ranges::replace(encoded, '/', '_');
         mark_text(text, encoded, min_base64_length, marked);

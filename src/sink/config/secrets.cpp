@@ -30,10 +30,11 @@ bool is_name(std::string_view name)
            std::all_of(name.begin(), name.end(), fits);
 }
 
+// Position of a ${secret:name} in a text.
 struct Reference {
     std::size_t begin;
     std::size_t end;       // behind the brace
-    std::string_view name; // empty if this is no reference, though it begins like one
+    std::string_view name; // empty: a malformed reference
 };
 
 std::optional<Reference> next_reference(std::string_view text, std::size_t from)
@@ -91,15 +92,15 @@ std::optional<std::string> parse_value(std::string_view text)
                 "or -.");
 }
 
-// What others can read or replace is no secret.
+// Raises F0000 if another user could read or replace the file.
 void check_owner(const std::string& path, const struct stat& status)
 {
     if (status.st_uid != geteuid())
         refuse_file("secrets file", path, "it belongs to another user",
                     "The file must belong to the user that runs the server.");
     if ((status.st_mode & 077) != 0)
-        refuse_file("secrets file", path, "others have access to it",
-                    "Make it private with chmod 600.");
+        refuse_file("secrets file", path, "it has group or world access",
+                    "Restrict its permissions with chmod 600.");
 }
 
 } // namespace
@@ -123,7 +124,7 @@ Secrets Secrets::parse(std::string_view text)
         if (!value)
             refuse_line(number, "has no valid value");
         if (!secrets.values_.emplace(name, std::move(*value)).second)
-            refuse_line(number, "has a name that was there before");
+            refuse_line(number, "repeats a name");
     }
     return secrets;
 }
@@ -160,11 +161,11 @@ std::string Secrets::resolve(std::string_view text) const
 
 void Secrets::redact(std::string& text) const
 {
-    // Marked first, replaced then: where two values overlap, nothing of either stays.
+    // Marks all values before any is replaced, so that nothing of two overlapping values remains.
     std::vector<bool> secret(text.size());
     for (const auto& [name, value] : values_) {
         mark_encoded_secret(text, value, secret);
-        // The rest of a signing secret is all there is to it.
+        // The key of a signing secret is the part behind the prefix.
         if (value.starts_with(WebhookSecret::prefix))
             mark_encoded_secret(text, std::string_view(value).substr(WebhookSecret::prefix.size()),
                                 secret);

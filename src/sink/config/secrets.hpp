@@ -7,44 +7,47 @@
 
 namespace outbox::sink {
 
-// What the config of a sink may refer to but never contains: names and values from a file that
-// only the server's user can read. No error repeats anything of its content.
+// Content of outbox.secrets_file: names and values to which the config of a sink refers by
+// ${secret:name}, so that the catalog never contains them. No error repeats any of the content.
 class Secrets {
 public:
-    // Lines `name = value`. The value ends with the line; double quotes around it keep blanks.
+    // Parses lines of the form `name = value`. Double quotes around a value keep blanks. Raises
+    // F0000 with the number of the line.
     static Secrets parse(std::string_view text);
 
-    // Refuses a file that others could read or replace.
+    // Reads and parses the file. Raises F0000 if it is missing, a symbolic link, owned by another
+    // user, or accessible to group or world.
     static Secrets load(const std::string& path);
 
-    // Null if there is none of that name.
+    // Returns the value; nullptr if no secret has that name.
     const std::string* find(std::string_view name) const;
 
-    // The text with every ${secret:name} replaced by its value. Values are not looked into.
+    // Replaces every ${secret:name} by its value, once: values are not searched for references.
+    // Raises 42704 for an unknown name, 22023 for a malformed reference.
     std::string resolve(std::string_view text) const;
 
-    // Replaces values by ***, also in disguise, in text that somebody else made and that is going
-    // to be shown. What overlaps is replaced as one. Values below four bytes stay.
+    // Replaces all values, also encoded ones (redact_encoded.hpp), by ***. For text of receivers
+    // and libraries that is going to be shown. Values below four bytes are not replaced.
     void redact(std::string& text) const;
 
 private:
     std::map<std::string, std::string, std::less<>> values_;
 };
 
-// For hints.
+// Hint of errors about a credential in a config.
 inline constexpr const char* secret_reference_hint =
     "Put the value into the secrets file and write ${secret:name} in its place.";
 
-// Is the whole text exactly one ${secret:name}?
+// Returns true if the whole text is one ${secret:name}.
 bool is_secret_reference(std::string_view text);
 
-// Does the text contain at least one ${secret:name}?
+// Returns true if the text contains a ${secret:name}.
 bool has_secret_reference(std::string_view text);
 
-// The text with this character in place of each ${secret:name}.
+// Returns the text with `mask` in place of each ${secret:name}.
 std::string mask_references(std::string_view text, char mask);
 
-// Throws 22023 if the text has a `${secret:` that is no reference.
+// Raises 22023 if the text has a `${secret:` that is not a well-formed reference.
 void check_references(std::string_view text);
 
 } // namespace outbox::sink

@@ -6,11 +6,11 @@
 
 namespace outbox::sink {
 
-// What all sinks of a database have in common.
+// Settings that all sinks of a database share, from GUCs.
 struct SinkContext {
-    std::string source; // of the events
-    HostAllowlist allowed_hosts{""};
-    bool deny_private = false;
+    std::string source;              // CloudEvents attribute "source" of all events
+    HostAllowlist allowed_hosts{""}; // outbox.http_allowed_hosts
+    bool deny_private = false;       // outbox.http_deny_private
 };
 
 } // namespace outbox::sink

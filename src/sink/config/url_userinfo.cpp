@@ -9,7 +9,7 @@ namespace outbox::sink {
 
 namespace {
 
-// Stands for a reference to a secret, which may be anything.
+// Placeholder for a reference to a secret; occurs in no valid URL.
 constexpr char reference = '\1';
 
 constexpr std::string_view scheme_characters =
@@ -17,8 +17,7 @@ constexpr std::string_view scheme_characters =
 
 } // namespace
 
-// libcurl takes text for a scheme if a colon and a slash come behind it, and does without a slash
-// or with one more than there should be.
+// libcurl takes text before ":/" for the scheme, and accepts one to three slashes.
 std::string_view authority_of(std::string_view url)
 {
     const auto scheme = std::min(url.find_first_not_of(scheme_characters), url.size());

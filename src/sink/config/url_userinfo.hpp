@@ -4,11 +4,11 @@
 
 namespace outbox::sink {
 
-// What stands between the scheme and the path of a URL: userinfo, host and port.
+// Returns the authority of a URL (userinfo, host and port) as libcurl finds it.
 std::string_view authority_of(std::string_view url);
 
-// Has a URL, in which there may be references to secrets, a password that is not one of those, or a
-// user without a password?
+// Returns true if the userinfo of a URL has a password other than ${secret:name}, an empty
+// password, or a literal user name without a password, which may be a token.
 bool has_literal_password(std::string_view url);
 
 } // namespace outbox::sink

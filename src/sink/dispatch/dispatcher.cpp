@@ -9,14 +9,15 @@ namespace outbox::sink {
 
 namespace {
 
-// While the sink is in trouble, so many requests find out whether it still is: more than one, lest
-// an event that is bad by itself is the only one to ask.
+// Requests in flight while the sink is unavailable, to find out whether it is back. Two, because a
+// single probe could be a poison event that fails forever.
 constexpr std::size_t max_probes = 2;
 
-// So often an event may meet trouble that others do not meet.
+// Isolated failures after which an event is poison. One failure can be a coincidence.
 constexpr int max_isolated_failures = 2;
 
-// Even a retry at once leaves the sink a moment.
+// Lower bound of the back-off per consecutive failure, even if the retry policy has 0: limits the
+// rate of requests to a sink that fails at once.
 constexpr std::chrono::milliseconds min_pause{20};
 
 } // namespace
@@ -36,7 +37,8 @@ Dispatcher::Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPoli
     : sink_(std::move(sink)), ordered_(ordered), policy_(policy), jitter_(std::move(jitter))
 {}
 
-// Two aggregates that share a hash only wait for each other.
+// If two aggregates have the same hash, they share a queue and wait for each other; the order of
+// each is still kept.
 std::uint64_t Dispatcher::ordering_key_of(const Event& event) const
 {
     if (!ordered_)
@@ -88,7 +90,7 @@ Dispatcher::FailureHistory Dispatcher::failure_history_of(const Event& event) co
 
 bool Dispatcher::is_poison(FailureHistory& failure_history) const
 {
-    // Did others succeed since it failed the last time?
+    // A failure is isolated if other events were delivered since the previous one.
     if (failure_history.has_failed && delivered_ > failure_history.delivered_at_failure)
         ++failure_history.isolated_failures;
     failure_history.has_failed = true;
@@ -102,7 +104,7 @@ void Dispatcher::account(std::size_t bytes)
     claimed_bytes_ += bytes;
 }
 
-// Who has nothing in hand needs no memory for events.
+// An idle dispatcher keeps no memory for events.
 void Dispatcher::release(std::unique_ptr<Event> event, std::size_t bytes)
 {
     event_pool_.release(std::move(event), bytes);
@@ -126,7 +128,7 @@ void Dispatcher::end_back_off()
 void Dispatcher::back_off(const DeliveryResult& result, TimePoint sent_at, TimePoint now)
 {
     last_error_ = result.reason;
-    // What was sent before the sink was known to be in trouble says nothing new.
+    // Failures of requests that were sent before the back-off began do not prolong it.
     if (consecutive_failures_ == 0 || sent_at >= backed_off_at_) {
         ++consecutive_failures_;
         backed_off_at_ = now;

@@ -6,8 +6,8 @@ namespace outbox::sink {
 
 namespace {
 
-// A claim for less is not worth its transaction. Large ones leave the sink without anything to do
-// for as long as they take.
+// Events to claim at a time, at least: fewer do not pay for the transaction. Larger claims would
+// leave the sink idle during the transaction.
 constexpr std::size_t min_claim_size = 1'000;
 
 } // namespace
@@ -42,7 +42,7 @@ PipelinedDispatcher::AggregateQueue& PipelinedDispatcher::queue_for(std::uint64_
     return *queue;
 }
 
-// At the end of the queue.
+// Appends an item, reused or new, to the queue.
 PipelinedDispatcher::Items::iterator PipelinedDispatcher::append_item(AggregateQueue& queue)
 {
     if (spare_items_.empty())
@@ -62,7 +62,7 @@ bool PipelinedDispatcher::send_ready(TimePoint now)
     while (may_send(now) && !ready_.empty()) {
         AggregateQueue& queue = *ready_.front();
         ready_.pop_front();
-        // It may have been emptied, or held, since it was queued.
+        // The queue may have been emptied or blocked since it was added to ready_.
         while (may_send(now)) {
             const auto stream = sendable_stream(queue);
             if (!stream)
@@ -76,7 +76,8 @@ bool PipelinedDispatcher::send_ready(TimePoint now)
     return has_sent;
 }
 
-// If the next one may be sent: it is alone, or the sink is known to keep it in order.
+// Returns the stream for the next event if it may be sent: none of its queue is in flight, or the
+// stream has delivered one of them, so that the sink keeps the order. std::nullopt: it has to wait.
 std::optional<StreamId> PipelinedDispatcher::sendable_stream(AggregateQueue& queue) const
 {
     if (!queue.can_send())
@@ -86,14 +87,15 @@ std::optional<StreamId> PipelinedDispatcher::sendable_stream(AggregateQueue& que
                                                                     : std::nullopt;
 }
 
-// The queue counts as queued: the sender has it in hand, and goes on with it by itself.
+// Sends the next event of a queue. is_in_ready stays set meanwhile, so that advance() does not add
+// the queue to ready_ again: send_ready() goes on with it.
 void PipelinedDispatcher::send_next(AggregateQueue& queue, StreamId stream, TimePoint now)
 {
     const Items::iterator item = queue.unsent++;
-    item->rejection_reason.reset(); // the sink is asked anew
+    item->rejection_reason.reset(); // a repeated request gets a new result
     ++queue.in_flight;
     ++in_flight_;
-    // What is to follow in another stream must not go beside it.
+    // Until this event is delivered, no other may follow in the previous stream.
     if (stream != queue.confirmed_stream)
         queue.confirmed_stream = 0;
     const RequestId id = requests_.insert({&queue, item, stream, now});
@@ -102,7 +104,7 @@ void PipelinedDispatcher::send_next(AggregateQueue& queue, StreamId stream, Time
         on_result(*result, now);
 }
 
-// ---- what comes back
+// ---- results
 
 void PipelinedDispatcher::on_result(const DeliveryResult& result, TimePoint now)
 {
@@ -140,19 +142,21 @@ void PipelinedDispatcher::on_result(const DeliveryResult& result, TimePoint now)
     advance(queue);
 }
 
-// Settles what is known of the first events of a queue, and has it queued if it can send. A queue
-// that is not needed any more is gone then.
+// Moves a queue on after any change: settles its first events that have results, rewinds it if
+// needed, and adds it to ready_ if it can send. Removes an idle queue: the reference is invalid
+// then.
 void PipelinedDispatcher::advance(AggregateQueue& queue)
 {
     while (!queue.items.empty() && queue.items.front().is_delivered)
         record_front_settled(queue);
     if (queue.needs_rewind && queue.in_flight == 0)
         rewind(queue);
-    // A rejection counts when nothing of the queue is on the way: it may end in parking the others.
+    // A rejection is recorded when nothing of the queue is in flight, because the relay may move
+    // the events behind it to outbox_retries.
     while (!queue.blocked && !queue.needs_rewind && queue.in_flight == 0 && !queue.items.empty() &&
            queue.items.front().rejection_reason)
         record_front_settled(queue);
-    // In a while, the brokers may have forgotten the stream.
+    // Brokers may forget the producer of a stream while the queue is empty.
     if (queue.items.empty())
         queue.confirmed_stream = 0;
     if (!queue.is_in_ready && sendable_stream(queue)) {
@@ -175,8 +179,8 @@ void PipelinedDispatcher::record_front_settled(AggregateQueue& queue)
     remove(queue, queue.items.begin());
 }
 
-// All that was sent and is left is to be sent again, whatever came of it: what was delivered behind
-// an event that was not, was delivered too early.
+// Marks all items as unsent. Delivered ones, too: they are behind an event that was not delivered,
+// so they were delivered too early.
 void PipelinedDispatcher::rewind(AggregateQueue& queue)
 {
     queue.needs_rewind = false;
@@ -185,14 +189,15 @@ void PipelinedDispatcher::rewind(AggregateQueue& queue)
         item = item->lease_lost ? remove(queue, item) : std::next(item);
     }
     queue.unsent = queue.items.begin();
-    // Except that behind one which was rejected, the sink need not be asked again to refuse.
+    // Behind a rejected event, other rejected events keep their results: a repeated request would
+    // only be rejected again.
     if (!queue.items.empty() && queue.items.front().rejection_reason)
         return;
     for (Item& item : queue.items)
         item.rejection_reason.reset();
 }
 
-// The one behind it.
+// Removes an item and returns the next one.
 PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(AggregateQueue& queue,
                                                                  Items::iterator item)
 {
@@ -216,7 +221,7 @@ void PipelinedDispatcher::remove_queue(AggregateQueue& queue)
         spare_queues_.push_back(std::move(spare));
 }
 
-// ---- what the relay decides
+// ---- decisions of the relay
 
 std::vector<EventRef> PipelinedDispatcher::events_behind(const SettledEvent& rejected) const
 {
@@ -249,7 +254,7 @@ void PipelinedDispatcher::drop_batch(std::int64_t token)
     std::erase_if(settled_, [&](const SettledEvent& s) { return s.ref.token == token; });
     std::vector<AggregateQueue*> touched;
     for (auto& [key, queue] : queues_) {
-        // One that has arrived, or is on the way, goes when its turn comes.
+        // Sent items are removed when their results are settled or rewound.
         for (auto item = queue.items.begin(); item != queue.unsent; ++item)
             item->lease_lost = item->lease_lost || item->ref.token == token;
         for (auto item = queue.unsent; item != queue.items.end();)
@@ -257,7 +262,7 @@ void PipelinedDispatcher::drop_batch(std::int64_t token)
         touched.push_back(&queue);
     }
     for (AggregateQueue* queue : touched) {
-        // A rejection that held the queue may have been this batch's.
+        // The rejection that blocked the queue may have been one of the dropped results.
         queue->blocked = std::ranges::any_of(settled_, [&](const SettledEvent& s) {
             return !s.delivered && s.ordering_key == queue->key;
         });
@@ -272,7 +277,7 @@ void PipelinedDispatcher::clear_all()
     requests_.clear();
 }
 
-// ---- how it goes on
+// ---- claiming
 
 std::size_t PipelinedDispatcher::claim_size() const
 {
@@ -287,8 +292,8 @@ bool PipelinedDispatcher::has_queue_without_failure() const
     });
 }
 
-// In trouble, what is in hand is enough to find out whether it is over; unless all of that has met
-// trouble, which may be its own.
+// While the sink fails, the claimed events suffice as probes, unless the first events of all queues
+// have failed: they may be poison.
 bool PipelinedDispatcher::needs_more() const
 {
     if (!sink_->status_message().empty())

@@ -1,6 +1,6 @@
-// For sinks that keep the order of what they are sent, such as Kafka: many events of an aggregate
-// are on the way at once. When one of them comes back, the sink has delivered nothing behind it;
-// should it have done so all the same, that is delivered again, in its place.
+// Dispatcher for sinks that preserve order, such as Kafka: many events of an aggregate are in
+// flight. When one of them fails, the sink has delivered none behind it; if it has, contrary to its
+// promise, those are delivered again, in order.
 #pragma once
 
 #include "sink/dispatch/dispatcher.hpp"
@@ -12,13 +12,14 @@
 
 namespace outbox::sink {
 
+// See above. Not thread-safe: the relay's thread makes all calls.
 class PipelinedDispatcher final : public Dispatcher {
 public:
     PipelinedDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
                         JitterSource jitter)
         : Dispatcher(std::move(sink), ordered, policy, std::move(jitter))
     {}
-    ~PipelinedDispatcher() override { sink_->cancel_all(); } // before the events go
+    ~PipelinedDispatcher() override { sink_->cancel_all(); } // before the events are freed
 
     void add(std::unique_ptr<Event> event) override;
     std::vector<EventRef> events_behind(const SettledEvent& rejected) const override;
@@ -28,40 +29,43 @@ public:
     std::size_t claim_size() const override;
 
 private:
+    // An event that is queued, in flight, or has a result but is not settled yet.
     struct Item {
         std::unique_ptr<Event> event;
 
-        // Of the event, which is not looked at any more when it has arrived: others have been in
-        // memory's fast part meanwhile.
+        // Copies of the event's members: to settle a delivered event without a read of it, which
+        // would be a cache miss.
         EventRef ref{};
         EventStats event_stats;
         std::size_t bytes = 0;
 
         FailureHistory failure_history;
         bool is_delivered = false;
-        bool lease_lost = false; // its lease is lost: what comes of it is nobody's
-        std::optional<std::string> rejection_reason;
+        bool lease_lost = false; // its batch was dropped after it was sent: ignore the result
+        std::optional<std::string> rejection_reason; // set: rejected
     };
 
-    using Items = std::list<Item>; // they stay where they are
+    using Items = std::list<Item>; // a list, because requests point to its items
 
-    // The events of an aggregate, or one event where order does not matter.
+    // Events of one aggregate in order, or one event if the sink is not ordered.
     struct AggregateQueue {
         std::uint64_t key = 0;
         Items items;
-        Items::iterator unsent = items.end(); // those before it are sent
-        std::size_t in_flight = 0; // of the sent ones: of the others it is known what came of them
-        bool needs_rewind = false; // one came back: those behind it go again, when all are home
-        bool blocked = false;      // behind a rejected event
+        Items::iterator unsent = items.end(); // first item that was not sent
+        std::size_t in_flight = 0;            // sent items without a result
+        bool needs_rewind = false; // one failed: send all from it on again, when none is in flight
+        bool blocked = false;      // behind a rejected event, until resume_behind()
         bool is_in_ready = false;  // in ready_
-        StreamId confirmed_stream = 0; // in which one of its events was delivered
+        StreamId confirmed_stream = 0; // stream that has delivered one of its events; 0: none
 
         bool can_send() { return unsent != items.end() && !needs_rewind && !blocked; }
         bool is_idle() const { return items.empty() && !blocked && !is_in_ready; }
     };
 
-    using QueueMap = std::unordered_map<std::uint64_t, AggregateQueue>; // so do these
+    // By ordering key; its nodes keep their addresses, which ready_ and requests_ point to.
+    using QueueMap = std::unordered_map<std::uint64_t, AggregateQueue>;
 
+    // A request in flight. It has one event.
     struct DeliveryRequest {
         AggregateQueue* queue;
         Items::iterator item;
@@ -87,10 +91,10 @@ private:
     void remove_queue(AggregateQueue& queue);
 
     QueueMap queues_;
-    std::deque<AggregateQueue*> ready_; // those that can send, the longest waiting first
-    SlotMap<DeliveryRequest> requests_;
+    std::deque<AggregateQueue*> ready_; // queues that can send, the longest waiting first
+    SlotMap<DeliveryRequest> requests_; // in flight
 
-    // Queues and items come and go with every event: some are kept for those that follow.
+    // Unused nodes. Queues and items come and go with every event; reuse avoids allocations.
     std::vector<QueueMap::node_type> spare_queues_;
     Items spare_items_;
 };

@@ -6,6 +6,7 @@ namespace outbox::sink {
 
 namespace {
 
+// Bounds for the number of events that are claimed at a time.
 constexpr std::size_t min_window = 256;
 constexpr std::size_t max_window = 10000;
 
@@ -42,7 +43,8 @@ bool SerialDispatcher::send_ready(TimePoint now)
 {
     const RequestId first = next_request_id_;
     while (may_send(now) && has_sendable()) {
-        // Whoever came back lets others have their turn in between: it may be to blame.
+        // During a back-off, new and repeated requests alternate: a repeated one may be poison and
+        // must not be the only probe.
         const bool takes_requeued =
             !requeued_.empty() &&
             (ready_.empty() || consecutive_failures_ == 0 || next_request_id_ % 2 == 0);
@@ -78,8 +80,8 @@ void SerialDispatcher::send(DeliveryRequest request)
         on_result(*result, sent_at);
 }
 
-// How many of a queue's events go into a request with this much room. One that was rejected in
-// company goes alone.
+// Returns how many of the first items go into a request with `room` for events. An item with
+// send_alone shares no request.
 std::size_t SerialDispatcher::slice_size(const AggregateQueue& queue, std::size_t room)
 {
     if (queue.items.front().send_alone)
@@ -90,8 +92,8 @@ std::size_t SerialDispatcher::slice_size(const AggregateQueue& queue, std::size_
     return count;
 }
 
-// From as many queues as there is room for. While in trouble a request holds one event, so that it
-// is clear whose trouble it is.
+// Fills a request from as many ready queues as there is room for. During a back-off a request has
+// one event, so that a failure can be attributed to it.
 SerialDispatcher::DeliveryRequest SerialDispatcher::build_request()
 {
     const std::size_t room = consecutive_failures_ > 0 ? 1 : sink_->max_events_per_request();
@@ -100,7 +102,7 @@ SerialDispatcher::DeliveryRequest SerialDispatcher::build_request()
     for (std::size_t count = 0; !send_alone && count < room && !ready_.empty();) {
         const std::uint64_t key = ready_.front();
         const auto found = queues_.find(key);
-        // A queue may have been emptied, or held, since it was queued.
+        // The queue may have been emptied or blocked since it was added to ready_.
         if (found == queues_.end() || !found->second.can_send()) {
             ready_.pop_front();
             continue;
@@ -117,7 +119,7 @@ SerialDispatcher::DeliveryRequest SerialDispatcher::build_request()
     return request;
 }
 
-// ---- what comes back
+// ---- results
 
 void SerialDispatcher::on_result(const DeliveryResult& result, TimePoint now)
 {
@@ -174,7 +176,7 @@ void SerialDispatcher::record_request_settled(const DeliveryRequest& request, bo
     }
 }
 
-// What is orphaned is gone as soon as it is no longer on the way.
+// Removes items with lease_lost from a queue that has nothing in flight any more.
 void SerialDispatcher::remove_lease_lost(std::uint64_t key)
 {
     AggregateQueue& queue = queues_.at(key);
@@ -184,7 +186,8 @@ void SerialDispatcher::remove_lease_lost(std::uint64_t key)
     add_to_ready_if_sendable(key);
 }
 
-// To be sent once more. What travelled together does so again, unless some of it is gone.
+// Repeats a request. A request with several events keeps them, and so its webhook-id, unless some
+// have lost their lease: then all return to their queues.
 void SerialDispatcher::requeue(DeliveryRequest request)
 {
     const auto has_lease_lost = [&](const Slice& slice) {
@@ -204,7 +207,7 @@ void SerialDispatcher::requeue(DeliveryRequest request)
     requeued_.push_back(std::move(request));
 }
 
-// Whose fault it is comes out when each goes alone.
+// Splits a rejected request: each event is sent alone, to find the one at fault.
 void SerialDispatcher::split(const DeliveryRequest& request)
 {
     for (const Slice& slice : request.slices) {
@@ -236,7 +239,7 @@ void SerialDispatcher::remove(AggregateQueue& queue, std::size_t index)
     release(std::move(item->event), bytes);
 }
 
-// ---- what the relay decides
+// ---- decisions of the relay
 
 std::vector<EventRef> SerialDispatcher::events_behind(const SettledEvent& rejected) const
 {
@@ -267,7 +270,7 @@ void SerialDispatcher::resume_behind(const SettledEvent& rejected,
 void SerialDispatcher::drop_batch(std::int64_t token)
 {
     std::erase_if(settled_, [&](const SettledEvent& s) { return s.ref.token == token; });
-    // Parcels that came back may have lost some of their events.
+    // Requeued requests may contain events of the batch.
     for (const DeliveryRequest& request : std::exchange(requeued_, {}))
         split(request);
     std::vector<std::uint64_t> touched;
@@ -283,7 +286,7 @@ void SerialDispatcher::drop_batch(std::int64_t token)
         touched.push_back(key);
     }
     for (const std::uint64_t key : touched) {
-        // A rejection that held the queue may have been this batch's.
+        // The rejection that blocked the queue may have been one of the dropped results.
         queues_.at(key).blocked =
             std::any_of(settled_.begin(), settled_.end(), [&](const SettledEvent& s) {
                 return !s.delivered && s.ordering_key == key;
@@ -300,7 +303,7 @@ void SerialDispatcher::clear_all()
     requests_.clear();
 }
 
-// ---- how it goes on
+// ---- claiming
 
 std::size_t SerialDispatcher::claim_size() const
 {
@@ -308,8 +311,8 @@ std::size_t SerialDispatcher::claim_size() const
                       max_window);
 }
 
-// Is there a queue whose next event has not met trouble? What has might be bad by itself, and could
-// not tell whether the sink is back.
+// Returns true if the first event of some queue has not failed yet. Such an event can probe the
+// sink; an event that has failed may be poison.
 bool SerialDispatcher::has_queue_without_failure() const
 {
     return std::ranges::any_of(queues_, [](const auto& entry) {
@@ -323,7 +326,7 @@ bool SerialDispatcher::needs_more() const
 {
     if (consecutive_failures_ > 0)
         return claimed_ < claim_size() && !has_queue_without_failure();
-    // One aggregate that has many events must not keep the others away.
+    // Claims more if few queues have many events: a hot aggregate must not delay the others.
     const bool has_few_queues =
         queues_.size() < sink_->max_in_flight() * sink_->max_events_per_request();
     return claimed_ < (has_few_queues ? max_window : claim_size() / 2);

@@ -1,11 +1,13 @@
-// For sinks that answer each request by itself, such as HTTP: at most one request with events of an
-// aggregate is on the way.
+// Dispatcher for sinks whose requests are independent of each other, such as HTTP: at most one
+// request with events of an aggregate is in flight.
 //
-//   waiting ──send──► on the way ──delivered──► settled
-//      ▲                  │ rejected ─────────► settled; its queue is held until the relay has
-//      decided └─────trouble──────┘ the sink backs off; an event that fails again and again while
-//      others
-//                           succeed is rejected
+//   queued ──send──► in flight ──delivered──► settled
+//     ▲                  │ │
+//     │                  │ └─────rejected───► settled; its queue is blocked until the relay calls
+//     └──unavailable─────┘                    resume_behind()
+//
+// After unavailable the sink backs off. An event that fails again and again while others are
+// delivered is rejected.
 #pragma once
 
 #include "sink/dispatch/dispatcher.hpp"
@@ -16,6 +18,7 @@
 
 namespace outbox::sink {
 
+// See above. Not thread-safe: the relay's thread makes all calls.
 class SerialDispatcher final : public Dispatcher {
 public:
     SerialDispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
@@ -31,21 +34,22 @@ public:
     std::size_t claim_size() const override;
 
 private:
+    // A queued event.
     struct Item {
         std::unique_ptr<Event> event;
         FailureHistory failure_history;
-        bool send_alone = false; // not with others: one of them was rejected
-        bool lease_lost = false; // its lease is lost: what comes of it is nobody's
+        bool send_alone = false; // in a request of its own: a request with it was rejected
+        bool lease_lost = false; // its batch was dropped while in flight: ignore the result
     };
 
-    // The events of an aggregate, or one event where order does not matter. At most one request
-    // with events of a queue is on the way.
+    // Events of one aggregate in order, or one event if the sink is not ordered. At most one
+    // request with events of a queue is in flight.
     struct AggregateQueue {
         StableQueue<Item> items;
-        std::size_t in_flight = 0;        // of these, the first ones
-        bool blocked = false;             // behind a rejected event
-        bool is_in_ready = false;         // in ready_
-        bool in_requeued_request = false; // its first events are in a request that came back
+        std::size_t in_flight = 0;        // how many of the first items are in flight
+        bool blocked = false;             // behind a rejected event, until resume_behind()
+        bool is_in_ready = false;         // its key is in ready_
+        bool in_requeued_request = false; // its first items belong to a request in requeued_
 
         bool can_send() const
         {
@@ -53,15 +57,17 @@ private:
         }
     };
 
+    // The first `count` items of a queue, as a part of a request.
     struct Slice {
         std::uint64_t key;
         std::size_t count;
     };
 
+    // A request, in flight or to be repeated.
     struct DeliveryRequest {
         std::vector<Slice> slices;
         TimePoint sent_at;
-        FailureHistory failure_history;
+        FailureHistory failure_history; // used if it has several events
 
         bool has_several_events() const { return slices.size() > 1 || slices.front().count > 1; }
     };
@@ -87,10 +93,10 @@ private:
     bool needs_more() const override;
     void clear_all() override;
 
-    std::unordered_map<std::uint64_t, AggregateQueue> queues_;
+    std::unordered_map<std::uint64_t, AggregateQueue> queues_; // by ordering key
     std::deque<std::uint64_t> ready_;      // queues that can send, the longest waiting first
-    std::deque<DeliveryRequest> requeued_; // to be sent again as they are: a batch keeps its id
-    std::unordered_map<RequestId, DeliveryRequest> requests_;
+    std::deque<DeliveryRequest> requeued_; // to be repeated unchanged, so that webhook-id is too
+    std::unordered_map<RequestId, DeliveryRequest> requests_; // in flight
     RequestId next_request_id_ = 1;
 };
 

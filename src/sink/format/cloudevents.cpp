@@ -15,7 +15,7 @@ namespace outbox::sink {
 
 namespace {
 
-// What CloudEvents has of its own, or what every event carries anyway.
+// Attributes that CloudEvents defines or visit_attributes() sets; metadata cannot replace them.
 constexpr std::string_view reserved_attributes[] = {
     "specversion",  "id",       "type",     "source",       "subject",         "time",
     "partitionkey", "sequence", "tenantid", "eventversion", "datacontenttype", "data",
@@ -49,7 +49,7 @@ void append_structured(std::string& out, const Event& event, std::string_view so
     if (const auto traceparent = traceparent_of(event))
         append_member(out, "traceparent", *traceparent);
     out += R"("datacontenttype":"application/json","data":)";
-    // The payload is JSON already: parsing it could only change it.
+    // The payload is copied, not parsed: a parser could change numbers or the order of keys.
     out += event.payload;
     out += '}';
 }
@@ -73,7 +73,8 @@ std::string batch_body(std::span<const Event* const> events, std::string_view so
     return body += ']';
 }
 
-// A UUID of version 8 made of the events' ids: the same events have the same on every attempt.
+// Returns a UUID (version 8) hashed from the tracking ids: a retry of the same events has the same
+// webhook-id.
 std::string batch_id(std::span<const Event* const> events)
 {
     std::string ids;
@@ -124,8 +125,8 @@ void check_metadata_keys(const std::vector<std::string>& names)
     const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); };
     for (auto name = names.begin(); name != names.end(); ++name) {
         if (name->empty() || name->size() > 20 || !std::all_of(name->begin(), name->end(), fits))
-            refuse("\"" + *name + "\" is not a name for a CloudEvents attribute",
-                   "Such a name has 1 to 20 lower-case letters and digits.");
+            refuse("invalid name of a CloudEvents attribute: \"" + *name + "\"",
+                   "Use 1 to 20 lower-case letters and digits.");
         if (std::ranges::find(reserved_attributes, *name) != std::end(reserved_attributes))
             refuse("attribute \"" + *name + "\" is set by the sink itself");
         if (std::find(names.begin(), name, *name) != name)
@@ -160,7 +161,7 @@ RenderedRequest render_request(std::span<const Event* const> events, HttpFormat 
     }
     if (format == HttpFormat::binary)
         add_binary_headers(request, first, source);
-    // A batch has as many traces as events: they are in its body.
+    // A batch has one trace per event; they are in the body.
     if (format != HttpFormat::batch)
         if (const auto traceparent = traceparent_of(first))
             add_header(request, "traceparent", *traceparent);

@@ -9,26 +9,27 @@
 
 namespace outbox::sink {
 
+// Format of an HTTP request.
 enum class HttpFormat {
     binary,     // CloudEvents attributes in headers, the payload is the body
     structured, // attributes and payload in one JSON object
     batch,      // an array of such objects
-    raw,        // the payload alone
+    raw,        // the payload without CloudEvents attributes
 };
 
-// The one attribute that is a number.
+// CloudEvents attribute with the payload's version; in JSON a number, all others are strings.
 inline constexpr std::string_view version_attribute = "eventversion";
 
-// A request but for what is fresh on each attempt: webhook-timestamp and webhook-signature.
+// A request without webhook-timestamp and webhook-signature, which differ between attempts.
 struct RenderedRequest {
     std::string body;
     std::vector<std::string> headers; // "Name: value"
     std::string id;                   // webhook-id, the same on every retry
 };
 
-// Calls visit(name, value) for each attribute of an event, in the order in which they go
-// out. The views are good until it returns. CloudEvents has no empty values: such an attribute is
-// absent.
+// Calls visit(name, value) for each CloudEvents attribute of an event, in the order of sending. The
+// views are valid during the call only. An attribute with an empty value is left out, because
+// CloudEvents does not allow it.
 template <typename Visit>
 void visit_attributes(const Event& event, std::string_view source, Visit&& visit)
 {
@@ -50,13 +51,14 @@ void visit_attributes(const Event& event, std::string_view source, Visit&& visit
         visit_text(name, value);
 }
 
-// Throws 22023 if these keys of the metadata cannot be names of attributes.
+// Raises 22023 if a metadata key is no valid, free and unique name for a CloudEvents attribute.
 void check_metadata_keys(const std::vector<std::string>& names);
 
-// The event's trace, if it has one.
+// Returns the value of the traceparent header; std::nullopt: the event has no valid trace.
 std::optional<std::string> traceparent_of(const Event& event);
 
-// One event, or in batch format at least one.
+// Renders body, headers and id of a request: one event, or in batch format one or more. The result
+// depends on the arguments only, so that a retry is byte for byte the same.
 RenderedRequest render_request(std::span<const Event* const> events, HttpFormat format,
                                std::string_view source);
 

@@ -15,10 +15,10 @@ namespace {
 constexpr char upper_hex[] = "0123456789ABCDEF";
 constexpr char lower_hex[] = "0123456789abcdef";
 
-// OpenSSL counts in int. What comes here is keys and digests, far below.
+// Limit of the text, because OpenSSL counts in int. Keys, digests and secrets are far smaller.
 constexpr std::size_t max_base64_bytes = 1 << 30;
 
-// With zeros in front, if it is shorter.
+// Appends the number with leading zeros up to `width` digits.
 void append_padded(std::string& out, std::uint64_t number, std::size_t width)
 {
     char digits[20];
@@ -33,9 +33,9 @@ struct Date {
     unsigned day;
 };
 
-// std::chrono::year ends at 32767, the server's timestamps go further. This is the civil_from_days
-// of Howard Hinnant's "chrono-compatible low-level date algorithms": eras of 400 years, which
-// begin in March so that the leap day comes last.
+// Converts days to a date. std::chrono::year ends at 32767, the server's timestamps go further. The
+// algorithm is civil_from_days of Howard Hinnant's "chrono-compatible low-level date algorithms":
+// eras of 400 years that begin in March, so that the leap day comes last.
 Date date_of(std::int64_t days_since_1970)
 {
     const std::int64_t days = days_since_1970 + 719'468;
@@ -98,7 +98,7 @@ std::string percent_encode(std::string_view utf8)
 std::string to_base64(std::span<const unsigned char> bytes)
 {
     if (bytes.size() > max_base64_bytes)
-        throw Error("54000", "too much for base64");
+        throw Error("54000", "cannot encode more than 1 GiB in base64");
     std::string out((bytes.size() + 2) / 3 * 4, '\0');
     EVP_EncodeBlock(reinterpret_cast<unsigned char*>(out.data()), bytes.data(),
                     static_cast<int>(bytes.size()));
@@ -117,7 +117,7 @@ std::optional<std::vector<unsigned char>> from_base64(std::string_view text)
         return std::nullopt;
     const std::size_t padding = text.ends_with("==") ? 2 : text.ends_with("=") ? 1 : 0;
     bytes.resize(bytes.size() - padding);
-    // OpenSSL forgives blanks around, padding anywhere and stray bits at the end.
+    // OpenSSL accepts surrounding blanks, padding anywhere and nonzero unused bits.
     if (to_base64(bytes) != text)
         return std::nullopt;
     return bytes;

@@ -9,25 +9,27 @@
 
 namespace outbox::sink {
 
-// ASCII alone, whatever the locale.
+// Lower-cases ASCII letters only; independent of the locale.
 std::string ascii_lower(std::string_view text);
 
-// For values of ce- headers: what is not visible ASCII, and `"` and `%`, as %XX.
+// Encodes the value of a ce- header: `"`, `%` and everything but visible ASCII becomes %XX.
 std::string percent_encode(std::string_view utf8);
 void append_percent_encoded(std::string& out, std::string_view utf8);
 
+// Returns padded base64 (RFC 4648, section 4) without line breaks.
 std::string to_base64(std::span<const unsigned char> bytes);
 
-// Strict: padded, no white space, nothing that `base64` would have written otherwise.
+// Decodes canonical base64. std::nullopt: missing padding, white space, or nonzero unused bits.
 std::optional<std::vector<unsigned char>> from_base64(std::string_view text);
 
 // Appends the text as a JSON string, in quotes.
 void append_json_string(std::string& out, std::string_view utf8);
 
-// 2026-01-02T03:04:05.123456Z. A year that has not four digits gets a sign and six.
+// Returns a time such as 2026-01-02T03:04:05.123456Z. Years outside 0 to 9999 have a sign and six
+// digits.
 std::string format_time(std::int64_t unix_microseconds);
 
-// With leading zeros, so that ids sort as text.
+// Returns the id with leading zeros (19 digits), so that ids sort as text.
 std::string format_sequence(std::int64_t id);
 
 } // namespace outbox::sink

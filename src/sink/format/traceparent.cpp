@@ -11,13 +11,13 @@ namespace {
 constexpr std::size_t trace_digits = 32;
 constexpr std::size_t span_digits = 16;
 
-// 00-<32 hex>-<16 hex>-<2 hex>
+// Offsets in 00-<32 hex>-<16 hex>-<2 hex>.
 constexpr std::size_t trace_at = 3;
 constexpr std::size_t span_at = 36;
 constexpr std::size_t flags_at = 53;
 constexpr std::size_t length = 55;
 
-// It becomes a header: whatever a later version adds must not grow without limit.
+// Limit in bytes, because the value becomes a header and later versions may be of any length.
 constexpr std::size_t max_length = 512;
 
 bool is_lower_hex(char c)
@@ -51,7 +51,7 @@ bool is_visible(char c)
     return c > ' ' && c < 0x7F;
 }
 
-// The last hex digits of a UUID, without its dashes; empty if there are not enough.
+// Returns the last 16 hex digits of a UUID, without dashes; empty if it has fewer.
 std::string span_from(std::string_view tracking_id)
 {
     std::string digits;

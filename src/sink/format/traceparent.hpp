@@ -6,10 +6,10 @@
 
 namespace outbox::sink {
 
-// Is this a traceparent as W3C TraceFields Context has it? Versions to come may be longer.
+// Returns true if the text is a traceparent of W3C Trace Context. Versions above 00 may be longer.
 bool is_traceparent(std::string_view text);
 
-// What is known of an event's trace. None of it need be valid.
+// Trace fields of an event, unchecked.
 struct TraceFields {
     std::string_view traceparent;
     std::string_view trace_id;
@@ -17,9 +17,10 @@ struct TraceFields {
     std::string_view tracking_id;
 };
 
-// The first that is valid: the traceparent, the trace_id if it is one itself, or one made of a
-// trace_id of 32 hex digits and a span: the one that is given, or else the end of the tracking id,
-// so that it is the same on every retry.
+// Returns the first valid one of: the traceparent; the trace_id, if it has the form of a
+// traceparent; a traceparent made of a trace_id of 32 hex digits and the span_id. Without a valid
+// span_id the span is the end of the tracking id, which is the same on every retry. std::nullopt:
+// none is valid.
 std::optional<std::string> traceparent_from(const TraceFields& trace);
 
 } // namespace outbox::sink

@@ -14,6 +14,7 @@ namespace outbox::sink {
 
 namespace {
 
+// Sizes of a key, as Standard Webhooks requires.
 constexpr std::size_t min_key_bytes = 24;
 constexpr std::size_t max_key_bytes = 64;
 
@@ -22,7 +23,7 @@ struct FreeMac {
     void operator()(EVP_MAC_CTX* context) const { EVP_MAC_CTX_free(context); }
 };
 
-// HMAC-SHA256 in pieces, so that the body is not copied only to be signed.
+// Incremental HMAC-SHA256, so that the signed text need not be concatenated with the body.
 class Hmac {
 public:
     explicit Hmac(const std::vector<unsigned char>& key)

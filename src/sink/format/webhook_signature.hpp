@@ -8,15 +8,15 @@
 
 namespace outbox::sink {
 
-// A key that signs requests as Standard Webhooks does.
+// Symmetric key that signs requests by the Standard Webhooks specification.
 class WebhookSecret {
 public:
     static constexpr std::string_view prefix = "whsec_";
 
-    // `whsec_` and the base64 of 24 to 64 bytes. Throws 22023, without the text.
+    // Parses `whsec_` and the base64 of 24 to 64 bytes. Raises 22023; the message has no key.
     static WebhookSecret parse(std::string_view whsec);
 
-    // `v1,<base64>` for a webhook-signature header. The timestamp is in unix seconds.
+    // Returns `v1,<base64>` for the webhook-signature header. The timestamp is in unix seconds.
     std::string sign(std::string_view id, std::int64_t timestamp, std::string_view body) const;
 
 private:

@@ -23,13 +23,13 @@ constexpr std::string_view known_keys[] = {
     "http2",
 };
 
-// The sink sets these, and all that begin with ce- or webhook-.
+// Headers that the sink sets, besides those that begin with ce- or webhook-.
 constexpr std::string_view reserved_headers[] = {
     "connection", "content-length",  "content-type", "expect",
     "host",       "idempotency-key", "traceparent",  "transfer-encoding",
 };
 
-// A header whose name has one of these in it carries something to be kept secret.
+// A header whose name contains one of these words carries a credential.
 constexpr std::string_view credential_words[] = {
     "authorization", "cookie",  "token",         "secret",           "password",
     "credential",    "api-key", "apikey",        "api_key",          "access-key",
@@ -55,7 +55,7 @@ struct FreeCurl {
     void operator()(char* text) const { curl_free(text); }
 };
 
-// A url as the library that will call it understands it.
+// A URL parsed by libcurl, so that the checks see the same parts as the later connection.
 class ParsedUrl {
 public:
     ParsedUrl(const std::string& key, const std::string& url, unsigned flags) : url_(curl_url())
@@ -86,7 +86,8 @@ void check_characters(const std::string& key, std::string_view url)
                "Percent-encode other characters, and write a host in punycode.");
 }
 
-// Some of this libcurl would let pass, such as an empty user or a third slash before the host.
+// Raises 22023 for an invalid url; also for an empty user and a third slash before the host, which
+// libcurl accepts.
 ParsedUrl check_url(const std::string& url)
 {
     check_characters("url", url);
@@ -162,7 +163,7 @@ void check_header_value(const std::string& name, std::string_view value)
 void check_header(const std::string& name, const std::string& value)
 {
     if (!is_token(name))
-        refuse("\"" + name + "\" is not a name for a header");
+        refuse("invalid name of a header: \"" + name + "\"");
     const std::string lower_name = ascii_lower(name);
     if (is_one_of(lower_name, reserved_headers) || lower_name.starts_with("ce-") ||
         lower_name.starts_with("webhook-"))
@@ -300,7 +301,7 @@ Endpoint endpoint_of(const std::string& url)
 
 Endpoint endpoint_of_proxy(const std::string& proxy)
 {
-    // libcurl takes this port for every kind of proxy.
+    // libcurl uses this default port for every type of proxy.
     constexpr const char* default_port = "1080";
     const ParsedUrl parsed = check_proxy(proxy);
     const std::string port = parsed.part(CURLUPART_PORT);

@@ -6,16 +6,16 @@
 
 namespace outbox::sink {
 
-// Where an HTTP sink sends, and how. Strings may refer to secrets until `resolve` has replaced
-// them. Empty is absent.
+// Config of an HTTP sink. Strings may contain ${secret:name} until resolve() has replaced them. An
+// empty string is an absent key.
 struct HttpConfig {
     std::string url;
     std::string method = "POST";
     HttpFormat format = HttpFormat::binary;
     JsonConfig::Pairs headers;
-    std::vector<std::string> metadata_keys; // keys of the metadata that travel as ce-<key>
-    std::string secret;                     // signs, `whsec_…` once resolved
-    std::string previous_secret;            // signs too, while the receiver changes over
+    std::vector<std::string> metadata_keys; // metadata keys that are sent as ce-<key>
+    std::string secret;                     // key of the signature, `whsec_…` once resolved
+    std::string previous_secret;            // key of a second signature, while keys are rotated
     int timeout_ms = 30'000;
     int connect_timeout_ms = 5'000;
     int concurrency = 16;
@@ -23,22 +23,23 @@ struct HttpConfig {
     std::string client_cert;
     std::string client_key;
     std::string proxy;
-    std::optional<bool> http2; // over TLS, if the receiver has it; absent: if libcurl does it well
+    std::optional<bool> http2; // offer HTTP/2 over TLS; std::nullopt: from libcurl 8 on
     int batch = 100;           // events per request, in batch format
 };
 
-// Throws 22023 for everything that could not work or would keep a password in the catalog.
+// Raises 22023 for a config that cannot work, or that would store a credential in the catalog.
 HttpConfig parse_http_config(const JsonConfig& config);
 
-// The config with all references replaced, and checked again. Throws 42704 for an unknown secret.
+// Replaces all references to secrets and checks the result. Raises 42704 for an unknown secret.
 HttpConfig resolve(HttpConfig config, const Secrets& secrets);
 
-// Whom a resolved url calls. The port is the scheme's if the url names none.
+// Host and port that libcurl connects to, for HostAllowlist.
 struct Endpoint {
     std::string host; // IPv6 in brackets
-    int port = 0;
+    int port = 0;     // default port of the scheme if the URL has none
 };
 
+// Endpoint of a resolved url, or of a resolved proxy. Raises 22023 for an invalid URL.
 Endpoint endpoint_of(const std::string& url);
 Endpoint endpoint_of_proxy(const std::string& proxy);
 

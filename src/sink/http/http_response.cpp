@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::seconds;
 
-constexpr std::int64_t max_retry_after = 3600;
+constexpr std::int64_t max_retry_after = 3600; // seconds
 
 constexpr std::array<std::string_view, 12> months = {"Jan", "Feb", "Mar", "Apr", "May", "Jun",
                                                      "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"};
@@ -23,7 +23,7 @@ bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-// Eats a date piece by piece. After the first piece that does not fit it stays failed.
+// Consumes a date part by part. The first part that does not match fails the whole date.
 class DateReader {
 public:
     explicit DateReader(std::string_view text) : text_(text) {}
@@ -50,7 +50,7 @@ public:
         return value;
     }
 
-    // asctime pads the day with a blank.
+    // Reads the day, which asctime() pads with a blank.
     int day_of_asctime()
     {
         if (!text_.starts_with(' '))
@@ -59,7 +59,7 @@ public:
         return number(1);
     }
 
-    // The place in the list, from 0.
+    // Returns the index of the name in the list.
     int one_of(std::span<const std::string_view> names)
     {
         for (std::size_t i = 0; i < names.size(); ++i)
@@ -89,9 +89,10 @@ private:
     bool ok_ = true;
 };
 
+// Fields of a date in UTC.
 struct DateTime {
     int year = 0;
-    int month = 0; // from 0
+    int month = 0; // 0 to 11
     int day = 0;
     int second_of_day = 0;
 
@@ -148,7 +149,7 @@ std::optional<std::int64_t> parse_rfc850_date(std::string_view text, std::int64_
     date_time.second_of_day = reader.time_of_day();
     reader.expect(" GMT");
 
-    // RFC 9110: what seems more than 50 years ahead is the past year with these digits.
+    // RFC 9110: a year that appears to be more than 50 years ahead is in the past.
     const auto today = floor<std::chrono::days>(sys_seconds{seconds{now}});
     const int this_year = static_cast<int>(year_month_day{today}.year());
     date_time.year = this_year - this_year % 100 + year_of_century;
@@ -176,7 +177,7 @@ std::optional<std::int64_t> parse_asctime_date(std::string_view text)
     return checked_unix_seconds(reader, date_time);
 }
 
-// Not a legal value when negative, but its sense is clear.
+// Parses delta-seconds. A negative value, which RFC 9110 does not allow, means 0.
 std::optional<std::int64_t> parse_delta(std::string_view text)
 {
     const bool negative = text.starts_with('-');
@@ -211,7 +212,7 @@ DeliveryStatus classify_http_status(long http_status)
     switch (http_status) {
     case 410:
         return DeliveryStatus::endpoint_gone;
-    case 401: // a wrong credential or url: nothing that the message could help
+    case 401: // these are about credentials, url or load, not about the events
     case 403:
     case 404:
     case 405:

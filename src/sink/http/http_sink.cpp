@@ -18,16 +18,22 @@ namespace outbox::sink {
 
 namespace {
 
-// What is read of an answer, and as much of its headers; and what is kept of it for people to read.
+// Limit for the body of a response, and another as large for its headers: receivers may send
+// without end.
 constexpr std::size_t max_response_bytes = 64 * 1024;
+
+// Length of DeliveryResult::reason, which is stored as the last error of a message.
 constexpr std::size_t max_reason_bytes = 512;
 
-// What is read of a proxy before it connects, and of all of them in one call as soon as they have
-// said more than some politeness takes.
+// Limits for the bytes that proxies send before the connection is established, because libcurl does
+// not return while it gets them. A transfer ends when its proxy has sent more than max_proxy_bytes;
+// also when its proxy has sent more than proxy_bytes_threshold (usual responses are smaller) and
+// all proxies together more than max_proxy_bytes within one call of libcurl.
 constexpr std::size_t max_proxy_bytes = 32 * 1024;
 constexpr std::size_t proxy_bytes_threshold = 4 * 1024;
 
-// What is searched for secrets before it is cut: a cut secret would not be recognized.
+// Bytes of a response body that are searched for secrets before the text is cut to
+// max_reason_bytes: a secret that is cut first would not be recognized.
 constexpr std::size_t max_kept_response_bytes = 8 * 1024;
 
 template <typename Value>
@@ -35,8 +41,8 @@ void set_option(CURL* easy, CURLoption option, Value value)
 {
     const CURLcode result = curl_easy_setopt(easy, option, value);
     if (result != CURLE_OK)
-        throw Error("58000",
-                    std::string("libcurl refuses an option: ") + curl_easy_strerror(result));
+        throw Error("58000", std::string("could not set an option of libcurl: ") +
+                                 curl_easy_strerror(result));
 }
 
 void set_optional_blob(CURL* easy, CURLoption option, const std::string& value)
@@ -47,14 +53,14 @@ void set_optional_blob(CURL* easy, CURLoption option, const std::string& value)
     set_option(easy, option, &blob);
 }
 
-// libcurl would read a file by itself, and wait for a pipe for ever.
+// Reads a file here instead of in libcurl, which would block on a FIFO.
 std::string read_optional_file(const char* what, const std::string& path)
 {
     return path.empty() ? std::string() : read_small_file(what, path);
 }
 
-// Before version 8 libcurl could lose sight of a request over HTTP/2 that was answered before its
-// body was read, until its time was over.
+// Before version 8, libcurl could miss a response over HTTP/2 that came before the request's body
+// was sent, until the request timed out.
 bool has_reliable_http2()
 {
     constexpr unsigned version_8 = 0x080000;
@@ -109,8 +115,8 @@ std::size_t HttpSink::max_events_per_request() const
 
 // ---- requests
 
-// Connections and TLS sessions belong to the multi handle, the rest of the set-up to the transfer:
-// both are used again and again.
+// Sets the options that are the same for all requests, once per transfer: transfers are reused.
+// Connections and TLS sessions belong to the multi handle.
 void HttpSink::configure(Transfer& transfer)
 {
     CURL* easy = transfer.easy;
@@ -121,14 +127,14 @@ void HttpSink::configure(Transfer& transfer)
     set_option(easy, CURLOPT_FOLLOWLOCATION, 0L);
     set_option(easy, CURLOPT_NOSIGNAL, 1L);
     set_option(easy, CURLOPT_QUICK_EXIT, 1L);
-    // Asked at every step, which costs something: only proxies make it necessary.
+    // libcurl calls on_progress() at every step, so only proxies, which need it, switch it on.
     set_option(easy, CURLOPT_NOPROGRESS, config_.proxy.empty() ? 1L : 0L);
     set_option(easy, CURLOPT_XFERINFOFUNCTION, on_progress);
     set_option(easy, CURLOPT_XFERINFODATA, &transfer);
     const bool http2 = config_.http2.value_or(has_reliable_http2());
     set_option(easy, CURLOPT_HTTP_VERSION, http2 ? CURL_HTTP_VERSION_2TLS : CURL_HTTP_VERSION_1_1);
-    // With TLS it is soon known whether one connection can carry many requests. Without, a request
-    // that hangs would keep the next one waiting for that.
+    // With PIPEWAIT, requests wait until a new connection is known to support multiplexing. TLS
+    // tells that in the handshake; without TLS they would wait for a first response.
     set_option(easy, CURLOPT_PIPEWAIT, http2 && config_.url.starts_with("https:") ? 1L : 0L);
     set_option(easy, CURLOPT_TIMEOUT_MS, static_cast<long>(config_.timeout_ms));
     set_option(easy, CURLOPT_CONNECTTIMEOUT_MS, static_cast<long>(config_.connect_timeout_ms));
@@ -139,7 +145,8 @@ void HttpSink::configure(Transfer& transfer)
     set_option(easy, CURLOPT_WRITEDATA, &transfer);
     set_option(easy, CURLOPT_ERRORBUFFER, transfer.error);
     set_option(easy, CURLOPT_PRIVATE, &transfer);
-    // An empty proxy: the server's environment has no say.
+    // Always set, also to "", because libcurl would otherwise use http_proxy and no_proxy from the
+    // environment of the server.
     set_option(easy, CURLOPT_PROXY, config_.proxy.c_str());
     set_option(easy, CURLOPT_NOPROXY, "");
     set_optional_blob(easy, CURLOPT_CAINFO_BLOB, ca_certificate_);
@@ -167,7 +174,7 @@ std::unique_ptr<HttpSink::Transfer> HttpSink::acquire_transfer()
     return transfer;
 }
 
-// The time is that of the attempt, the id that of the event: Standard Webhooks.
+// Adds the signature headers of Standard Webhooks; the timestamp is that of the attempt.
 void HttpSink::sign(Transfer& transfer, const std::string& id) const
 {
     if (signing_secrets_.empty())
@@ -180,10 +187,10 @@ void HttpSink::sign(Transfer& transfer, const std::string& id) const
     transfer.headers.push_back("webhook-signature: " + signatures);
 }
 
-// The list is libcurl's type, but it need not be libcurl's memory.
+// Builds the header list in memory of the transfer, not by curl_slist_append(): no allocations.
 void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
 {
-    // Without this line libcurl asks for leave before it sends a large body.
+    // Removes the header "Expect: 100-continue", which libcurl adds to large requests.
     transfer.headers.push_back("Expect:");
     for (const auto& [name, value] : config_.headers)
         transfer.headers.push_back(name + ": " + value);
@@ -227,16 +234,16 @@ void HttpSink::flush()
     int running = 0;
     proxy_bytes_in_call_ = 0;
     curl_multi_socket_action(multi_, CURL_SOCKET_TIMEOUT, 0, &running);
-    // What has been answered already makes no socket readable.
+    // Transfers that have ended within the call make no socket readable: the timer lets poll() run.
     if (static_cast<std::size_t>(running) < in_flight_.size())
         timer_ = Clock::now();
 }
 
-// ---- libcurl's wishes
+// ---- callbacks of libcurl
 
-// A connection that is kept for the next request is also kept in the epoll set: most of them are
-// wanted again at once, and each change would be a system call. Other descriptors of libcurl's come
-// and go without a word.
+// Adds, changes or removes a descriptor in the epoll set. An idle connection stays in the set: most
+// are used again at once, and each change is a system call. Other descriptors, of the resolver for
+// example, are removed, because libcurl closes them without on_close_socket().
 int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void*)
 {
     auto& sink = *static_cast<HttpSink*>(self);
@@ -264,7 +271,7 @@ int HttpSink::on_socket(CURL*, curl_socket_t socket, int what, void* self, void*
 
 void HttpSink::unwatch(int socket)
 {
-    // It may have been closed already.
+    // Fails if the descriptor is closed already, which has removed it from the set.
     (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
     watched_sockets_.erase(socket);
 }
@@ -279,8 +286,8 @@ int HttpSink::on_timer(CURLM*, long milliseconds, void* self)
     return 0;
 }
 
-// libcurl keeps all of them, and has a limit for headers, but none for trailers. Behind a 1xx comes
-// another answer.
+// Counts header bytes and reads the status line. libcurl limits headers, but not trailers, and
+// keeps both in memory. A response with status 1xx is followed by another response.
 std::size_t HttpSink::on_header(char* data, std::size_t size, std::size_t count, void* user)
 {
     auto& transfer = *static_cast<Transfer*>(user);
@@ -305,13 +312,14 @@ std::size_t HttpSink::on_response_body(char* data, std::size_t size, std::size_t
     transfer.response_bytes += bytes;
     if (transfer.response_bytes > max_response_bytes) {
         transfer.response_truncated = true;
-        return 0; // enough: the status has said what there is to know
+        return 0; // ends the transfer; the status is known and decides
     }
     return bytes;
 }
 
-// What a proxy says before it connects, libcurl reads byte by byte, for as long as there is more of
-// it: all within one call, and its time-out comes only behind that. But it asks at every byte.
+// Ends transfers whose proxy sends without end. Before the connection is established, libcurl reads
+// a proxy's response byte by byte in one call, for as long as there are bytes; its timeout is
+// checked afterwards only. It calls this function for each byte.
 int HttpSink::on_progress(void* user, curl_off_t, curl_off_t received, curl_off_t, curl_off_t sent)
 {
     auto& transfer = *static_cast<Transfer*>(user);
@@ -325,7 +333,7 @@ int HttpSink::on_progress(void* user, curl_off_t, curl_off_t received, curl_off_
     return transfer.proxy_limit_exceeded ? 1 : 0;
 }
 
-// The last word on where a connection goes, when all names are resolved.
+// Opens the socket of a connection, after name resolution: here a private address is refused.
 curl_socket_t HttpSink::on_open_socket(void* user, curlsocktype, curl_sockaddr* address)
 {
     auto& transfer = *static_cast<Transfer*>(user);
@@ -364,7 +372,7 @@ void HttpSink::poll(std::vector<DeliveryResult>& results)
             const std::uint32_t seen = events[i].events;
             const auto watched = watched_sockets_.find(events[i].data.fd);
             if (watched != watched_sockets_.end() && !watched->second.is_in_use) {
-                // The receiver has closed a connection that is not in use. libcurl will see.
+                // The receiver has closed an idle connection; libcurl notices when it reuses it.
                 (void)epoll_ctl(epoll_, EPOLL_CTL_DEL, watched->first, nullptr);
                 watched->second.events = 0;
                 continue;
@@ -388,7 +396,7 @@ void HttpSink::poll(std::vector<DeliveryResult>& results)
         in_flight_.erase(found);
         results.push_back(result_of_transfer(*transfer, message->data.result));
         curl_multi_remove_handle(multi_, transfer->easy);
-        transfer->body = {}; // may have been large
+        transfer->body = {}; // frees the memory, which may be large
         idle_transfers_.push_back(std::move(transfer));
     }
 }
@@ -397,8 +405,8 @@ DeliveryResult HttpSink::result_of_transfer(Transfer& transfer, CURLcode result)
 {
     long http_status = 0;
     curl_easy_getinfo(transfer.easy, CURLINFO_RESPONSE_CODE, &http_status);
-    // Over HTTP/2 a receiver that does not want to read the body answers and then resets the
-    // stream.
+    // Over HTTP/2, a receiver that responds before it has read the whole body resets the stream
+    // behind the response.
     const bool was_answered =
         http_status != 0 && (transfer.response_truncated || result == CURLE_HTTP2_STREAM);
     if (result == CURLE_OK || was_answered)
@@ -408,7 +416,7 @@ DeliveryResult HttpSink::result_of_transfer(Transfer& transfer, CURLcode result)
                 DeliveryStatus::unavailable,
                 "the host has a private address, and outbox.http_deny_private is on",
                 {}};
-    // libcurl has its own limits, too, and hears of this one only that it cannot go on.
+    // Checked before the error of libcurl, which is a mere write error if on_header() ended it.
     if (transfer.response_header_bytes > max_response_bytes)
         return {transfer.request_id,
                 DeliveryStatus::unavailable,
@@ -418,9 +426,9 @@ DeliveryResult HttpSink::result_of_transfer(Transfer& transfer, CURLcode result)
     if (transfer.proxy_limit_exceeded)
         return {transfer.request_id,
                 DeliveryStatus::unavailable,
-                "the proxy talks on and on and does not connect",
+                "the proxy sent too much data before it connected",
                 {}};
-    // Older ones call a line that is longer than they take so.
+    // Old versions of libcurl report a header line that is too long as CURLE_OUT_OF_MEMORY.
     if (result == CURLE_OUT_OF_MEMORY)
         return {transfer.request_id,
                 DeliveryStatus::unavailable,
@@ -438,7 +446,7 @@ DeliveryResult HttpSink::result_of_transfer(Transfer& transfer, CURLcode result)
 
 DeliveryResult HttpSink::result_of_response(const Transfer& transfer, long http_status) const
 {
-    // libcurl takes a first line that it cannot read for 200 OK.
+    // libcurl reports status 200 if it cannot parse the first line.
     if (transfer.http_status != http_status)
         return {transfer.request_id, DeliveryStatus::unavailable, "the answer is not HTTP", {}};
     DeliveryResult result{transfer.request_id,

@@ -1,5 +1,5 @@
-// The HTTP sink: requests through libcurl's multi interface, on sockets of its own in one epoll
-// set.
+// HTTP sink: sends requests by libcurl's multi interface, in the relay's thread. The sockets are in
+// one epoll set, whose descriptor is in the relay's wait set.
 #pragma once
 
 #include "sink/config/secrets.hpp"
@@ -17,7 +17,7 @@ namespace outbox::sink {
 
 class HttpSink final : public Sink {
 public:
-    // The config with its secrets filled in; the secrets again, to keep them out of what is said.
+    // `config` is resolved. `secrets` are redacted from reasons. Reads the files of the config.
     HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context);
     ~HttpSink() override;
 
@@ -36,23 +36,23 @@ public:
     void cancel_all() override;
 
 private:
-    // A transfer on the way, or one that waits to be used again.
+    // An easy handle of libcurl and its buffers: one request in flight, or idle and reusable.
     struct Transfer {
         CURL* easy = nullptr;
         RequestId request_id = 0;
-        std::string body;
-        std::vector<std::string> headers;
-        std::vector<curl_slist> header_list;   // as libcurl wants to see them
-        std::string response_start;            // the beginning of it
-        std::size_t response_bytes = 0;        // bytes
-        std::size_t response_header_bytes = 0; // bytes of its headers and trailers
-        std::size_t proxy_bytes = 0;           // a byte each of what a proxy says
-        bool proxy_limit_exceeded = false;     // by a proxy
-        bool expects_status_line = true;       // that comes next, of an answer
-        std::optional<long> http_status;       // as that line has it
-        bool response_truncated = false;
-        bool address_denied = false; // the address is one that must not be connected to
-        char error[CURL_ERROR_SIZE] = {};
+        std::string body;                      // of the request
+        std::vector<std::string> headers;      // of the request
+        std::vector<curl_slist> header_list;   // the headers as libcurl's linked list
+        std::string response_start;            // first bytes of the response body
+        std::size_t response_bytes = 0;        // size of the response body so far
+        std::size_t response_header_bytes = 0; // size of headers and trailers so far
+        std::size_t proxy_bytes = 0;           // bytes of the proxy before the connection
+        bool proxy_limit_exceeded = false;     // on_progress() ended the transfer
+        bool expects_status_line = true;       // the next header line is a status line
+        std::optional<long> http_status;       // of the last status line
+        bool response_truncated = false;       // on_response_body() ended the transfer
+        bool address_denied = false;           // on_open_socket() refused a private address
+        char error[CURL_ERROR_SIZE] = {};      // message of libcurl
         HttpSink* sink = nullptr;
 
         Transfer() = default;
@@ -61,11 +61,11 @@ private:
         ~Transfer();
     };
 
-    // A descriptor in the epoll set, or one that may be.
+    // A descriptor of libcurl.
     struct WatchedSocket {
-        std::uint32_t events = 0; // 0: it is not in the set
-        bool is_in_use = false;
-        bool is_connection = false;
+        std::uint32_t events = 0;   // epoll events; 0: not in the epoll set
+        bool is_in_use = false;     // libcurl waits for it
+        bool is_connection = false; // opened by on_open_socket()
     };
 
     std::unique_ptr<Transfer> acquire_transfer();
@@ -78,6 +78,7 @@ private:
     std::string redacted_text(std::string text) const;
     bool timer_expired() const { return timer_ && *timer_ <= Clock::now(); }
 
+    // Callbacks of libcurl.
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);
@@ -93,14 +94,14 @@ private:
     Secrets secrets_;
     SinkContext sink_context_;
     std::vector<WebhookSecret> signing_secrets_;
-    std::string ca_certificate_; // certificates and key, as they were in their files
+    std::string ca_certificate_; // contents of ca_file, client_cert and client_key
     std::string client_cert_;
     std::string client_key_;
     int epoll_ = -1;
     CURLM* multi_ = nullptr;
     std::unordered_map<int, WatchedSocket> watched_sockets_;
     std::optional<TimePoint> timer_;
-    std::size_t proxy_bytes_in_call_ = 0; // of libcurl, on the way to receivers
+    std::size_t proxy_bytes_in_call_ = 0; // bytes of all proxies within one call of libcurl
     std::unordered_map<CURL*, std::unique_ptr<Transfer>> in_flight_;
     std::vector<std::unique_ptr<Transfer>> idle_transfers_;
 };

@@ -2,13 +2,13 @@
 
 namespace outbox::sink {
 
-// What became of an attempt to deliver.
+// Outcome of one attempt to deliver a request.
 enum class DeliveryStatus {
-    delivered,     // the receiver has it
-    rejected,      // this message is bad: its own retries, then the dead letters
-    unavailable,   // the sink is in trouble: back it off, the messages are not to blame
-    not_sent,      // it was not taken, and nobody is to blame: send it again
-    endpoint_gone, // 410: the receiver wants nothing more, pause the sink
+    delivered,     // the receiver accepted the events
+    rejected,      // these events are at fault: each gets retries of its own, then a dead letter
+    unavailable,   // the destination is at fault: back off the whole sink, charge no attempt
+    not_sent,      // not known to have arrived, and neither is at fault: send again
+    endpoint_gone, // HTTP 410, the receiver wants no more events: pause the sink
 };
 
 } // namespace outbox::sink

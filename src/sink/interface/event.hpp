@@ -8,31 +8,31 @@
 
 namespace outbox::sink {
 
-// What its relay wants to know of an event when it has arrived. Nothing to a sink.
+// Facts that the relay counts when an event is delivered. Sinks only pass them through.
 struct EventStats {
-    std::uint16_t type = 0;
+    std::uint16_t type = 0; // slot number of the event type in the shared counters
     std::uint32_t bytes = 0;
-    std::int64_t occurred_at = 0; // as the server counts
+    std::int64_t occurred_at = 0; // TimestampTz: microseconds since 2000
 
     bool operator==(const EventStats&) const = default;
 };
 
-// A message of the log as a sink sees it. All text is UTF-8.
+// A message of the log in plain C++, copied out of the server's memory. All text is UTF-8.
 struct Event {
-    std::int64_t id = 0;
-    std::int64_t token = 0; // the batch it was claimed in
+    std::int64_t id = 0;    // position in the log
+    std::int64_t token = 0; // fencing token of the batch that has the message
     std::string tracking_id;
     std::int64_t tenant_id = 0;
     std::string aggregate_type;
     std::string aggregate_id;
     std::string event_type;
     int event_version = 1;
-    std::string payload; // JSON, byte for byte what goes out
+    std::string payload; // JSON, sent byte for byte
 
-    // Metadata that the sink's config names: CloudEvents extension attributes.
+    // CloudEvents extension attributes: the metadata keys that the sink's config names.
     std::vector<std::pair<std::string, std::string>> attributes;
 
-    // As the metadata and the column have them: none of these need be valid.
+    // Trace fields, unchecked, from the metadata and from outbox_messages.trace_id.
     std::string traceparent;
     std::string trace_id;
     std::string span_id;
@@ -43,8 +43,9 @@ struct Event {
 
     bool operator==(const Event&) const = default;
 
-    // As new, but for the memory that its text had. All of it is named, lest something of one event
-    // gets into another.
+    // Resets all members, but keeps the allocated memory of the strings. The structured binding
+    // names every member, so that a new member fails to compile until it is reset here as well:
+    // data of one event must not appear in the next.
     void clear() noexcept
     {
         auto& [number, batch, tracking, tenant, type, aggregate, kind, version, body, pairs, trace,
@@ -59,7 +60,7 @@ struct Event {
         count = {};
     }
 
-    // The memory that it takes, roughly, for limits on what is in flight.
+    // Approximate memory in bytes, for the limits on claimed events.
     std::size_t size() const noexcept
     {
         std::size_t bytes = sizeof(Event) + tracking_id.size() + aggregate_type.size() +

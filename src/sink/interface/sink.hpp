@@ -1,5 +1,5 @@
-// A sink: brings events to where they are wanted. Nothing in here knows of the server, and nothing
-// blocks: what takes time goes on by itself, and poll() picks up what has come of it.
+// Interface of a sink, a destination of the relay. A sink knows nothing of the server and never
+// blocks: requests are in flight in the background, and poll() collects their results.
 #pragma once
 
 #include "sink/interface/delivery_result.hpp"
@@ -17,23 +17,26 @@ namespace outbox::sink {
 using Clock = std::chrono::steady_clock;
 using TimePoint = Clock::time_point;
 
-// Events that travel together: one, where the sink does not take more.
+// Number of a request, chosen by the caller of send(). A request is one HTTP request or one Kafka
+// record; it has one event unless max_events_per_request() is larger.
 using RequestId = std::uint64_t;
 
-// Within one of these a sink keeps the order of what it is sent.
+// Number of a stream, the scope within which a sink preserves order: see preserves_order().
 using StreamId = std::uint64_t;
 
-// What has come of a request.
+// Result of one request.
 struct DeliveryResult {
     RequestId request_id;
     DeliveryStatus status;
-    std::string reason; // for people: what the receiver said
-    std::optional<std::chrono::seconds> retry_after;
+    std::string reason; // for operators: the response, without secrets, on one line
+    std::optional<std::chrono::seconds> retry_after; // delay that the receiver asked for
 
-    // Trouble that one event can bring about by itself, such as an error inside the receiver.
+    // The status is unavailable, but a single event can cause this failure, for example HTTP 500.
     bool may_be_event_fault = false;
 };
 
+// One destination. One thread calls all functions, except that ThreadedSink calls stream_of() and
+// has_aborted() of the sink that it wraps from the relay's thread as well.
 class Sink {
 public:
     Sink() = default;
@@ -41,52 +44,55 @@ public:
     Sink& operator=(const Sink&) = delete;
     virtual ~Sink() = default;
 
-    // Readable when poll() has something to do.
+    // Descriptor for the relay's wait set; readable when poll() has work.
     virtual int wait_fd() const = 0;
 
-    // When poll() is to be called even if the descriptor is silent.
+    // Time at which poll() must be called even if wait_fd() is not readable; std::nullopt: none.
     virtual std::optional<TimePoint> next_poll_at() const = 0;
 
-    // Keys of an event's metadata that it wants to see as attributes.
+    // Metadata keys that the relay must copy to Event::attributes.
     virtual std::vector<std::string> metadata_keys() const = 0;
 
-    // How many requests may be on the way at once, and how many events one can hold.
+    // Limits: requests in flight at once, and events in one request.
     virtual std::size_t max_in_flight() const = 0;
     virtual std::size_t max_events_per_request() const = 0;
 
-    // Does it deliver what it was sent, for each aggregate, in that order, and nothing behind an
-    // event that it did not deliver? Then many of an aggregate may be on the way at once, each in a
-    // request of its own. But only within a stream, and not before one of them was delivered there.
-    // Streams come to an end at any time, also between this answer and send().
+    // Returns true if the sink delivers the events of each aggregate in the order of send(), and
+    // none behind an event that it did not deliver. Many events of an aggregate may then be in
+    // flight, each in a request of its own, but only within one stream, and only after one event
+    // of the aggregate was delivered in that stream.
     virtual bool preserves_order() const { return false; }
+
+    // Current stream of the event. A stream can end at any time, also between this call and send().
     virtual StreamId stream_of(const Event&) const { return 0; }
 
-    // False while it takes nothing for a moment.
+    // Returns false while the sink accepts no requests, for example while it ends a session.
     virtual bool can_send() const { return true; }
 
-    // The events stay where they are until the outcome is known, which may be at once, or until
-    // cancel_all() is called: a thread of the sink's may be reading them. Not more requests than
-    // the capacity. They go out in this stream, as stream_of() said, or come back.
+    // Starts a request. Returns its result if that is known at once; otherwise poll() adds it. The
+    // events must stay at their addresses until the result is there or cancel_all() has returned,
+    // because a thread of the sink may read them. At most max_in_flight() requests may be in
+    // flight. If `stream` has ended, the result is not_sent.
     virtual std::optional<DeliveryResult>
     send(RequestId request_id, std::span<const Event* const> events, StreamId stream) = 0;
 
-    // What was sent goes out now, and not only when poll() is called.
+    // Starts the transmission of the requests now instead of at the next poll().
     virtual void flush() = 0;
 
-    // Goes on with what is on the way, and adds what has come of it.
+    // Drives the requests in flight without blocking and appends the results of finished ones.
     virtual void poll(std::vector<DeliveryResult>& results) = 0;
 
-    // Forgets everything that is on the way: whether it arrives is open.
+    // Drops all requests in flight; they get no results. Whether they arrive is unknown.
     virtual void cancel_all() = 0;
 
-    // What is wrong although nothing has failed: a receiver that is away, say.
+    // A problem while no request has failed yet, such as unreachable brokers; empty: none.
     virtual std::string status_message() const { return {}; }
 
-    // A thread of the library behind it has failed, wherever it was: nothing of the sink may be
-    // called any more, nor may it be destroyed.
+    // Returns true if a thread of the sink's library called abort(). No other function of the sink
+    // may be called then, and the sink must be leaked: a lock of that thread is never released.
     virtual bool has_aborted() const { return false; }
 
-    // Lines that the library behind it has for the log.
+    // Removes and returns lines of the library for the server log.
     virtual std::vector<std::string> take_log_lines() { return {}; }
 };
 

@@ -6,17 +6,18 @@
 
 namespace outbox::sink {
 
-// What an error of librdkafka's says about a message.
+// Cause of an error in a delivery report.
 enum class KafkaErrorClass {
-    message, // this one, or another of the same request, is not to the broker's liking
-    session, // it went down with the session that it was sent in
-    topic,   // there is no such topic, or no right to it
-    sink,    // brokers, credentials: nothing that the message could help
+    message, // the record, or another one of its batch, is invalid or too large
+    session, // the session ended; the record itself has no error
+    topic,   // the topic does not exist, is invalid, or may not be written
+    sink,    // brokers or credentials
 };
 
+// Returns the cause of an error code of librdkafka; `sink` for unknown codes.
 KafkaErrorClass classify_error(rd_kafka_resp_err_t error) noexcept;
 
-// Does it depend on how much was sent at once?
+// Returns true if the error means that a record or a batch is too large.
 bool is_size_error(rd_kafka_resp_err_t error) noexcept;
 
 } // namespace outbox::sink

@@ -13,12 +13,13 @@ namespace outbox::sink {
 
 namespace {
 
-// Keys of the sink's own. All others are librdkafka's.
+// Keys of the sink. All other keys are properties of librdkafka.
 constexpr std::string_view sink_keys[] = {"topic", "format", "metadata", "timeout"};
 
 constexpr const char* default_debezium_topic = "outbox.event.{aggregate_type}";
 
-// What order and exactly-once within a session rest on, and what the relay itself works with.
+// Properties that only the sink sets: order and exactly-once within a session depend on them, or
+// the sink relies on their values.
 constexpr std::string_view fixed_properties[] = {
     "enable.idempotence",
     "enable.gapless.guarantee",
@@ -37,8 +38,8 @@ constexpr std::string_view fixed_properties[] = {
     "sasl.kerberos.min.time.before.relogin",
 };
 
-// What would run somebody's code, or a command, as the server's user; or take the text for the
-// address of a function; or replace a signal's handler.
+// Properties that run code or commands as the server's user, that take an address of a function as
+// text, or that replace a signal handler.
 constexpr std::string_view forbidden_properties[] = {
     "plugin.library.paths",
     "ssl.engine.location",
@@ -49,7 +50,7 @@ constexpr std::string_view forbidden_properties[] = {
     "ut_handle_ProduceResponse",
 };
 
-// A property whose name has one of these in it is to be kept secret.
+// A property whose name contains one of these words has a credential.
 constexpr std::string_view credential_words[] = {"password", "passphrase", "secret", "key.pem",
                                                  "sasl.oauthbearer.config"};
 
@@ -64,10 +65,10 @@ bool is_one_of(std::string_view text, const Range& range)
     throw Error("22023", message, {}, hint);
 }
 
-// Throws what librdkafka says, which may repeat the value.
+// Sets a property. Raises 22023 with the message of librdkafka, which may contain the value.
 void set_property(rd_kafka_conf_t* conf, const std::string& name, const std::string& value)
 {
-    // With room for the value, for half a secret could not be told from other text.
+    // The buffer has room for the value: a secret that is cut would not be redacted.
     std::vector<char> problem(512 + value.size());
     if (rd_kafka_conf_set(conf, name.c_str(), value.c_str(), problem.data(), problem.size()) ==
         RD_KAFKA_CONF_OK)
@@ -92,25 +93,27 @@ bool is_credential(std::string_view name)
     });
 }
 
-// Others would scatter an aggregate's events over partitions.
+// Partitioners that use the key. Others would distribute the events of an aggregate over partitions
+// and so lose their order.
 constexpr std::string_view keyed_partitioners[] = {
     "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"};
 
 void check_property(const std::string& name, const std::string& value)
 {
     if (name == "partitioner" && !is_one_of(value, keyed_partitioners))
-        refuse("config key \"partitioner\" must be one that goes by the key",
-               "For example murmur2_random, as Java clients do.");
+        refuse("config key \"partitioner\" must be a partitioner that uses the key",
+               "Use murmur2_random, for example, which places records as Java clients do.");
     check_references(value);
     if (is_one_of(name, fixed_properties))
         refuse("config key \"" + name + "\" is set by the sink itself");
     if (is_one_of(name, forbidden_properties))
-        refuse("config key \"" + name + "\" is not allowed", "It would run code in the server.");
-    // What OAuth wants to be told is in there, and it is told to any URL.
+        refuse("config key \"" + name + "\" is not allowed",
+               "Remove the key: this property would run code in the server.");
+    // librdkafka sends the content of these files to an OAuth token endpoint, which can be any URL.
     if (name.ends_with(".file"))
         refuse("config key \"" + name + "\" is not allowed",
-               "It would send a file of the server's. Where there is one, use the property that "
-               "takes the content, with a ${secret:name}.");
+               "This property would send a file of the server. Use a property that takes the "
+               "content instead, with a ${secret:name}.");
     if (is_credential(name) && !has_secret_reference(value))
         refuse("config key \"" + name + "\" must take its value from a secret",
                secret_reference_hint);
@@ -127,7 +130,7 @@ KafkaFormat parse_format(const std::string& text)
     refuse("config key \"format\" must be cloudevents or debezium");
 }
 
-// The last value that was given under one of these names, as librdkafka understands them.
+// Returns the user's value of a numeric property; std::nullopt: absent, or not a number.
 std::optional<std::size_t> count_property(const KafkaConfig& config, std::string_view name)
 {
     std::optional<std::size_t> count;
@@ -175,7 +178,7 @@ KafkaConfig parse_kafka_config(const JsonConfig& config)
     if (!is_given("bootstrap.servers") && !is_given("metadata.broker.list") &&
         !is_given("test.mock.num.brokers"))
         refuse("config key \"bootstrap.servers\" is missing");
-    // 0 would be no limit.
+    // 0 means no limit to librdkafka; the default remains then.
     if (const auto count = count_property(parsed, "queue.buffering.max.messages");
         count.value_or(0) > 0)
         parsed.max_in_flight = std::min(*count, parsed.max_in_flight);
@@ -196,7 +199,7 @@ KafkaConf make_conf(const KafkaConfig& config)
 {
     KafkaConf conf(rd_kafka_conf_new());
     set_property(conf.get(), "client.id", "outbox");
-    // Java clients put a key on the partition that murmur2 says; librdkafka itself would not.
+    // The default of Java clients: equal keys get equal partitions. librdkafka's default differs.
     set_property(conf.get(), "partitioner", "murmur2_random");
     set_property(conf.get(), "compression.type", "lz4");
     set_property(conf.get(), "linger.ms", "0");
@@ -204,23 +207,24 @@ KafkaConf make_conf(const KafkaConfig& config)
     set_property(conf.get(), "reconnect.backoff.max.ms", "1000");
     set_property(conf.get(), "retry.backoff.ms", "50");
     for (const auto& [name, value] : config.properties) {
-        // The value is not known yet, or no longer wanted; the name can be checked.
+        // An unresolved value cannot be checked. An unknown name is set all the same, so that
+        // librdkafka refuses it.
         if (!has_secret_reference(value) || !is_known(conf.get(), name))
             set_property(conf.get(), name, value);
     }
     set_property(conf.get(), "batch.size", std::to_string(config.batch_size));
     set_property(conf.get(), "queue.buffering.max.messages", std::to_string(config.max_in_flight));
     set_property(conf.get(), "queue.buffering.max.kbytes",
-                 "2147483647"); // the relay has its own limit
+                 "2147483647"); // the maximum: outbox.relay_memory is the limit
     set_property(conf.get(), "enable.idempotence", "true");
-    // Whatever fails for good ends the session, before anything behind it is sent.
+    // A record that fails permanently ends the session before a later record is sent.
     set_property(conf.get(), "enable.gapless.guarantee", "true");
-    // A message that times out would leave a gap. The sink itself decides when to give up, and then
-    // gives up everything.
+    // Records never time out one by one, which would leave a gap: the sink ends the whole session,
+    // see KafkaSink::session_timeout().
     set_property(conf.get(), "message.timeout.ms", "0");
     set_property(conf.get(), "log.queue", "true");
-    // Never: kinit is run by a shell, with the principal as it was given. An empty command would be
-    // the default one. A librdkafka without Kerberos does not know of it.
+    // 0 disables kinit, which librdkafka runs by a shell with the unquoted principal; an empty
+    // kinit command would mean the default one. Fails in a librdkafka without Kerberos: ignored.
     (void)rd_kafka_conf_set(conf.get(), "sasl.kerberos.min.time.before.relogin", "0", nullptr, 0);
     return conf;
 }

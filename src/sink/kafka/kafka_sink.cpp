@@ -18,27 +18,27 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// A session that cannot go on still hears what came of what is with the brokers.
+// Longest wait for delivery reports of records that brokers have, when a session ends.
 constexpr milliseconds max_drain_interval{5'000};
 
-// What the brokers give back meanwhile, librdkafka keeps to send it again: to be taken from it as
-// well.
+// Interval of purges while a session ends: librdkafka queues records again that a broker refuses
+// meanwhile with a retriable error.
 constexpr milliseconds purge_interval{50};
 
-// A session that has not delivered anything, and has been told why, need not be waited for.
+// Timeout of a session without a delivery, if a broker has reported an error.
 constexpr milliseconds first_delivery_timeout{5'000};
 
-// It may just have needed longer to get acquainted: each one that was given up so makes for more
-// patience with the next, or none would ever come to deliver anything.
+// The timeout before the first delivery doubles after each session that ran into it, up to this
+// value: brokers may need longer than that to connect, and no session would ever deliver.
 constexpr milliseconds max_first_delivery_timeout{30'000};
-constexpr int max_timeout_doublings = 8;
+constexpr int max_timeout_doublings = 8; // keeps the product within its type
 
-constexpr std::size_t max_log_lines = 20;
+constexpr std::size_t max_log_lines = 20; // until take_log_lines(); further lines are dropped
 
-// How much less a session sends at once when the brokers have refused a batch as too large.
+// Factor by which batch.size decreases in the next session after a batch was refused as too large.
 constexpr std::size_t batch_size_divisor = 4;
 
-static_assert(sizeof(void*) >= sizeof(std::uint64_t), "numbers of messages travel as pointers");
+static_assert(sizeof(void*) >= sizeof(std::uint64_t), "opaque pointers hold record numbers");
 
 void* to_opaque(std::uint64_t number)
 {
@@ -50,7 +50,7 @@ std::uint64_t to_number(const void* opaque)
     return static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(opaque));
 }
 
-// A line of the log begins with the name of a thread, in brackets.
+// Removes the prefix "[thrd:name]: " of a log line.
 std::string_view without_thread(std::string_view line)
 {
     constexpr std::string_view end = "]: ";
@@ -103,7 +103,7 @@ void KafkaSink::open_session()
         throw std::system_error(errno, std::generic_category(), "epoll_ctl()");
 }
 
-// Sees to it that there is one. Why there can be none, if so.
+// Opens a session if there is none. Returns why that failed; std::nullopt: there is a session.
 std::optional<std::string> KafkaSink::ensure_session()
 {
     try {
@@ -127,7 +127,8 @@ void KafkaSink::close_session()
     connection_error_.clear();
 }
 
-// What librdkafka has not sent stays unsent; of what it has sent, reports come in.
+// Begins to end the session: purges unsent records, and waits for reports of the sent ones, so that
+// fewer records are sent twice.
 void KafkaSink::begin_draining(TimePoint now)
 {
     is_draining_ = true;
@@ -150,7 +151,8 @@ void KafkaSink::end_session(std::vector<DeliveryResult>& results)
     close_session();
 }
 
-// The next session does better, unless this one has come to nothing.
+// Returns the result of a record that was lost with its session: not_sent, so that the next session
+// sends it. A session without any progress counts as a failure of the sink.
 DeliveryResult KafkaSink::result_of_ended_session(RequestId request_id) const
 {
     if (!made_no_progress())
@@ -160,7 +162,8 @@ DeliveryResult KafkaSink::result_of_ended_session(RequestId request_id) const
             reason.empty() ? "the brokers ended the session" : redacted_text(reason), std::nullopt};
 }
 
-// Whether it arrives is open: in the next session all of it is sent again.
+// Ends a session that had no delivery for session_timeout(). Whether its records arrive is unknown;
+// the next session sends them again.
 void KafkaSink::time_out_session(std::vector<DeliveryResult>& results)
 {
     const std::string reason = status_message_.empty()
@@ -205,15 +208,15 @@ std::optional<TimePoint> KafkaSink::next_poll_at() const
 
 // ---- sending
 
-// A broker that has nothing of a session yet takes whatever comes first, also if something before
-// it was refused. So order begins with a delivery, in each session and topic.
+// A stream is a session and a topic. A broker that has no record of a session yet accepts any first
+// record, even if an earlier one was refused: order is guaranteed only after the first delivery.
 StreamId KafkaSink::stream_of(const Event& event) const
 {
     return (config_.topic.hash(event) ^ stream_epoch_ << 32) | 1;
 }
 
-// Who sends may have decided on the next ones before he hears what came of this one. Those behind
-// one that is refused come back.
+// A record that is refused at once ends the stream, because the relay's thread may have queued
+// later events of the aggregate already: those then come back as not_sent.
 std::optional<DeliveryResult> KafkaSink::send(RequestId request_id,
                                               std::span<const Event* const> events, StreamId stream)
 {
@@ -243,7 +246,7 @@ std::optional<DeliveryResult> KafkaSink::produce(RequestId request_id, const Eve
     if (error == RD_KAFKA_RESP_ERR_NO_ERROR)
         return std::nullopt;
     (void)in_flight_.extract(number);
-    // Nothing else was sent together with it.
+    // librdkafka has refused this record itself, so no other record of a batch can be at fault.
     if (classify_error(error) == KafkaErrorClass::message)
         return DeliveryResult{request_id, DeliveryStatus::rejected, rd_kafka_err2str(error),
                               std::nullopt};
@@ -255,7 +258,7 @@ std::optional<DeliveryResult> KafkaSink::produce(RequestId request_id, const Eve
                           std::nullopt, classify_error(error) == KafkaErrorClass::topic};
 }
 
-// ---- what comes back
+// ---- results
 
 void KafkaSink::poll(std::vector<DeliveryResult>& results)
 {
@@ -294,7 +297,8 @@ void KafkaSink::poll(std::vector<DeliveryResult>& results)
     }
 }
 
-// All that was refused together has been delivered.
+// Returns true if the batch size was reduced and the records that were refused together have been
+// delivered since: a new session can use the normal size.
 bool KafkaSink::can_restore_batch_size() const
 {
     return in_flight_.empty() && suspected_records_ == 0 && has_delivered_ &&
@@ -309,14 +313,14 @@ void KafkaSink::on_delivery_reports(rd_kafka_event_t* event, TimePoint now,
         if (in_flight_.find(number) == nullptr)
             continue;
         const InFlightRecord record = in_flight_.extract(number);
-        // What went down with the session is told when it is over: by then it is known why.
+        // Records lost with the session get results when it has ended and the reason is known.
         if (classify_error(message->err) == KafkaErrorClass::session) {
             lost_with_session_.push_back(record.request_id);
             continue;
         }
         results.push_back(result_of_report(record, message->err));
         if (message->err == RD_KAFKA_RESP_ERR_NO_ERROR) {
-            // For whoever tests the sink; among many it would not be read.
+            // For outbox_test_sink(), which sends a single record.
             if (in_flight_.empty() && results.size() == 1)
                 results.front().reason = "topic " + topic_ + ", partition " +
                                          std::to_string(message->partition) + ", offset " +
@@ -340,7 +344,7 @@ DeliveryResult KafkaSink::result_of_report(const InFlightRecord& record, rd_kafk
     switch (classify_error(error)) {
     case KafkaErrorClass::message:
         has_message_error_ = true;
-        // One that is as large as a whole batch was sent alone: then it is to blame.
+        // A record as large as batch.size is alone in its batch, so this record is at fault.
         if (record.size >= config_.batch_size) {
             result.status = DeliveryStatus::rejected;
             next_batch_size_ = normal_batch_size_;
@@ -351,7 +355,7 @@ DeliveryResult KafkaSink::result_of_report(const InFlightRecord& record, rd_kafk
         result.status = DeliveryStatus::not_sent;
         break;
     case KafkaErrorClass::topic:
-        // With several topics, the others' events are not to wait for it for ever.
+        // Events of other topics must not wait forever: the event can become poison.
         result.status = DeliveryStatus::unavailable;
         result.may_be_event_fault = true;
         break;
@@ -363,14 +367,15 @@ DeliveryResult KafkaSink::result_of_report(const InFlightRecord& record, rd_kafk
     return result;
 }
 
-// The brokers answer for a whole batch. In the next session batches are smaller: small enough to be
-// taken, or else so small that the one to blame is alone in its batch.
+// Reduces the batch size of the next session after brokers refused a whole batch: to a quarter if
+// the batch was too large, otherwise so far that the record at fault is alone in its batch.
 void KafkaSink::shrink_next_batch(std::size_t size, rd_kafka_resp_err_t error)
 {
     ++suspected_records_;
     const std::size_t smaller = is_size_error(error) ? config_.batch_size / batch_size_divisor : 0;
     const std::size_t min_size = std::max({size, smaller, std::size_t{1}});
-    // Of those that were refused together, the largest is alone.
+    // The first refused record of a session sets the size, the others can only raise it: the
+    // largest of them will be alone in its batch.
     next_batch_size_ =
         next_batch_size_ == config_.batch_size ? min_size : std::max(next_batch_size_, min_size);
     if (is_size_error(error) && config_.batch_size >= normal_batch_size_)
@@ -379,10 +384,10 @@ void KafkaSink::shrink_next_batch(std::size_t size, rd_kafka_resp_err_t error)
 
 void KafkaSink::on_error(rd_kafka_event_t* event)
 {
-    // What is fatal to the session the next one makes good.
+    // A fatal error ends the session (poll()); it is not a problem of the brokers.
     if (rd_kafka_event_error_is_fatal(event))
         return;
-    // That all brokers are down says little: one of them has said why, if only to the log.
+    // "All brokers are down" has no reason; the last logged failure of a connection has one.
     if (rd_kafka_event_error(event) != RD_KAFKA_RESP_ERR__ALL_BROKERS_DOWN)
         status_message_ = redacted_text(rd_kafka_event_error_string(event));
     else if (status_message_.empty())
@@ -402,7 +407,7 @@ void KafkaSink::on_log(rd_kafka_event_t* event)
         connection_error_ = redacted_text(without_thread(text));
     if (log_lines_.size() >= max_log_lines)
         return;
-    // Said of every session, and known.
+    // librdkafka warns in every session that this property is experimental.
     if (std::string_view(text).find("enable.gapless.guarantee") == std::string_view::npos)
         log_lines_.push_back(redacted_text(text));
 }

@@ -1,6 +1,7 @@
-// The Kafka sink: records through an idempotent producer, which keeps their order for each
-// partition, and so for each aggregate. Whatever it cannot deliver ends the producer's session
-// before anything behind it is sent; what was left goes out in the next session, in the same order.
+// Kafka sink: sends records through an idempotent producer of librdkafka, which keeps their order
+// in each Kafka partition and so for each aggregate. A record that cannot be delivered ends the
+// producer's session before a later record is sent; the dispatcher sends the rest in the next
+// session, in the same order.
 #pragma once
 
 #include "sink/config/secrets.hpp"
@@ -13,9 +14,10 @@
 
 namespace outbox::sink {
 
+// Used by one thread, except for stream_of() and has_aborted().
 class KafkaSink final : public Sink {
 public:
-    // The config with its secrets filled in; the secrets again, to keep them out of what is said.
+    // `config` is resolved. `secrets` are redacted from reasons and log lines. Opens a session.
     KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sink_context);
     ~KafkaSink() override;
 
@@ -37,10 +39,10 @@ public:
     bool has_aborted() const override { return abort_flag_->load(); }
 
 private:
-    // What librdkafka has.
+    // A record that librdkafka has accepted and not reported yet.
     struct InFlightRecord {
         RequestId request_id;
-        std::size_t size;
+        std::size_t size; // bytes
     };
 
     void open_session();
@@ -70,24 +72,24 @@ private:
     int epoll_ = -1;
     const std::shared_ptr<AbortFlag> abort_flag_ = std::make_shared<AbortFlag>(false);
     std::unique_ptr<KafkaProducer> producer_;
-    SlotMap<InFlightRecord> in_flight_;        // librdkafka knows them by their numbers
-    std::vector<RequestId> lost_with_session_; // they went down with the session
-    std::string topic_;                        // of the last record
-    KafkaRecord record_;                       // the last one
-    TimePoint last_broker_activity_{};         // of life, from the brokers
+    SlotMap<InFlightRecord> in_flight_;        // by the opaque of the delivery report
+    std::vector<RequestId> lost_with_session_; // reported with an error of the session
+    std::string topic_;                        // of the last record, kept for its memory
+    KafkaRecord record_;                       // the last record, kept for its memory
+    TimePoint last_broker_activity_{};         // last delivery, or first record after idling
     bool has_delivered_ = false;               // in this session
-    bool has_message_error_ = false; // in this session: what is wrong with an event, or a batch
-    int timeout_doublings_ = 0;      // of the patience with a session that has not delivered
-    bool is_draining_ = false;       // the session: reports still come in
+    bool has_message_error_ = false;           // a record was refused in this session
+    int timeout_doublings_ = 0; // sessions in a row that timed out before their first delivery
+    bool is_draining_ = false;  // the session ends; delivery reports still come in
     TimePoint drain_deadline_{};
-    // A new one with each session, and behind whatever was refused: streams end with it.
+    // Incremented for each session and after each refused record; a change ends all streams.
     std::atomic<std::uint64_t> stream_epoch_ = 0;
     TimePoint next_purge_{};
-    std::size_t normal_batch_size_;     // unless somebody is looked for
-    std::size_t next_batch_size_;       // of the next session
-    std::size_t suspected_records_ = 0; // that were refused in a batch, and not delivered since
-    std::string status_message_;
-    std::string connection_error_; // of a connection, the last one
+    std::size_t normal_batch_size_;     // bytes, while no poison record is searched for
+    std::size_t next_batch_size_;       // bytes, in the next session
+    std::size_t suspected_records_ = 0; // refused with their batch and not delivered since
+    std::string status_message_;        // last error of the brokers, until a delivery
+    std::string connection_error_;      // last logged failure of a connection
     std::vector<std::string> log_lines_;
 };
 

@@ -20,15 +20,17 @@ namespace outbox::sink {
 
 namespace {
 
+// Sessions whose librdkafka threads have not ended.
 std::atomic<int> live_producers{0};
 
-// More topics than these are looked up by name each time.
+// Size of the cache of topic handles; the cache is emptied when it is full.
 constexpr std::size_t max_topic_handles = 1000;
 
 constexpr int purge_flags =
     RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
 
-// librdkafka does not say so if it had none for one of its files.
+// Returns false if the process has no free descriptor. librdkafka does not report that as the
+// reason for a file that it could not open.
 bool has_wait_fd()
 {
     const int descriptor = dup(STDERR_FILENO);
@@ -38,19 +40,22 @@ bool has_wait_fd()
     return has_one;
 }
 
-// librdkafka opens files when a session begins, and waits for what is none: with a pipe, for ever.
+// Raises 22023 if a path of the config is neither a file nor a directory: librdkafka opens the
+// files in rd_kafka_new(), which would block on a FIFO.
 void check_files(const KafkaConfig& config)
 {
     for (const auto& [name, value] : config.properties) {
         struct stat found;
         if (name.ends_with(".location") && stat(value.c_str(), &found) == 0 &&
             !S_ISREG(found.st_mode) && !S_ISDIR(found.st_mode))
-            throw Error("22023", "config key \"" + name + "\" names something that is no file");
+            throw Error("22023",
+                        "config key \"" + name + "\" must be the path of a file or directory");
     }
 }
 
-// Runs in the thread that talks to a broker, before it does. (Interceptors could tell of all
-// threads, but rd_kafka_new() frees them twice when it fails.)
+// Socket callback. Runs in a broker's thread before it connects, so that aborts of the thread are
+// attributed to the sink. (Interceptors would see all threads, but rd_kafka_new() frees them twice
+// when it fails.)
 int open_socket(int domain, int type, int protocol, void* abort_flag)
 {
     attribute_aborts_to(*static_cast<AbortFlag*>(abort_flag));
@@ -74,8 +79,8 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFla
                              RD_KAFKA_EVENT_DR | RD_KAFKA_EVENT_ERROR | RD_KAFKA_EVENT_LOG);
     rd_kafka_conf_set_socket_cb(conf.get(), open_socket);
     rd_kafka_conf_set_opaque(conf.get(), abort_flag_.get());
-    // Readable at first: only a queue that was empty says so when it is no longer, and there may be
-    // events already.
+    // Initially readable: librdkafka writes to it when the queue becomes non-empty, and the queue
+    // may have events before io_event_enable().
     event_fd_ = eventfd(1, EFD_NONBLOCK | EFD_CLOEXEC);
     if (event_fd_ < 0)
         throw std::system_error(errno, std::generic_category(), "eventfd()");
@@ -86,13 +91,12 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFla
         const bool lacks_descriptors = !has_wait_fd();
         close(event_fd_);
         const std::string text = std::string("librdkafka: ") + problem;
-        // That there is no thread to be had, or no descriptor for one of its files, is nothing that
-        // the config could change.
+        // A missing thread or descriptor is a temporary error, not one of the config.
         if (reason == RD_KAFKA_RESP_ERR__CRIT_SYS_RESOURCE || lacks_descriptors)
             throw std::runtime_error(text);
         throw Error("22023", text);
     }
-    conf.release(); // librdkafka's now
+    conf.release(); // owned by librdkafka after success
     ++live_producers;
     queue_ = rd_kafka_queue_get_main(handle_);
     (void)rd_kafka_set_log_queue(handle_, queue_);
@@ -118,7 +122,7 @@ KafkaProducer::~KafkaProducer()
     try {
         std::thread(end).detach();
     } catch (const std::exception&) {
-        // No thread is to be had: the session stays, idle, and with it what its threads work for.
+        // No thread can be started: the idle session is leaked, with the flag that its threads use.
         (void)new (std::nothrow) std::shared_ptr<AbortFlag>(abort_flag_);
     }
 }

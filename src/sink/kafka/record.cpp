@@ -8,10 +8,11 @@ namespace {
 
 constexpr std::int64_t microseconds_per_millisecond = 1000;
 
-// More than the names of all headers take, and the values that are not the event's own.
+// Bytes for the names of all headers and for values that are not text of the event (numbers, time).
 constexpr std::size_t reserved_header_bytes = 512;
 
-// There is room for all of it, or what was put in before would move.
+// Appends to `text` and returns the appended part. The capacity must suffice (max_header_bytes()),
+// because a reallocation would invalidate the earlier views.
 std::string_view append_text(std::string& text, std::string_view part)
 {
     const std::size_t start = text.size();
@@ -40,9 +41,9 @@ std::size_t max_header_bytes(const Event& event, std::string_view source)
     return size;
 }
 
-// As the Kafka protocol binding of CloudEvents names them. The values are UTF-8, without the
-// escapes that HTTP needs. When it happened is in ce_time: a timestamp from then would let an old
-// event that is sent again fall to the topic's retention at once.
+// Writes the headers of the Kafka protocol binding of CloudEvents (binary mode). The values are
+// UTF-8 without the escapes of HTTP. The time of the event is in ce_time, not in the record's
+// timestamp: the topic's retention would delete an old event that is sent again at once.
 void add_cloudevents(KafkaRecord& record, const Event& event, std::string_view source)
 {
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {

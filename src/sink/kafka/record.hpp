@@ -8,24 +8,24 @@
 
 namespace outbox::sink {
 
-// An event as Kafka sees it. Key and value are the event's own; the headers lie in `text`, so that
-// a record that is used again allocates nothing.
+// A Kafka record. Key and value point into the event, headers into `header_text`: a record that is
+// reused allocates nothing.
 struct KafkaRecord {
     std::string_view key;
-    std::optional<std::string_view> value; // nothing: a tombstone
+    std::optional<std::string_view> value; // std::nullopt: a tombstone
     std::vector<std::pair<std::string_view, std::string_view>> headers;
-    std::int64_t timestamp_ms = 0; // 0: the time of sending
+    std::int64_t timestamp_ms = 0; // 0: librdkafka uses the time of sending
     std::string header_text;
 
     KafkaRecord() = default;
     KafkaRecord(KafkaRecord&&) = default;
     KafkaRecord& operator=(KafkaRecord&&) = default;
 
-    // How much of it counts against the limits of brokers.
+    // Size in bytes that counts against batch.size and the brokers' limits.
     std::size_t size() const noexcept;
 };
 
-// Into `record`, which is good for as long as the event.
+// Overwrites `record` with the event, to which it points: the event must outlive it.
 void write_record(KafkaRecord& record, const Event& event, KafkaFormat format,
                   std::string_view source);
 

@@ -17,13 +17,14 @@ using std::chrono::milliseconds;
 
 std::atomic<int> thread_count{0};
 
-// So many are passed on, or carried out, at a time: few enough that both sides always have
-// something to do.
+// Requests that are submitted, or passed to the sink, at a time. Small, so that relay and thread
+// work concurrently.
 constexpr std::size_t requests_per_round = 256;
 
-// Until they are taken: what is said beyond that is not heard.
+// Lines that are kept until take_log_lines(); further lines are dropped.
 constexpr std::size_t max_log_lines = 20;
 
+// Moves all items of `source` to the end of `target`.
 template <typename Item>
 void append_moved(std::vector<Item>& target, std::vector<Item>& source)
 {
@@ -83,7 +84,7 @@ void ThreadedSink::flush()
         is_first = submitted_.empty();
         append_moved(submitted_, unsubmitted_);
     }
-    // Of what was there before, the thread has been told.
+    // If submitted_ was not empty, the thread is notified already.
     if (is_first)
         wakeup_event_.notify();
 }
@@ -97,7 +98,7 @@ void ThreadedSink::poll(std::vector<DeliveryResult>& results)
     append_moved(results, results_);
 }
 
-// The events may be gone when this returns, so the thread must have let go of them.
+// Waits until the thread has dropped its pointers to events, because the caller may free them.
 void ThreadedSink::cancel_all()
 {
     unsubmitted_.clear();
@@ -140,7 +141,7 @@ void ThreadedSink::run() noexcept
     results_event_.notify();
 }
 
-// False: it is to end.
+// Takes commands and submitted requests. Returns false if the thread must end.
 bool ThreadedSink::take_commands()
 {
     wakeup_event_.drain();
@@ -200,7 +201,7 @@ void ThreadedSink::publish_results()
 
 void ThreadedSink::wait_for_work() const
 {
-    // When all of these are carried out, there may be more.
+    // Requests of sending_ remain, or submitted_ may have more.
     if (!sending_.empty() && sink_->can_send())
         return;
     int timeout = -1;

@@ -1,6 +1,6 @@
-// Lets a sink work in a thread of its own: it writes records and hears what came of others while
-// the relay reads the log. Only the relay's side of it is called from outside; the sink itself is
-// the thread's, but for stream_of() and has_aborted().
+// Runs a sink in a thread of its own, so that it writes records and reads delivery reports while
+// the relay's thread reads the log. The relay calls the functions of ThreadedSink; only the thread
+// calls the wrapped sink, except for stream_of() and has_aborted().
 #pragma once
 
 #include "sink/interface/sink.hpp"
@@ -14,12 +14,14 @@
 
 namespace outbox::sink {
 
-// Is there any thread of these? Then the process must not run what exit() runs.
+// Returns true while the process has a thread of a ThreadedSink. The process must then leave by
+// _exit(), because the thread may use what exit() destroys.
 bool has_sink_threads() noexcept;
 
+// A sink with a thread. Requests and results are exchanged under a mutex, in groups.
 class ThreadedSink final : public Sink {
 public:
-    // For sinks that take one event at a time.
+    // Starts the thread, with all signals blocked. The sink must have one event per request.
     explicit ThreadedSink(std::unique_ptr<Sink> sink);
     ~ThreadedSink() override;
 
@@ -40,13 +42,14 @@ public:
     bool has_aborted() const override { return sink_->has_aborted(); }
 
 private:
+    // Arguments of a send() for the thread.
     struct QueuedSend {
         RequestId request_id;
         const Event* event;
         StreamId stream;
     };
 
-    // What the thread is asked beside sending.
+    // Command of the relay to the thread, besides the requests.
     enum class Command { none, cancel_all, stop };
 
     void run() noexcept;
@@ -59,17 +62,18 @@ private:
     const std::vector<std::string> metadata_keys_;
     const std::size_t max_in_flight_;
     const bool preserves_order_;
-    EventFd results_event_; // for the relay
-    EventFd wakeup_event_;  // for the thread
+    EventFd results_event_; // wakes the relay
+    EventFd wakeup_event_;  // wakes the thread
 
-    std::vector<QueuedSend> unsubmitted_; // the relay's: not yet passed on
+    // Used by the relay's thread only.
+    std::vector<QueuedSend> unsubmitted_; // until flush()
 
-    // The thread's.
+    // Used by the sink's thread only.
     std::vector<QueuedSend> sending_;
-    std::size_t sent_count_ = 0; // of these
+    std::size_t sent_count_ = 0; // how many of sending_ were passed to the sink
     std::vector<DeliveryResult> thread_results_;
 
-    // Both use these, with the mutex.
+    // Used by both threads, under the mutex.
     mutable std::mutex mutex_;
     std::condition_variable command_done_;
     Command command_ = Command::none;
@@ -77,10 +81,10 @@ private:
     std::vector<DeliveryResult> results_;
     std::string status_message_;
     std::vector<std::string> log_lines_;
-    bool thread_ended_ = false; // the thread
-    std::exception_ptr thread_exception_;
+    bool thread_ended_ = false;
+    std::exception_ptr thread_exception_; // ended the thread; poll() raises it in the relay
 
-    std::thread thread_; // last: it uses all of the above
+    std::thread thread_; // last member, because the thread uses all others
 };
 
 } // namespace outbox::sink

@@ -8,7 +8,7 @@ namespace outbox::sink {
 
 namespace {
 
-constexpr std::size_t max_topic_bytes = 249;
+constexpr std::size_t max_topic_bytes = 249; // limit of Kafka
 
 constexpr const char* known_fields = "The fields are {aggregate_type}, {event_type} and "
                                      "{tenant_id}.";

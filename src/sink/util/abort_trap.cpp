@@ -8,16 +8,17 @@ namespace outbox::sink {
 
 namespace {
 
-static_assert(AbortFlag::is_always_lock_free, "the handler of a signal uses it");
+static_assert(AbortFlag::is_always_lock_free, "a signal handler uses AbortFlag");
 
-// Not to be allocated when it is first looked at: that may be in the handler.
+// The initial-exec model avoids lazy allocation, which would not be safe in the signal handler.
 [[gnu::tls_model("initial-exec")]] thread_local AbortFlag* thread_abort_flag = nullptr;
 AbortFlag any_thread_aborted = false;
 AbortFlag unattributed_thread_aborted = false;
 void (*abort_callback)() = nullptr;
 
-// abort() raises the signal in the thread that calls it, and ends the process when this returns.
-// Others may send it, too, to the process as a whole, and mean it.
+// Handles SIGABRT. abort() raises the signal in the calling thread (SI_TKILL from this process) and
+// ends the process when the handler returns. A SIGABRT from another process or in the main thread
+// gets the default action.
 void on_abort(int signal, siginfo_t* cause, void*)
 {
     const bool is_own = cause->si_code == SI_TKILL && cause->si_pid == getpid();
@@ -25,7 +26,7 @@ void on_abort(int signal, siginfo_t* cause, void*)
         struct sigaction default_action = {};
         default_action.sa_handler = SIG_DFL;
         (void)sigaction(signal, &default_action, nullptr);
-        (void)raise(signal); // comes when this returns
+        (void)raise(signal); // delivered when the handler returns
         return;
     }
     (thread_abort_flag != nullptr ? *thread_abort_flag : unattributed_thread_aborted).store(true);
@@ -38,7 +39,8 @@ void on_abort(int signal, siginfo_t* cause, void*)
 void attribute_aborts_to(AbortFlag& abort_flag) noexcept
 {
     thread_abort_flag = &abort_flag;
-    // From glibc 2.41 on abort() does not do so before it ends the process.
+    // abort() of glibc 2.41 and later does not unblock SIGABRT, so that a thread which blocks the
+    // signal would end the process without a call of the handler.
     sigset_t aborts;
     sigemptyset(&aborts);
     sigaddset(&aborts, SIGABRT);

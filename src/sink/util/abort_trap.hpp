@@ -1,26 +1,29 @@
-// librdkafka asserts much of what brokers tell it, and a process of the server that aborts takes
-// all others with it. So a thread of a library that aborts is stopped where it is, and who uses the
-// library hears of it.
+// Survives abort() in library threads. librdkafka asserts on some responses of brokers, and if one
+// process of the server aborts, the postmaster restarts all others. The SIGABRT handler therefore
+// keeps the aborting thread in the handler and sets flags, so that the relay can leave in order.
 #pragma once
 
 #include <atomic>
 
 namespace outbox::sink {
 
-// Becomes true when a thread has failed that works for its owner.
+// Flag of one sink: true when a thread of its library has called abort().
 using AbortFlag = std::atomic<bool>;
 
-// This thread does, from now on. The mishap outlives the thread.
+// Sets the flag for aborts of the calling thread; the flag must outlive the thread. Unblocks
+// SIGABRT in this thread.
 void attribute_aborts_to(AbortFlag& abort_flag) noexcept;
 
-// A thread that aborts, unless it is the main one, says so and then calls this, within a handler of
-// its signal. When that returns, the process aborts.
+// Installs the SIGABRT handler of the process. In any thread but the main one, abort() sets the
+// thread's flag and then calls `callback` inside the signal handler; the process aborts when the
+// callback returns.
 void on_library_abort(void (*callback)()) noexcept;
 
-// Has any thread failed so?
+// Returns true if any thread but the main one has called abort().
 bool library_aborted() noexcept;
 
-// Has one that works for nobody we know of? (One whose owner has gone meanwhile did work for it.)
+// Returns true if a thread has called abort() that never called attribute_aborts_to(). A thread
+// whose sink is destroyed already is not unattributed.
 bool library_aborted_unattributed() noexcept;
 
 } // namespace outbox::sink

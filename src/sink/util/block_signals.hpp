@@ -5,8 +5,8 @@
 
 namespace outbox::sink {
 
-// No signal reaches this thread while one of these lives, nor any thread that a library starts
-// meanwhile: the server's handlers must run in the server's own thread alone.
+// Blocks all signals of the thread for the lifetime of the object. Threads that a library starts
+// meanwhile inherit the mask: the server's signal handlers must run in the main thread only.
 class SignalsBlocked {
 public:
     SignalsBlocked() noexcept

@@ -9,9 +9,10 @@
 
 namespace outbox::sink {
 
-// Rung by one thread, heard by another: a descriptor that is readable until it is hushed.
+// An eventfd by which one thread wakes another: readable from notify() until drain().
 class EventFd {
 public:
+    // Raises std::system_error if the process has no descriptor left.
     EventFd() : fd_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC))
     {
         if (fd_ < 0)
@@ -23,12 +24,14 @@ public:
 
     int fd() const noexcept { return fd_; }
 
+    // Makes fd() readable. Thread-safe.
     void notify() const noexcept
     {
         const std::uint64_t one = 1;
         (void)!write(fd_, &one, sizeof(one));
     }
 
+    // Makes fd() unreadable until the next notify(). Thread-safe.
     void drain() const noexcept
     {
         std::uint64_t count;

@@ -16,8 +16,10 @@ namespace outbox::sink {
 
 namespace {
 
+// 1 MiB, far above the size of certificates and secrets files; limits the memory for a wrong path.
 constexpr std::size_t max_file_bytes = 1 << 20;
 
+// Closes a file descriptor.
 class Descriptor {
 public:
     explicit Descriptor(int fd) : fd_(fd) {}
@@ -37,13 +39,13 @@ private:
 
 [[noreturn]] void refuse(const char* what, const std::string& path, int error)
 {
-    // That is nothing about the file, and passes.
+    // Temporary errors: the file itself may be usable, so the config must not be called wrong.
     constexpr int transient[] = {EMFILE, ENFILE, ENOMEM, EINTR, EAGAIN, EIO, ESTALE, ETIMEDOUT};
     if (std::ranges::find(transient, error) != std::end(transient))
         throw std::system_error(error, std::generic_category(),
                                 std::string("could not open ") + what);
     if (error == ELOOP)
-        refuse_file(what, path, "it is a symbolic link", "Name the file itself.");
+        refuse_file(what, path, "it is a symbolic link", "Use the path of the file itself.");
     refuse_file(what, path, std::generic_category().message(error),
                 "The file must exist and be readable by the user that runs the server.");
 }
@@ -63,12 +65,12 @@ std::string read_small_file(const char* what, const std::string& path, int more_
     const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | more_flags));
     if (file.get() < 0)
         refuse(what, path, errno);
-    // The open file is looked at, so that it cannot be exchanged between the look and the read.
+    // fstat() checks the open file, so that it cannot be replaced between check and read.
     struct stat status;
     if (fstat(file.get(), &status) != 0)
         refuse(what, path, errno);
     if (!S_ISREG(status.st_mode))
-        refuse_file(what, path, "it is not a regular file", "Name a regular file.");
+        refuse_file(what, path, "it is not a regular file", "Use the path of a regular file.");
     if (check)
         check(status);
     std::string text;
@@ -83,7 +85,8 @@ std::string read_small_file(const char* what, const std::string& path, int more_
             return text;
         text.append(buffer.data(), static_cast<std::size_t>(size));
         if (text.size() > max_file_bytes)
-            refuse_file(what, path, "it is larger than 1 MiB", "Keep nothing else in it.");
+            refuse_file(what, path, "it is larger than 1 MiB",
+                        "Move everything that the sinks do not need to another file.");
     }
 }
 

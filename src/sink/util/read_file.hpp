@@ -7,13 +7,14 @@ struct stat;
 
 namespace outbox::sink {
 
-// The content of a regular file of at most 1 MiB. `what` is for messages: "secrets file". `check`
-// may refuse it for what it is. Never waits, whatever the path leads to: a pipe, for example.
-// Throws F0000.
+// Returns the content of a regular file of at most 1 MiB. Never blocks: a FIFO, for example, is
+// refused. `what` names the file in messages, such as "secrets file". `more_flags` are added to
+// those of open(2). `check` gets the file's status and may raise an error. Raises F0000 if the file
+// cannot be used, std::system_error if the reason is temporary.
 std::string read_small_file(const char* what, const std::string& path, int more_flags = 0,
                             const std::function<void(const struct stat&)>& check = {});
 
-// Throws F0000.
+// Raises F0000 with the path, for use in `check`.
 [[noreturn]] void refuse_file(const char* what, const std::string& path, const std::string& why,
                               std::string hint);
 

@@ -6,7 +6,7 @@ namespace outbox::sink {
 
 namespace {
 
-// The length of the valid UTF-8 character that the text begins with; 0 if it begins with none.
+// Returns the bytes of the valid UTF-8 character at the start of the text; 0 if there is none.
 std::size_t character_length(std::string_view text)
 {
     const auto byte = [&](std::size_t i) {
@@ -19,7 +19,7 @@ std::size_t character_length(std::string_view text)
     if (first >= 0xC2 && first <= 0xDF)
         return continues(1) ? 2 : 0;
     if (first >= 0xE0 && first <= 0xEF) {
-        // Neither a longer form than needed nor half of a surrogate pair.
+        // Refuses overlong forms and surrogates.
         const bool fits = !(first == 0xE0 && byte(1) < 0xA0) && !(first == 0xED && byte(1) > 0x9F);
         return fits && continues(1) && continues(2) ? 3 : 0;
     }
@@ -35,7 +35,7 @@ bool is_control(std::string_view character)
     const auto first = static_cast<unsigned char>(character[0]);
     if (character.size() == 1)
         return first < 0x20 || first == 0x7F;
-    // U+0080 to U+009F, the separators of lines and paragraphs, and what turns text around.
+    // U+0080 to U+009F, line and paragraph separators, and bidirectional controls.
     return (first == 0xC2 && static_cast<unsigned char>(character[1]) < 0xA0) ||
            character == "\xD8\x9C" ||
            (character >= "\xE2\x80\x8E" && character <= "\xE2\x80\x8F") ||

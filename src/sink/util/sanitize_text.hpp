@@ -5,8 +5,9 @@
 
 namespace outbox::sink {
 
-// What somebody else said, fit for a log line and a table: on one line, without control characters,
-// and valid UTF-8.
+// Makes text of a receiver safe for the server log and for tables: control characters, line breaks
+// and bidirectional controls become blanks, bytes that are not UTF-8 become '?'. Blanks at the end
+// are removed.
 std::string sanitize_text(std::string_view text);
 
 } // namespace outbox::sink

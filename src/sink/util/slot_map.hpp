@@ -8,13 +8,15 @@
 
 namespace outbox::sink {
 
-// Things by a number that it gives out: as quick as an array, and as small as the most that there
-// ever were at once. A number is not used twice, so that an old one finds nothing.
+// Map that assigns its keys itself. A lookup costs one array access; the array is as long as the
+// largest number of entries at one time. A key consists of a slot and the slot's generation, so
+// that the key of a removed entry finds nothing when the slot is used again.
 template <typename Value>
 class SlotMap {
 public:
     using Key = std::uint64_t;
 
+    // Stores the value and returns its key.
     Key insert(Value value)
     {
         if (free_.empty()) {
@@ -27,6 +29,7 @@ public:
         return slots_[index].generation << index_bits | index;
     }
 
+    // Returns the value, valid until the next insert(); nullptr if the key is unknown or removed.
     Value* find(Key key)
     {
         const std::size_t index = key & index_mask;
@@ -36,7 +39,7 @@ public:
         return slot.value && slot.generation == key >> index_bits ? &*slot.value : nullptr;
     }
 
-    // Of one that find() has found.
+    // Removes and returns a value. find() must find the key.
     Value extract(Key key)
     {
         const std::size_t index = key & index_mask;
@@ -51,7 +54,7 @@ public:
     bool empty() const { return free_.size() == slots_.size(); }
     std::size_t size() const { return slots_.size() - free_.size(); }
 
-    // Takes all of them.
+    // Removes all values and calls visit(value) for each.
     template <typename Visit>
     void extract_all(Visit&& visit)
     {
@@ -66,7 +69,8 @@ public:
     }
 
 private:
-    // More than a sink ever has on the way.
+    // 24 bits for the slot: 16 million, more than a sink has requests in flight. 40 bits remain for
+    // the generation.
     static constexpr int index_bits = 24;
     static constexpr Key index_mask = (Key{1} << index_bits) - 1;
 

@@ -6,8 +6,8 @@
 
 namespace outbox::sink {
 
-// Things that stay where they are while they wait in line. Most lines have one, some have
-// thousands.
+// FIFO queue whose items keep their addresses. Most queues have one item, some have thousands: an
+// empty queue allocates nothing, and removal from the front is cheap.
 template <typename Item>
 class StableQueue {
 public:
@@ -17,6 +17,7 @@ public:
     Item& front() const { return (*this)[0]; }
     void push(std::unique_ptr<Item> item) { items_.push_back(std::move(item)); }
 
+    // Removes and returns item i.
     std::unique_ptr<Item> extract(std::size_t i)
     {
         std::unique_ptr<Item> item = std::move(items_[first_ + i]);
@@ -25,7 +26,7 @@ public:
             return item;
         }
         ++first_;
-        // Moved together now and then, so that taking from the front costs little.
+        // Compacts only when more than half is empty: constant amortized cost at the front.
         if (first_ * 2 > items_.size()) {
             items_.erase(items_.begin(), items_.begin() + static_cast<std::ptrdiff_t>(first_));
             first_ = 0;
@@ -35,7 +36,7 @@ public:
 
 private:
     std::vector<std::unique_ptr<Item>> items_;
-    std::size_t first_ = 0; // those before it are gone
+    std::size_t first_ = 0; // index of the first item; slots below it are empty
 };
 
 } // namespace outbox::sink
