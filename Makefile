@@ -1,5 +1,5 @@
-# make, make install, make installcheck    build and test against your own server (PGXS, PG_CONFIG=…)
-# make demo, make test, make bench         one command each, on throw-away servers of their own
+# make, make install, make installcheck    build and test with an installed server (PG_CONFIG=…)
+# make demo, make test, make bench         use throw-away servers
 
 EXTENSION = outbox
 EXTVERSION = $(shell sed -n "s/^default_version = '\(.*\)'/\1/p" outbox.control)
@@ -17,27 +17,27 @@ ISOLATION = dedup first_enqueue changed_log claim fair alter cursor runs ordered
     attached_partition idempotency
 ISOLATION_OPTS = --inputdir=test/isolation --load-extension=pg_partman --load-extension=outbox
 
-# The install script is made of these parts, in their order.
+# The parts of the install script, in their order.
 INSTALL_PARTS = $(sort $(wildcard install/*.sql))
 
-# make test has warnings as errors; whoever builds with a compiler of tomorrow need not.
+# make test sets -Werror; a plain build does not, because newer compilers have other warnings.
 WERROR ?=
 PG_CPPFLAGS = -I$(srcdir)/src
 PG_CXXFLAGS = -std=c++20 -Wall -Wextra $(WERROR) -Wno-register -fvisibility=hidden -MMD -MP $(COPT)
 SHLIB_LINK = -lcurl -lrdkafka -lcrypto -lzstd -lstdc++
 EXTRA_CLEAN = $(OBJS:.o=.d) build results output_iso
 
-.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz fuzz-targets sanitize valgrind inject coverage \
-    selftest
+.PHONY: demo test model soak bench report unit format check-format matrix deb torture fuzz \
+    fuzz-targets sanitize valgrind inject coverage selftest
 .DEFAULT_GOAL := all
 
 PG_CONFIG ?= pg_config
 PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
 ifneq ($(wildcard $(PGXS)),)
-# The bitcode that PGXS would make ignores PG_CXXFLAGS, and nothing here wants to be inlined.
+# PGXS would compile bitcode without PG_CXXFLAGS, and no function here needs inlining by LLVM.
 override with_llvm := no
 include $(PGXS)
-# The server's headers are not ours to warn about.
+# No warnings for the server's headers.
 override CPPFLAGS := $(patsubst -I$(includedir_server),-isystem $(includedir_server),$(CPPFLAGS))
 else
 all install installcheck:
@@ -50,7 +50,7 @@ endif
 
 all: outbox--$(EXTVERSION).sql
 
-# Committed as well: a release is used without make.
+# The script is committed, because releases are used without make.
 outbox--$(EXTVERSION).sql: scripts/install-script $(INSTALL_PARTS)
 	scripts/install-script > $@.new
 	mv $@.new $@
@@ -58,27 +58,28 @@ outbox--$(EXTVERSION).sql: scripts/install-script $(INSTALL_PARTS)
 demo:
 	@demo/run
 
-# All, or those whose name matches ONLY (see test/README.md).
+# All tests, or those whose name matches ONLY (see test/README.md).
 test:
 	@ONLY='$(ONLY)' test/run
 
-# The tests of the tests: bugs, leaks and faults are planted, and the tests must find them.
+# The tests of the tests: they plant bugs, leaks and faults that the tests must find.
 selftest:
 	@ONLY='selftest|build/model|t/(api_generated_calls|install_update|torture)_' test/run
 
-# Every order of events around the cursor: minutes.
+# The model of the cursor: every order of events. Takes minutes.
 model:
 	@test/model/run
 
-# On every server that is supported, or on those that SERVERS names: in chroots of the Debians that have them.
+# The tests on all supported server versions, or on those in SERVERS, in chroots of their Debian.
 matrix:
 	@SERVERS="$(SERVERS)" ONLY='$(ONLY)' test/matrix
 
-# Under sanitizers: the tests with those for memory and undefined behaviour, the unit tests with that for threads.
+# The tests under address and undefined behavior sanitizers, the unit tests also under the thread
+# sanitizer.
 sanitize:
 	@ONLY='$(ONLY)' test/sanitize
 
-# Regression tests, or those that TESTS names, on a server under valgrind.
+# The regression tests, or those in TESTS, on a server under valgrind.
 valgrind:
 	@TESTS="$(TESTS)" test/valgrind
 
@@ -86,7 +87,7 @@ valgrind:
 inject:
 	@test/inject
 
-# Which lines of src/ the tests run, or those whose name matches ONLY.
+# Coverage of src/ by the tests, or by those whose name matches ONLY.
 coverage:
 	@ONLY='$(ONLY)' test/coverage
 
@@ -94,37 +95,37 @@ coverage:
 soak:
 	@OUTBOX_SOAK=1 test/run
 
-# The server is killed again and again under full load, for so many minutes.
+# Kills a server repeatedly under full load, for MINUTES minutes.
 torture:
 	@MINUTES=$(MINUTES) test/torture
 
-# All measures, or those whose name contains ONLY.
+# All benchmarks, or those whose name contains ONLY.
 bench:
 	@bench/run $(ONLY)
 
-# Their results as plots.
+# Plots of the benchmark results.
 report:
 	@scripts/install-dependencies python3 python3-matplotlib
 	@/usr/bin/python3 bench/plot.py
 
-# Debian's packages for every server, or for PG_MAJOR, built and tested in chroots.
+# Debian packages for all server versions, or for PG_MAJOR, built and tested in chroots.
 deb:
 	@PG_MAJOR=$(PG_MAJOR) scripts/deb
 
-# C++ tests that need no server, plain and under sanitizers.
+# C++ tests without a server, plain and under sanitizers.
 unit: build/unit build/unit-sanitized
 	build/unit --gtest_brief=1
 	build/unit-sanitized --gtest_brief=1
 
 UNIT_SOURCES = $(wildcard test/unit/*.cpp $(foreach d,core sink,src/$d/*.cpp src/$d/*/*.cpp))
-# Plain, with the very objects that the server loads.
+# Plain tests link the objects that the server loads.
 UNIT_TESTS = $(patsubst %.cpp,build/plain/%.o,$(wildcard test/unit/*.cpp))
 UNIT_OBJS = $(UNIT_TESTS) $(filter src/core/% src/sink/%,$(OBJS))
 UNIT_SANITIZED_OBJS = $(UNIT_SOURCES:%.cpp=build/sanitized/%.o)
 UNIT_THREADS_OBJS = $(patsubst %.cpp,build/threads/%.o,$(UNIT_SOURCES) $(wildcard test/unit/threads/*.cpp))
 UNIT_LIBRARIES = -lgtest -lgtest_main -lcurl -lrdkafka -lcrypto -pthread
 UNIT_FLAGS = -std=c++20 -Wall -Wextra $(WERROR) -I$(srcdir)/src -MMD -MP
-# GCC 12 takes what its sanitizers add to std::regex for uninitialized.
+# GCC 12 reports code that its sanitizers add to std::regex as uninitialized.
 SANITIZERS = -fsanitize=address,undefined -fno-sanitize-recover=all -Wno-maybe-uninitialized
 
 build/unit: $(UNIT_OBJS)
@@ -150,12 +151,12 @@ $(UNIT_THREADS_OBJS): build/threads/%.o: %.cpp
 
 -include $(UNIT_TESTS:.o=.d) $(UNIT_SANITIZED_OBJS:.o=.d) $(UNIT_THREADS_OBJS:.o=.d)
 
-# Every parser of what comes from outside, or only the one called ONLY: so many seconds each in which it had a core.
+# Fuzzes all parsers of external input, or the one named ONLY, for SECONDS seconds of CPU time each.
 fuzz:
 	@test/fuzz/run $(or $(SECONDS),600) $(ONLY)
 
 FUZZ_CXX = clang++
-# Without those that take long to compile: the sanitized unit tests have them.
+# Checks that take long to compile are left to the sanitized unit tests.
 FUZZ_SANITIZERS = -fsanitize=address,undefined,float-cast-overflow -fno-sanitize-recover=all \
     -fno-sanitize=null,alignment,vptr,object-size
 FUZZ_FLAGS = $(UNIT_FLAGS) -g1 -O1 -D_GLIBCXX_ASSERTIONS -fsanitize=fuzzer-no-link,address
@@ -165,7 +166,7 @@ FUZZ_SOURCE_OBJS = $(patsubst %.cpp,build/fuzz/%.o,$(wildcard $(foreach d,core s
 
 fuzz-targets: $(FUZZ_TARGETS)
 
-# A target takes only what it needs: the less there is to watch, the faster it runs.
+# From the archive a target links only the objects it needs: less instrumented code runs faster.
 $(FUZZ_TARGETS): %: %.o build/fuzz/sources.a
 	$(FUZZ_CXX) $(FUZZ_SANITIZERS) -fsanitize=fuzzer -o $@ $^ -Wl,--as-needed -lcurl -lrdkafka -lcrypto
 
@@ -183,14 +184,14 @@ $(FUZZ_TARGET_OBJS): build/fuzz/%.o: test/fuzz/%.cpp
 
 -include $(FUZZ_TARGET_OBJS:.o=.d) $(FUZZ_SOURCE_OBJS:.o=.d)
 
-# Functions that drive what SQL cannot reach otherwise, in a library of their own.
+# A library of test functions for code that SQL cannot call otherwise.
 TEST_MODULE_SOURCES = $(wildcard test/module/*.cpp) src/pg/exceptions.cpp src/pg/jsonb_text.cpp
 build/outbox_test.so: $(TEST_MODULE_SOURCES) src/pg/exceptions.hpp src/pg/jsonb_text.hpp src/pg/jsonb_reader.hpp
 	@mkdir -p build
 	$(CXX) $(CXXFLAGS) -fPIC -shared $(CPPFLAGS) -o $@ $(TEST_MODULE_SOURCES)
 
-# The extension with pauses between its steps (src/pg/injection_point.hpp), for the tests of the cursor. Only those
-# who pause are compiled again.
+# The extension with injection points between its steps (src/pg/injection_point.hpp), for the tests
+# of the cursor. Only the files that use them are compiled again.
 PAUSING = $(patsubst %.cpp,%.o,$(shell grep -ls 'pg/injection_point.hpp' $(OBJS:.o=.cpp)))
 PAUSES_OBJS = $(PAUSING:%=build/pauses/%)
 
@@ -203,8 +204,8 @@ $(PAUSES_OBJS): build/pauses/%.o: %.cpp
 
 -include $(PAUSES_OBJS:.o=.d)
 
-# The cursor under every order of events (test/model/README.md): the very objects that the server loads, on a
-# server that is a model. What is wrapped can be exchanged for something wrong.
+# The model of the cursor (test/model/README.md) links the objects that the server loads with a
+# model of the server. Wrapped functions can be replaced by faulty ones.
 MODEL_PARTS = $(patsubst %,src/%.o,log/append claim/claim claim/read_new consumer/read_page log/open_partitions log/log_scan log/log_snapshot core/cursor)
 MODEL_OBJS = $(patsubst %.cpp,build/%.o,$(wildcard test/model/*.cpp))
 MODEL_WRAPPED = _ZN6outbox17take_log_snapshotEv _ZN6outbox11pass_targetERNS_6CursorE _ZN6outbox10TargetScan4nextEv
@@ -226,6 +227,6 @@ format:
 check-format:
 	clang-format --dry-run -Werror $(CXX_FILES)
 
-# For scripts: the value of a variable.
+# Prints the value of a variable, for scripts.
 print-%:
 	@echo $($*)

@@ -4,7 +4,7 @@
 SET client_min_messages = warning;
 SET TimeZone = 'UTC';
 \echo
-\echo '1. Install. One command; pg_partman comes along.'
+\echo '1. Install. One command, which also installs pg_partman.'
 \set ECHO queries
 CREATE EXTENSION outbox CASCADE;
 \set ECHO none
@@ -34,7 +34,7 @@ SELECT id, status, (SELECT count(*) FROM outbox_messages m
 \set ECHO none
 
 \echo
-\echo '4. A client retries its request. The second call enqueues nothing and gets the same answer.'
+\echo '4. A client retries its request. The second call enqueues nothing and returns the same tracking id.'
 \set ECHO queries
 SELECT outbox_enqueue('Payment', 7, 'PaymentTaken', '{"amount": 99.50}', dedup_key => 'req-8f3a') AS tracking_id;
 SELECT outbox_enqueue('Payment', 7, 'PaymentTaken', '{"amount": 99.50}', dedup_key => 'req-8f3a') AS tracking_id;
@@ -42,7 +42,7 @@ SELECT count(*) AS payment_events FROM outbox_messages WHERE aggregate_type = 'P
 \set ECHO none
 
 \echo
-\echo '5. A reminder for later. It waits outside the log, and the relay, a background worker, puts it there when due.'
+\echo '5. A scheduled reminder. It waits outside the log until the relay, a background worker, moves it there.'
 \set ECHO queries
 SELECT outbox_enqueue('Order', 42, 'ReviewRequested', '{}',
                       available_at => clock_timestamp() + interval '1 second') AS tracking_id;
@@ -61,14 +61,14 @@ SELECT cardinality(outbox_enqueue_many((
 \set ECHO none
 
 \echo
-\echo '7. The log. Ids are positions; gaps (the order that was rolled back) are normal.'
+\echo '7. The log. Ids are positions; gaps, here of the rolled-back order, are normal.'
 \set ECHO queries
 SELECT id, xid, event_type, aggregate_type || '/' || aggregate_id AS aggregate, payload, trace_id
   FROM outbox_messages WHERE aggregate_type <> 'Stock' ORDER BY id;
 \set ECHO none
 
 \echo
-\echo '8. A consumer reads the log. It claims a batch under a lease: the token is its proof.'
+\echo '8. A consumer reads the log. It claims a batch under a lease, which the token identifies.'
 \set ECHO queries
 SELECT outbox_create_consumer('mailer', event_types => '{OrderConfirmed,PaymentTaken,ReviewRequested}',
                               start_at => 'earliest');
@@ -79,7 +79,7 @@ SELECT max(lock_token) AS token, min(id) AS confirmed, max(id) AS review FROM ou
  WHERE consumer_name = 'mailer' AND status = 'PROCESSING' \gset
 
 \echo
-\echo '9. One mail is sent, one is hopeless, one fails and comes back at once.'
+\echo '9. One mail is sent, one can never be sent, one fails and is retried at once.'
 \set ECHO queries
 SELECT outbox_ack(:token, ARRAY[:confirmed::bigint]) AS acked;
 SELECT outbox_fail(:token, :review, 'mailbox does not exist', dead => true) AS becomes;
@@ -89,7 +89,7 @@ SELECT event_type, attempts, outbox_ack(lock_token) AS acked FROM outbox_claim('
 \set ECHO none
 
 \echo
-\echo '10. A worker dies with a batch in hand. When the lease is over another gets it, and the old token is worth nothing.'
+\echo '10. A worker crashes with a claimed batch. When the lease expires, another worker gets it; the old token is rejected.'
 \set ECHO queries
 SELECT outbox_create_consumer('stock', aggregate_types => '{Stock}', start_at => 'earliest');
 SELECT lock_token AS dead_token, count(*) FROM outbox_claim('stock', 400, lease => '1 second', worker => 'will die') GROUP BY 1;
@@ -108,7 +108,7 @@ SELECT outbox_ack(:new_token) AS acked;
 \set ECHO none
 
 \echo
-\echo '11. The dead letter gets a second life, for this consumer alone. Then: where is everybody?'
+\echo '11. The dead letter is delivered again, to this consumer alone. Then: the position of each consumer.'
 \set ECHO queries
 SELECT outbox_redrive('mailer') AS redriven;
 SELECT event_type, attempts, outbox_ack(lock_token) AS acked FROM outbox_claim('mailer');
@@ -116,8 +116,8 @@ SELECT consumer_name, last_processed_id, lag FROM consumer_offsets ORDER BY 1;
 \set ECHO none
 
 \echo
-\echo '12. A sink: the relay brings events to a webhook. This one is at' :receiver
-\echo '    The secret that signs them is in a file of the server''s; the config has only its name.'
+\echo '12. A sink: the relay sends events to a webhook. This one is at' :receiver
+\echo '    The signing secret is in a file on the server; the config has only its name.'
 \set ECHO queries
 SELECT outbox_create_sink('shop-webhook', 'http',
                           jsonb_build_object('url', :'receiver' || '/hook', 'secret', '${secret:shop}'),
@@ -126,7 +126,7 @@ CALL outbox_test_sink('shop-webhook');
 \set ECHO none
 \! demo/stage requests 1
 \echo
-\echo '    From now on each commit calls the relay. The receiver says how old an event is: the commit is included.'
+\echo '    Each commit wakes the relay. The receiver prints the age of an event, which includes the commit.'
 \set ECHO queries
 SELECT outbox_enqueue('Order', 42, 'OrderShipped', '{"parcel": 1}') AS tracking_id;
 \set ECHO none
@@ -137,7 +137,7 @@ SELECT outbox_enqueue('Order', 42, 'OrderShipped', '{"parcel": 2}') AS tracking_
 \! demo/stage requests 1
 
 \echo
-\echo '13. The receiver goes away. Events wait; nothing is lost, nothing becomes a dead letter.'
+\echo '13. The receiver stops. Events wait; none is lost, and none becomes a dead letter.'
 \! demo/stage close
 \set ECHO queries
 SELECT outbox_alter_sink('shop-webhook', backoff_max => '1 second');
@@ -148,21 +148,21 @@ SELECT detail, hint FROM outbox_status() WHERE component = 'sink shop-webhook' \
 SELECT aggregate_type || '/' || aggregate_id AS aggregate, event_type, status, attempts
   FROM outbox_deliveries WHERE consumer_name = 'shop-webhook' ORDER BY id;
 \set ECHO none
-\echo '    It comes back, and they arrive: each aggregate in order, with the ids that outbox_enqueue returned.'
+\echo '    The receiver starts, and gets them: each aggregate in order, with the ids that outbox_enqueue returned.'
 \! demo/stage open
 \! demo/stage requests 3
 
 SELECT :'broker' <> '' AS has_broker \gset
 \if :has_broker
 \echo
-\echo '14. Another sink: Kafka. It starts at the beginning of the log, and has all of it in a moment.'
+\echo '14. Another sink: Kafka. It starts at the beginning of the log, and delivers all of it.'
 \set ECHO queries
 SELECT outbox_create_sink('events', 'kafka',
                           jsonb_build_object('bootstrap.servers', :'broker', 'topic', 'shop.{aggregate_type}'),
                           aggregate_types => '{Order,Payment}', start_at => 'earliest');
-SELECT pg_sleep(3), 'three seconds later, most of them for making the topics' AS time;
+SELECT pg_sleep(3), 'three seconds later, most of them to create the topics' AS time;
 \set ECHO none
-\echo '    What an independent reader, kcat, finds there:'
+\echo '    The records, as an independent reader, kcat, sees them:'
 \! for topic in shop.Order shop.Payment; do kcat -C -b $BROKER -t $topic -e -q -f 'topic %t, key %k: %s\n    %h\n'; done
 \set ECHO queries
 SELECT component, ok, detail FROM outbox_status() WHERE component = 'sink events';
@@ -170,14 +170,14 @@ SELECT component, ok, detail FROM outbox_status() WHERE component = 'sink events
 \endif
 
 \echo
-\echo '15. Events of ten days ago, of a hundred days ago, and a consumer that has yet to read them: they stay in the log.'
+\echo '15. Events of 10 and 100 days ago, and a consumer that has not read them: they stay in the log.'
 \set ECHO queries
 SELECT outbox_create_consumer('mails');
 INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 SELECT now() - interval '1 day' * days, 'Order', days, 'OrderConfirmed', '{}' FROM unnest('{10,100}'::int[]) days;
 SELECT step, object, detail FROM outbox_maintain();
 \set ECHO none
-\echo '    It reads them, and the others are no longer needed: both partitions go to the archive as they are. For the older one the time there is over, too.'
+\echo '    When it has read them, and the other consumers are dropped, both partitions move to the archive. The older one has expired there, too.'
 \set ECHO queries
 SELECT aggregate_id, occurred_at::date, outbox_ack(lock_token, ARRAY[id]) AS acked FROM outbox_claim('mails');
 SELECT outbox_drop_consumer(name, discard_dead_letters => true) FROM outbox_consumers WHERE name IN ('mailer', 'stock');
@@ -188,7 +188,7 @@ SELECT tableoid::regclass AS partition, aggregate_id, occurred_at::date FROM out
 \set ECHO none
 
 \echo
-\echo '16. The log''s partitions, a week ahead, made by pg_partman. And the state of everything.'
+\echo '16. The log partitions, created a week ahead by pg_partman. And the state of all components.'
 \set ECHO queries
 SELECT c.relname AS partition, pg_get_expr(c.relpartbound, c.oid) AS bounds, count(m.id) AS events
   FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
@@ -201,7 +201,7 @@ SELECT * FROM outbox_status();
 \set ECHO none
 
 \echo
-\echo '17. How it is going: for people, in a terminal; for Prometheus; for a load balancer.'
+\echo '17. Monitoring: in a terminal, for Prometheus, and for a load balancer.'
 \echo '$ outbox_top --once'
 \! COLUMNS=110 bin/outbox_top --once
 \echo

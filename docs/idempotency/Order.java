@@ -1,6 +1,7 @@
 // Idempotency keys from Java, with JDBC.
 //
-// Needs a database with the extension, as PGHOST and its kin name it, over TCP. Java 17, the PostgreSQL JDBC driver:
+// Needs Java 17, the PostgreSQL JDBC driver, and a database with the extension, reached over TCP,
+// as PGHOST etc. name it:
 // java -cp postgresql.jar Order.java
 
 import java.sql.Connection;
@@ -20,10 +21,10 @@ public class Order {
     static final String LEASE_LOST = "OB001";
     static final String NO_KEY = "22004";
 
-    /** Bodies are JSON as text. */
+    /** A response; the body is JSON as text. */
     record Answer(int status, String body) {}
 
-    /** The answer is null if the request is to be executed. */
+    /** The answer is null if the decision is execute. */
     record Begun(long token, Answer answer) {}
 
     static Begun begin(Connection connection, String scope, String key, String body, String wait, String lease)
@@ -58,7 +59,7 @@ public class Order {
         }
     }
 
-    /** Commits; rolls back if there is an exception. */
+    /** Commits, or rolls back after an exception. */
     static <T> T transaction(Connection connection, Callable<T> work) throws Exception {
         connection.setAutoCommit(false);
         try {
@@ -73,7 +74,7 @@ public class Order {
         }
     }
 
-    /** POST /orders: everything that it does is in the database, so one transaction has it all. */
+    /** POST /orders: all work is in the database, so one transaction is enough. */
     static Answer createOrder(Connection connection, String key, String item, int count, String wait) throws Exception {
         String body = "{\"item\": \"%s\", \"count\": %d}".formatted(item, count);
         try {
@@ -96,7 +97,7 @@ public class Order {
         }
     }
 
-    /** POST /payments: the provider is called between two transactions. No lock is held, no transaction is open meanwhile. */
+    /** POST /payments: calls the provider between two transactions, without a lock. */
     static Answer capturePayment(Connection connection, Provider provider, String key, int amount, String lease)
             throws SQLException {
         Begun begun = begin(connection, "payment.capture", key, "{\"amount\": %d}".formatted(amount), null, lease);
@@ -108,9 +109,9 @@ public class Order {
         return answer;
     }
 
-    // ---- What comes of it.
+    // ---- Demonstration.
 
-    /** Of payments. It knows keys as well: the same charge is made once. */
+    /** A payment provider. It supports idempotency keys: a repeated charge is made once. */
     static class Provider {
         int calls = 0;
         boolean crash = false;
@@ -156,7 +157,7 @@ public class Order {
         Connection one = connect(), two = connect();
         one.createStatement().execute(
                 "CREATE TABLE IF NOT EXISTS example_orders (id bigint GENERATED ALWAYS AS IDENTITY, item text)");
-        String run = System.currentTimeMillis() + "-" + System.nanoTime(); // for keys that are new in each run
+        String run = System.currentTimeMillis() + "-" + System.nanoTime(); // makes keys unique to this run
         String a = run + "-a", b = run + "-b", c = run + "-c", d = run + "-d", e = run + "-e";
 
         Answer first = createOrder(one, a, a, 1, null), second = createOrder(two, a, a, 1, null);
@@ -178,7 +179,7 @@ public class Order {
         for (var answer : answers) check(answer.get().equals(answers.get(0).get()));
         System.out.printf("eight at once: %d, %d order%n", answers.get(0).get().status(), countOrders(one, b));
 
-        // The first has not committed yet. Then its server crashes.
+        // The first attempt has not committed. Then its client crashes.
         one.setAutoCommit(false);
         begin(one, "order.create", c, "{\"item\": \"%s\", \"count\": 1}".formatted(c), null, null);
         System.out.printf("while it runs: %d%n", createOrder(two, c, c, 1, null).status());
@@ -192,7 +193,7 @@ public class Order {
         second = capturePayment(one, provider, d, 5000, null);
         System.out.printf("declined twice: %d and %d, %d call%n", first.status(), second.status(), provider.calls);
 
-        // The payment is made, and nobody is left who could write that down.
+        // The payment is made, but the client crashes before the second transaction.
         provider = new Provider();
         provider.crash = true;
         try {
@@ -203,7 +204,7 @@ public class Order {
         }
         Answer atOnce = capturePayment(two, provider, e, 10, null);
         Thread.sleep(1100);
-        long token = begin(one, "payment.capture", e, "{\"amount\": 10}", null, "1 s").token(); // crashes again
+        long token = begin(one, "payment.capture", e, "{\"amount\": 10}", null, "1 s").token(); // the client crashes again
         Thread.sleep(1100);
         Answer later = capturePayment(two, provider, e, 10, null);
         System.out.printf("after a crash between: %d, then %d, %d charge%n", atOnce.status(), later.status(),

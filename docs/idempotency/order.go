@@ -1,6 +1,6 @@
 // Idempotency keys from Go, with lib/pq.
 //
-// Needs a database with the extension, as PGHOST and its kin name it. Go 1.19, github.com/lib/pq.
+// Needs Go 1.19, github.com/lib/pq, and a database with the extension, as PGHOST etc. name it.
 package main
 
 import (
@@ -27,16 +27,16 @@ type Answer struct {
 	Body   json.RawMessage
 }
 
-// What is asked of idempotency_begin besides scope, key and body. Empty: as the settings say.
+// Optional arguments of idempotency_begin. Empty: the default of the settings.
 type Times struct{ Wait, Lease string }
 
-// Of both *sql.DB and *sql.Tx.
+// The common interface of *sql.DB and *sql.Tx.
 type Querier interface {
 	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
 	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
 }
 
-// The answer is nil if the request is to be executed.
+// The answer is nil if the decision is execute.
 func begin(ctx context.Context, q Querier, scope string, key *string, body any, times Times) (token int64, answer *Answer, err error) {
 	request, err := json.Marshal(body)
 	if err != nil {
@@ -66,13 +66,13 @@ type Order struct {
 	Count int    `json:"count"`
 }
 
-// POST /orders: everything that it does is in the database, so one transaction has it all.
+// POST /orders: all work is in the database, so one transaction is enough.
 func createOrder(ctx context.Context, db *sql.DB, key *string, body Order, times Times) (*Answer, error) {
 	tx, err := db.BeginTx(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer tx.Rollback() // without effect after Commit
+	defer tx.Rollback() // has no effect after Commit
 	token, answer, err := begin(ctx, tx, "order.create", key, body, times)
 	if code(err) == noKey {
 		return &Answer{400, json.RawMessage(`{"error": "Idempotency-Key is missing"}`)}, nil
@@ -98,7 +98,7 @@ type Payment struct {
 	Amount int `json:"amount"`
 }
 
-// POST /payments: the provider is called between two transactions. No lock is held, no transaction is open meanwhile.
+// POST /payments: calls the provider between two transactions, without a lock.
 func capturePayment(ctx context.Context, db *sql.DB, provider *Provider, key string, body Payment, times Times) (*Answer, error) {
 	token, answer, err := begin(ctx, db, "payment.capture", &key, body, times)
 	if err != nil || answer != nil {
@@ -106,7 +106,7 @@ func capturePayment(ctx context.Context, db *sql.DB, provider *Provider, key str
 	}
 	approved, err := provider.charge(key, body.Amount)
 	if err != nil {
-		return nil, err // nobody knows what came of it: the lease decides when somebody may ask again
+		return nil, err // the outcome is unknown: the key is free again when the lease expires
 	}
 	answer = &Answer{402, json.RawMessage(`{"error": "card declined"}`)}
 	if approved {
@@ -123,9 +123,9 @@ func code(err error) string {
 	return ""
 }
 
-// ---- What comes of it.
+// ---- Demonstration.
 
-// Of payments. It knows keys as well: the same charge is made once.
+// A payment provider. It supports idempotency keys: a repeated charge is made once.
 type Provider struct {
 	calls   int
 	charges map[string]int
@@ -162,7 +162,7 @@ func main() {
 		must(0, db.QueryRow("SELECT count(*) FROM example_orders WHERE item = $1", item).Scan(&count))
 		return count
 	}
-	run := fmt.Sprint(time.Now().UnixNano()) // for keys that are new in each run
+	run := fmt.Sprint(time.Now().UnixNano()) // makes keys unique to this run
 	a, b, c, d, e := run+"-a", run+"-b", run+"-c", run+"-d", run+"-e"
 
 	first := must(createOrder(ctx, db, &a, Order{a, 1}, Times{}))
@@ -187,7 +187,7 @@ func main() {
 	}
 	fmt.Printf("eight at once: %d, %d order\n", answers[0].Status, countOrders(b))
 
-	// The first has not committed yet. Then its server crashes.
+	// The first attempt has not committed. Then its client crashes.
 	tx := must(db.Begin())
 	_, _, err := begin(ctx, tx, "order.create", &c, Order{c, 1}, Times{})
 	assert(err == nil)
@@ -201,14 +201,14 @@ func main() {
 	second = must(capturePayment(ctx, db, provider, d, Payment{5000}, Times{}))
 	fmt.Printf("declined twice: %d and %d, %d call\n", first.Status, second.Status, provider.calls)
 
-	// The payment is made, and nobody is left who could write that down.
+	// The payment is made, but the client crashes before the second transaction.
 	provider = &Provider{charges: map[string]int{}, crash: true}
 	_, err = capturePayment(ctx, db, provider, e, Payment{10}, Times{Lease: "1 s"})
 	assert(err != nil)
 	provider.crash = false
 	atOnce := must(capturePayment(ctx, db, provider, e, Payment{10}, Times{}))
 	time.Sleep(1100 * time.Millisecond)
-	token, _, err := begin(ctx, db, "payment.capture", &e, Payment{10}, Times{Lease: "1 s"}) // crashes again
+	token, _, err := begin(ctx, db, "payment.capture", &e, Payment{10}, Times{Lease: "1 s"}) // the client crashes again
 	assert(err == nil && token != 0)
 	time.Sleep(1100 * time.Millisecond)
 	later := must(capturePayment(ctx, db, provider, e, Payment{10}, Times{}))

@@ -1,6 +1,6 @@
 // Idempotency keys from Node, with pg.
 //
-// Needs a database with the extension, as PGHOST and its kin name it. Node 18, pg 8.
+// Needs Node 18, pg 8, and a database with the extension, as PGHOST etc. name it.
 'use strict';
 
 const assert = require('assert');
@@ -13,7 +13,7 @@ async function begin(client, scope, key, body, { wait = null, lease = null } = {
   const { rows } = await client.query(
     'SELECT decision, token, http_hint AS status, response FROM idempotency_begin($1, $2, $3, wait => $4, lease => $5)',
     [scope, key, JSON.stringify(body), wait, lease]);
-  return rows[0]; // the token is a bigint, which pg hands over as a string: leave it one
+  return rows[0]; // pg returns the token, a bigint, as a string: do not convert it
 }
 
 function finish(client, scope, key, token, status, response, failed = false) {
@@ -28,12 +28,12 @@ async function transaction(client, work) {
     await client.query('COMMIT');
     return result;
   } catch (error) {
-    await client.query('ROLLBACK').catch(() => {}); // the connection may be gone
+    await client.query('ROLLBACK').catch(() => {}); // the connection may be lost
     throw error;
   }
 }
 
-// POST /orders: everything that it does is in the database, so one transaction has it all.
+// POST /orders: all work is in the database, so one transaction is enough.
 async function createOrder(client, key, body, wait) {
   try {
     return await transaction(client, async () => {
@@ -51,7 +51,7 @@ async function createOrder(client, key, body, wait) {
   }
 }
 
-// POST /payments: the provider is called between two transactions. No lock is held, no transaction is open meanwhile.
+// POST /payments: calls the provider between two transactions, without a lock.
 async function capturePayment(client, provider, key, body, lease) {
   const { decision, token, status, response } = await begin(client, 'payment.capture', key, body, { lease });
   if (decision !== 'execute') return { status, body: response };
@@ -61,9 +61,9 @@ async function capturePayment(client, provider, key, body, lease) {
   return answer;
 }
 
-// ---- What comes of it.
+// ---- Demonstration.
 
-// Of payments. It knows keys as well: the same charge is made once.
+// A payment provider. It supports idempotency keys: a repeated charge is made once.
 class Provider {
   calls = 0;
   charges = new Map();
@@ -93,7 +93,7 @@ const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 async function main() {
   let one = await connect();
   const two = await connect();
-  const run = process.hrtime.bigint() + '-' + process.pid; // for keys that are new in each run
+  const run = process.hrtime.bigint() + '-' + process.pid; // makes keys unique to this run
   await one.query('CREATE TABLE IF NOT EXISTS example_orders (id bigint GENERATED ALWAYS AS IDENTITY, item text)');
 
   const first = await createOrder(one, run + '-a', { item: run + '-a', count: 1 });
@@ -112,7 +112,7 @@ async function main() {
   for (const answer of answers) assert.deepStrictEqual(answer, answers[0]);
   console.log(`eight at once: ${answers[0].status}, ${await countOrders(one, run + '-b')} order`);
 
-  // The first has not committed yet. Then its server crashes.
+  // The first attempt has not committed. Then its client crashes.
   await one.query('BEGIN');
   await begin(one, 'order.create', run + '-c', { item: run + '-c' });
   console.log(`while it runs: ${(await createOrder(two, run + '-c', { item: run + '-c' })).status}`);
@@ -126,14 +126,14 @@ async function main() {
   for (let i = 0; i < 2; i++) statuses.push((await capturePayment(one, provider, run + '-d', { amount: 5000 })).status);
   console.log(`declined twice: ${statuses[0]} and ${statuses[1]}, ${provider.calls} call`);
 
-  // The payment is made, and nobody is left who could write that down.
+  // The payment is made, but the client crashes before the second transaction.
   provider = new Provider();
   provider.crash = true;
   await assert.rejects(capturePayment(one, provider, run + '-e', { amount: 10 }, '1 s'));
   provider.crash = false;
   const atOnce = (await capturePayment(two, provider, run + '-e', { amount: 10 })).status;
   await sleep(1100);
-  const { token } = await begin(one, 'payment.capture', run + '-e', { amount: 10 }, { lease: '1 s' }); // crashes again
+  const { token } = await begin(one, 'payment.capture', run + '-e', { amount: 10 }, { lease: '1 s' }); // the client crashes again
   await sleep(1100);
   const later = (await capturePayment(two, provider, run + '-e', { amount: 10 })).status;
   console.log(`after a crash between: ${atOnce}, then ${later}, ${provider.charges.size} charge`);

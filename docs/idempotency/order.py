@@ -1,6 +1,6 @@
 """Idempotency keys from Python, with psycopg2.
 
-Needs a database with the extension, as PGHOST and its kin name it. Python 3, psycopg2."""
+Needs Python 3, psycopg2, and a database with the extension, as PGHOST etc. name it."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ def finish(cursor, scope, key, token, status, response, failed=False):
 
 
 def create_order(connection, key, body, wait=None):
-    """POST /orders: everything that it does is in the database, so one transaction has it all."""
+    """POST /orders: all work is in the database, so one transaction is enough."""
     try:
         with connection, connection.cursor() as cursor:  # commits; rolls back if there is an exception
             decision, token, status, response = begin(cursor, "order.create", key, body, wait)
@@ -42,7 +42,7 @@ def create_order(connection, key, body, wait=None):
 
 
 def capture_payment(connection, provider, key, body, lease=None):
-    """POST /payments: the provider is called between two transactions. No lock is held, no transaction is open meanwhile."""
+    """POST /payments: calls the provider between two transactions, without a lock."""
     with connection, connection.cursor() as cursor:
         decision, token, status, response = begin(cursor, "payment.capture", key, body, lease=lease)
     if decision != "execute":
@@ -54,11 +54,11 @@ def capture_payment(connection, provider, key, body, lease=None):
     return status, answer
 
 
-# ---- What comes of it.
+# ---- Demonstration.
 
 
 class Provider:
-    """Of payments. It knows keys as well: the same charge is made once."""
+    """A payment provider. It supports idempotency keys: a repeated charge is made once."""
 
     def __init__(self):
         self.calls = 0
@@ -69,7 +69,7 @@ class Provider:
         self.calls += 1
         self.charges[key] = amount
         if self.crash:
-            raise ConnectionError("and the server that called is gone, too")
+            raise ConnectionError("the caller crashed")
         return amount < 1000
 
 
@@ -85,7 +85,7 @@ def connect():
 
 def main():
     one, two = connect(), connect()
-    run = str(time.time_ns())  # for keys that are new in each run
+    run = str(time.time_ns())  # makes keys unique to this run
 
     first = create_order(one, run + "-a", {"item": run + "-a", "count": 1})
     second = create_order(two, run + "-a", {"count": 1, "item": run + "-a"})
@@ -109,7 +109,7 @@ def main():
     assert all(answer == answers[0] for answer in answers) and len(answers) == 8
     print(f"eight at once: {answers[0][0]}, {count_orders(one, run + '-b')} order")
 
-    # The first has not committed yet. Then its server crashes.
+    # The first attempt has not committed. Then its client crashes.
     begin(one.cursor(), "order.create", run + "-c", {"item": run + "-c"})
     print(f"while it runs: {create_order(two, run + '-c', {'item': run + '-c'})[0]}")
     one.close()
@@ -120,7 +120,7 @@ def main():
     statuses = [capture_payment(one, provider, run + "-d", {"amount": 5000})[0] for _ in range(2)]
     print(f"declined twice: {statuses[0]} and {statuses[1]}, {provider.calls} call")
 
-    # The payment is made, and nobody is left who could write that down.
+    # The payment is made, but the client crashes before the second transaction.
     provider = Provider()
     provider.crash = True
     try:
@@ -131,7 +131,7 @@ def main():
     at_once = capture_payment(two, provider, run + "-e", {"amount": 10})[0]
     time.sleep(1.1)
     with one, one.cursor() as cursor:
-        old_token = begin(cursor, "payment.capture", run + "-e", {"amount": 10}, lease="1 s")[1]  # crashes again
+        old_token = begin(cursor, "payment.capture", run + "-e", {"amount": 10}, lease="1 s")[1]  # the client crashes again
     time.sleep(1.1)
     later = capture_payment(two, provider, run + "-e", {"amount": 10})[0]
     print(f"after a crash between: {at_once}, then {later}, {len(provider.charges)} charge")

@@ -91,7 +91,7 @@ is((grep { substr($_, $end - 5, 5) !~ /^ +\d+$/ } @columns[ 3 .. $#columns ]), 0
 }
 
 for my $case ([ [ '-d', 'template1' ], qr/^outbox_top: there is no extension outbox in database template1\n$/, 'no extension' ],
-	[ [ '-U', 'stranger' ], qr/^outbox_top: role stranger may not look: SELECT outbox_grant\('role', 'monitor'\) lets it\n$/, 'no privilege' ],
+	[ [ '-U', 'stranger' ], qr/^outbox_top: role stranger lacks the privilege monitor: SELECT outbox_grant\('role', 'monitor'\) grants it\n$/, 'no privilege' ],
 	[ [ '-d', 'nowhere' ], qr/^outbox_top: .*database "nowhere" does not exist\n$/, 'no database' ],
 	[ [ '-n', 'soon' ], qr/^outbox_top: -n needs a number of seconds, not soon\n$/, 'no number' ])
 {

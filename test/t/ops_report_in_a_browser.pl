@@ -230,7 +230,7 @@ fails("--hours must be between 1 and 168, not $_", "not $_ hours", "--hours=$_")
 sql(q{CREATE ROLE watcher LOGIN}, q{SELECT outbox_grant('watcher', 'monitor')}, q{CREATE ROLE stranger LOGIN}, q{GRANT USAGE ON SCHEMA public TO stranger},
 	q{CREATE ROLE tenant LOGIN}, q{SELECT outbox_grant('tenant', 'monitor')}, q{ALTER ROLE tenant SET outbox.tenant_id = 7});
 like(join('', run($node, '--hours', '168', 'postgres', 'watcher')), qr{\A0<!DOCTYPE html>.*</html>\n\z}s, 'a monitor may see it');
-fails(qr/role stranger may not look: SELECT outbox_grant\('role', 'monitor'\) lets it/, 'others may not', '-d', 'postgres', '-U', 'stranger');
+fails(qr/role stranger lacks the privilege monitor: SELECT outbox_grant\('role', 'monitor'\) grants it/, 'others may not', '-d', 'postgres', '-U', 'stranger');
 fails(qr/outbox_status\(\) is not allowed while outbox\.tenant_id is set/, 'nor a tenant', '-d', 'postgres', '-U', 'tenant');
 isnt($node->psql('postgres', 'SELECT _outbox.report_dead_letters()', extra_params => [ '-U', 'stranger' ]), 0, 'nor any other role a part of it');
 isnt($node->psql('postgres', "SELECT * FROM $_", extra_params => [ '-U', 'watcher' ]), 0, "nor a monitor $_ itself")
@@ -238,7 +238,7 @@ isnt($node->psql('postgres', "SELECT * FROM $_", extra_params => [ '-U', 'watche
 fails(qr/there is no extension outbox in database template1/, 'no extension', '-d', 'template1');
 fails(qr/.*database "nowhere" does not exist/, 'no database', '-d', 'nowhere');
 fails(qr/.*No such file or directory/, 'no server', '-h', "$dir/nowhere");
-fails('an option keeps psql from answering as it should', 'another output', '-o', "$dir/elsewhere");
+fails('an option of psql changes the format of its output', 'another output', '-o', "$dir/elsewhere");
 IPC::Run::run([ command($node) ], '<', \undef, '>', '/dev/full', '2>', \my $complaint);
 is(($? >> 8) . $complaint, "1outbox_report: No space left on device\n", 'a page that cannot be written is an error');
 IPC::Run::run([ $program, '--help' ], '<', \undef, '>', \my $help);

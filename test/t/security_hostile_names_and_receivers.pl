@@ -56,7 +56,7 @@ $from = -s $node->logfile;
 sub calls
 {
 	my ($role, $url) = @_;
-	return <<"SQL" =~ s/\b(outbox|inbox|idempotency|audit)_(\w+\()/public.$1_$2/gr . join '', map { "TABLE public.$_;\n" } @views;
+	return <<"SQL" =~ s/(?<![\w.])(outbox|inbox|idempotency|audit)_(\w+\()/public.$1_$2/gr . join '', map { "TABLE public.$_;\n" } @views;
 SELECT outbox_create_consumer('w', start_at => 'earliest');
 SELECT outbox_create_consumer('o', ordered => true, partitions => 2);
 SELECT outbox_create_sink('s', 'http', '{"url": "$url"}');
@@ -143,7 +143,7 @@ sub report
 my $granted = join ' UNION ', map { "SELECT p.proname FROM _outbox.privilege_functions('$_') f JOIN pg_catalog.pg_proc p ON p.oid OPERATOR(pg_catalog.=) f" } @privileges;
 my @granted = split /\n/, $node->safe_psql('trapped', "SET search_path = pg_catalog; $granted");
 cmp_ok(scalar(@granted), '>', 60, 'much can be granted');
-is(join(' ', grep { calls('', '') !~ /\bpublic\.$_\(/ } sort @granted), '', 'and all of it is called here');
+is(join(' ', grep { calls("", "") !~ /\b(public|_outbox)\.$_\(/ } sort @granted), '', 'and all of it is called here');
 for my $role ('app', 'postgres')
 {
 	my (undef, $out, $error) = $node->psql('trapped', calls($role, $receiver->url("/trapped-$role")), extra_params => [ '-U', $role ], on_error_stop => 1);
