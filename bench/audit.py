@@ -41,7 +41,7 @@ def turn(script: str, mode: str) -> Run:
                END LOOP;
                TRUNCATE audit_log, audit_by_hand;
                FOR p IN SELECT partition FROM _outbox.partitions('audit_log') UNION ALL SELECT 'audit_log' LOOP
-                   EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER _outbox.audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate', p);
+                   EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate', p);
                END LOOP;
            END $$""")
     sql("CHECKPOINT")

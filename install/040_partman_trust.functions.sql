@@ -1,7 +1,8 @@
--- pg_partman puts its own schema in front of pg_catalog. Whoever can create functions there, or has
--- done so, would have them called by the owner of the log. So would those with a foreign key to its configuration or with anything
--- on it that runs when it is written: triggers, rules, constraints, defaults, indexes, tables that inherit. And what is written there
--- decides which indexes a partition gets. One of its two tables cascades to the other.
+-- pg_partman's functions search its schema before pg_catalog, and run as the owner of the log. A role could run
+-- its own code with the owner's rights if it can create, or has created, objects in that schema, or owns code
+-- that a write to pg_partman's configuration runs: triggers, rules, constraints, defaults, indexes, policies,
+-- inheriting tables, foreign keys. A role that can write the configuration chooses the indexes of new
+-- partitions. Both configuration tables count, because deletes cascade from one to the other.
 CREATE OR REPLACE FUNCTION _outbox.untrusted_partman_roles() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE partman AS (
@@ -12,8 +13,9 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT c.oid, c.relowner, c.relacl FROM partman n JOIN pg_class c ON c.relnamespace = n.oid
          WHERE c.relname IN ('part_config', 'part_config_sub')
          UNION ALL
-        SELECT c.oid, c.relowner, c.relacl FROM config p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid
-    ), runs (classid, objid) AS (
+        SELECT c.oid, c.relowner, c.relacl
+          FROM config p JOIN pg_inherits i ON i.inhparent = p.oid JOIN pg_class c ON c.oid = i.inhrelid
+    ), attached (classid, objid) AS (
         SELECT 'pg_class'::regclass, oid FROM config
          UNION ALL
         SELECT 'pg_trigger'::regclass, t.oid FROM config c JOIN pg_trigger t ON t.tgrelid = c.oid
@@ -27,8 +29,8 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         SELECT 'pg_class'::regclass, i.indexrelid FROM config c JOIN pg_index i ON i.indrelid = c.oid
          UNION ALL
         SELECT 'pg_policy'::regclass, p.oid FROM config c JOIN pg_policy p ON p.polrelid = c.oid
-    ), used AS (
-        SELECT d.refclassid, d.refobjid FROM runs JOIN pg_depend d USING (classid, objid)
+    ), refs AS (
+        SELECT d.refclassid, d.refobjid FROM attached JOIN pg_depend d USING (classid, objid)
     ), creators AS (
         SELECT nspowner AS role FROM partman
          UNION
@@ -50,15 +52,15 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT m.member FROM pg_auth_members m WHERE m.roleid = 'pg_write_all_data'::regrole
          UNION
-        SELECT p.proowner FROM used JOIN pg_proc p ON p.oid = refobjid WHERE refclassid = 'pg_proc'::regclass
+        SELECT p.proowner FROM refs JOIN pg_proc p ON p.oid = refobjid WHERE refclassid = 'pg_proc'::regclass
          UNION
-        SELECT o.oprowner FROM used JOIN pg_operator o ON o.oid = refobjid WHERE refclassid = 'pg_operator'::regclass
+        SELECT o.oprowner FROM refs JOIN pg_operator o ON o.oid = refobjid WHERE refclassid = 'pg_operator'::regclass
          UNION
-        SELECT o.opcowner FROM used JOIN pg_opclass o ON o.oid = refobjid WHERE refclassid = 'pg_opclass'::regclass
+        SELECT o.opcowner FROM refs JOIN pg_opclass o ON o.oid = refobjid WHERE refclassid = 'pg_opclass'::regclass
          UNION
-        SELECT t.typowner FROM used JOIN pg_type t ON t.oid = refobjid WHERE refclassid = 'pg_type'::regclass
+        SELECT t.typowner FROM refs JOIN pg_type t ON t.oid = refobjid WHERE refclassid = 'pg_type'::regclass
          UNION
-        SELECT r.relowner FROM used JOIN pg_class r ON r.oid = refobjid WHERE refclassid = 'pg_class'::regclass
+        SELECT r.relowner FROM refs JOIN pg_class r ON r.oid = refobjid WHERE refclassid = 'pg_class'::regclass
          UNION
         SELECT r.relowner FROM config c JOIN pg_constraint k ON k.contype = 'f' AND k.confrelid = c.oid
           JOIN pg_class r ON r.oid = k.conrelid
@@ -75,12 +77,11 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                        WHERE oid = '@extschema@.outbox_messages'::regclass)
 $$;
 COMMENT ON FUNCTION _outbox.untrusted_partman_roles()
-IS 'internal: the roles that could slip functions of their own under pg_partman''s; NULL if none';
+IS 'internal: roles whose code pg_partman could run with the rights of the log''s owner; NULL if none';
 
 CREATE OR REPLACE FUNCTION _outbox.partman_version() RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT split_part(extversion, '.', 1)::integer FROM pg_extension WHERE extname = 'pg_partman'
 $$;
-COMMENT ON FUNCTION _outbox.partman_version()
-IS 'internal: 4 or 5, which want different things';
+COMMENT ON FUNCTION _outbox.partman_version() IS 'internal: returns the major version of pg_partman, 4 or 5';
 

@@ -1,9 +1,10 @@
--- Not dumped: a database that is being restored has its partitions before it has its consumers, and no worker
--- may touch them then.
+-- The table is not dumped. During a restore the partitions exist before the consumers, and the maintenance worker
+-- must not drop partitions that a consumer has yet to read.
 CREATE TABLE _outbox.maintenance_state (
     since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE _outbox.maintenance_state
-IS 'has a row if the worker may archive and drop: since the log got its first partitions here, or outbox_maintain() was called';
-COMMENT ON COLUMN _outbox.maintenance_state.since IS 'since when';
+IS 'one row if maintenance may archive and drop log partitions; empty after a restore';
+COMMENT ON COLUMN _outbox.maintenance_state.since
+IS 'time of the first partitions of the log in this database, or of the call of outbox_maintain()';
 

@@ -2,7 +2,7 @@ CREATE OR REPLACE FUNCTION _outbox.check_partman() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     roles  CONSTANT text := _outbox.untrusted_partman_roles();
-    -- pg_temp is in front of pg_catalog, too, and any session can fill its own.
+    -- pg_temp is searched before pg_catalog as well, and any session can create objects in its own.
     shadow CONSTANT name := (SELECT min(s.name) FROM _outbox.catalog_shadowing(pg_my_temp_schema()) s);
 BEGIN
     IF roles IS NOT NULL THEN
@@ -10,17 +10,18 @@ BEGIN
             MESSAGE = format('pg_partman''s schema %I is open to %s', _outbox.schema_of('pg_partman'), roles),
             DETAIL = 'Functions created there would run with the rights of the owner of the log.',
             HINT = 'Install pg_partman into a schema of its own that a superuser owns, or revoke'
-                   ' CREATE on this one, INSERT, UPDATE, TRIGGER and REFERENCES on its part_config and part_config_sub,'
-                   ' and pg_write_all_data, and drop what others have created in it or on those.';
+                   ' CREATE on this schema, INSERT, UPDATE, TRIGGER and REFERENCES on its part_config and'
+                   ' part_config_sub, and pg_write_all_data, and drop objects that these roles have created in'
+                   ' the schema or on these tables.';
     END IF;
     IF shadow IS NOT NULL THEN
         RAISE insufficient_privilege USING
-            MESSAGE = format('pg_partman would take the temporary %I for the server''s own', shadow),
-            HINT = 'Drop it, or have another session run outbox_setup().';
+            MESSAGE = format('temporary object %I would replace an object of pg_catalog in pg_partman', shadow),
+            HINT = 'Drop the temporary object, or run outbox_setup() in another session.';
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_partman()
-IS 'internal: raises an error if code of another role could run when pg_partman makes partitions';
+IS 'internal: raises an error if code of another role could run when pg_partman creates partitions';
 
 CREATE OR REPLACE FUNCTION _outbox.create_partition_set(parent regclass, partition_interval text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -32,16 +33,16 @@ DECLARE
     start    CONSTANT timestamptz := date_trunc(split_part(words ->> partition_interval, ' ', 2), clock_timestamp());
     conflict record;
 BEGIN
-    -- Some versions of pg_partman would take it for the default partition, triggers of its owner included.
+    -- Some versions of pg_partman use an existing table of that name as the default partition, with its triggers.
     SELECT * INTO conflict FROM _outbox.name_conflict(parent, '_default');
     IF FOUND THEN
         RAISE duplicate_table USING
             MESSAGE = format('%s %s', conflict.object, conflict.detail),
             HINT = 'Drop or rename it.';
     END IF;
-    -- A row without partitions is left over from a log that was dropped with its schema.
+    -- A configuration row without partitions remains if a log was dropped with its schema.
     EXECUTE format('DELETE FROM %I.part_config WHERE parent_table = $1', partman) USING log;
-    -- Version 4 wants the kind of partitioning and knows intervals by words, version 5 neither.
+    -- pg_partman 4 takes the type "native" and an interval such as "daily", pg_partman 5 "range" and "1 day".
     EXECUTE format('SELECT %I.create_parent(p_parent_table := $1, p_control := ''occurred_at'','
                    ' p_type := $2, p_interval := $3, p_premake := $6, p_jobmon := false,'
                    ' p_automatic_maintenance := ''off'', p_template_table := $4,'
@@ -55,17 +56,18 @@ BEGIN
     EXECUTE format('UPDATE %I.part_config SET infinite_time_partitions = true,'
                    ' ignore_default_data = true WHERE parent_table = $1', partman)
       USING log;
-    -- It may have been created meanwhile.
+    -- The conflicting table may have been created after the check above.
     SELECT p.partition INTO conflict FROM _outbox.partitions(parent) p JOIN pg_class c ON c.oid = p.partition
       JOIN pg_class l ON l.oid = parent WHERE c.relowner <> l.relowner LIMIT 1;
     IF FOUND THEN
         RAISE insufficient_privilege USING
-            MESSAGE = format('%s belongs to another role, and would be a partition of %s', conflict.partition, _outbox.display_name(parent)),
+            MESSAGE = format('%s would become a partition of %s, but belongs to another role', conflict.partition,
+                             _outbox.display_name(parent)),
             HINT = 'Drop or rename it.';
     END IF;
     PERFORM _outbox.configure_partitions(parent);
     PERFORM _outbox.audit_guard_partitions();
-    -- A log that has partitions already may be one that is being restored.
+    -- The audit log alone does not enable maintenance if the log has partitions: it may be part of a running restore.
     IF parent = '@extschema@.outbox_messages'::regclass OR NOT EXISTS (SELECT FROM _outbox.partitions()) THEN
         INSERT INTO _outbox.maintenance_state SELECT WHERE NOT EXISTS (SELECT FROM _outbox.maintenance_state);
     END IF;
@@ -76,9 +78,11 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.create_partition_set(regclass, text)
-IS 'internal: has pg_partman make the first partitions of the log or the audit log, and the default partition';
+IS 'internal: has pg_partman create the first partitions and the default partition';
 
--- pg_partman raises some errors anew without their SQLSTATE. That rows of the default partition are in the way is one of them.
+-- pg_partman re-raises some errors as raise_exception, without the original SQLSTATE. One is the check_violation for
+-- rows of the default partition in the range of a new partition; these errors are ignored here, because
+-- check_partitions_ahead() reports them.
 CREATE OR REPLACE FUNCTION _outbox.extend_partition_set(parent regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -88,9 +92,10 @@ DECLARE
     conflicts CONSTANT int  := (SELECT count(g.object) FROM _outbox.missing_partitions(parent) g);
     gap       timestamptz;
 BEGIN
-    -- pg_partman passes over a name that is taken, or stops there. And after a long time without maintenance it would begin
-    -- where it stopped, and make an empty partition for each interval since, under a lock.
-    FOR gap IN SELECT g.start FROM _outbox.missing_partitions(parent) g, (SELECT max(upper_bound) AS last FROM _outbox.partitions(parent)) p
+    -- run_maintenance() skips a name that is taken, or stops at it. After a long time without maintenance it would also
+    -- create an empty partition for each past interval, under a lock. Gaps are therefore filled one by one.
+    FOR gap IN SELECT g.start FROM _outbox.missing_partitions(parent) g,
+                      (SELECT max(upper_bound) AS last FROM _outbox.partitions(parent)) p
                 WHERE g.object IS NULL AND (conflicts > 0 OR g.start < greatest(p.last, clock_timestamp())) LOOP
         BEGIN
             EXECUTE format('SELECT %I.create_partition_time(p_parent_table := $1, p_partition_times := ARRAY[$2]%s)',
@@ -117,10 +122,9 @@ BEGIN
     PERFORM _outbox.audit_guard_partitions();
     PERFORM _outbox.check_partitions_ahead(parent, (_outbox.partition_width(parent)).premake - conflicts);
 END $$;
-COMMENT ON FUNCTION _outbox.extend_partition_set(regclass)
-IS 'internal: has pg_partman make the partitions that are missing';
+COMMENT ON FUNCTION _outbox.extend_partition_set(regclass) IS 'internal: has pg_partman create the missing partitions';
 
--- Some versions of pg_partman only warn of what goes wrong.
+-- Some versions of pg_partman report failures only as warnings.
 CREATE OR REPLACE FUNCTION _outbox.check_partitions_ahead(parent regclass, wanted integer) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -128,17 +132,17 @@ DECLARE
 BEGIN
     IF ahead < wanted THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('pg_partman made %s partitions ahead instead of %s', ahead, wanted),
+            MESSAGE = format('pg_partman created %s future partitions instead of %s', ahead, wanted),
             HINT = CASE WHEN _outbox.default_partition_has_rows(parent)
-                        THEN 'The default partition holds events of a time that a new partition'
-                             ' would cover. They are safe, and further ones go there too.'
-                        ELSE 'pg_partman''s warnings in the server log say why.' END;
+                        THEN 'The default partition has events in the range of a new partition. They are delivered'
+                             ' as usual. Run outbox_maintain() to move them.'
+                        ELSE 'Look for warnings of pg_partman in the server log.' END;
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_partitions_ahead(regclass, integer)
-IS 'internal: raises an error if there are fewer partitions for times to come than wanted';
+IS 'internal: raises an error if there are fewer future partitions than wanted';
 
--- In UTC whatever the session's time zone is: bounds made in two time zones would overlap.
+-- Bounds are computed in UTC for every session: bounds in several time zones would overlap.
 CREATE OR REPLACE FUNCTION _outbox.make_partitions(
     partition_interval text, first_time boolean, parent regclass DEFAULT '@extschema@.outbox_messages')
 RETURNS void
@@ -154,11 +158,11 @@ BEGIN
     PERFORM _outbox.reset_partman_config(parent);
     IF NOT EXISTS (SELECT FROM _outbox.partitions(parent) WHERE NOT is_default) THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('%s has no partition but the default one', _outbox.display_name(parent)),
-            HINT = 'If that one is empty, drop it and run outbox_setup() again.';
+            MESSAGE = format('%s has no partition except the default partition', _outbox.display_name(parent)),
+            HINT = 'If the default partition is empty, drop it and run outbox_setup() again.';
     END IF;
     PERFORM _outbox.extend_partition_set(parent);
 END $$;
 COMMENT ON FUNCTION _outbox.make_partitions(text, boolean, regclass)
-IS 'internal: has pg_partman make the partitions of the log, some ahead, and a default';
+IS 'internal: creates the missing partitions of the log or the audit log through pg_partman';
 

@@ -1,12 +1,12 @@
 ----------------------------------------------------------------------------------------------------
--- The archive. It gets whole partitions of the log, with their indexes.
+-- The archive: whole partitions, moved from the log with their indexes
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE outbox_messages_archive (LIKE outbox_messages INCLUDING COMMENTS) PARTITION BY RANGE (occurred_at);
 COMMENT ON TABLE outbox_messages_archive
-IS 'events that every consumer has passed, and that are older than outbox.hot_retention';
+IS 'archive of events that all consumers have passed and that are older than outbox.hot_retention';
 
--- Claims ask here whether a consumer is so far behind that it has to read the archive.
+-- A claim reads the archive if the consumer's cursor is below the last archived id.
 CREATE TABLE _outbox.archived_partitions (
     partition   name        PRIMARY KEY,
     lower_bound timestamptz NOT NULL,
@@ -17,15 +17,15 @@ CREATE TABLE _outbox.archived_partitions (
     restored_at timestamptz
 );
 CREATE INDEX ON _outbox.archived_partitions (last_id);
-COMMENT ON TABLE _outbox.archived_partitions
-IS 'the partitions of the archive';
-COMMENT ON COLUMN _outbox.archived_partitions.partition IS 'its table, in the schema of the log';
-COMMENT ON COLUMN _outbox.archived_partitions.lower_bound IS 'the first moment that it covers';
-COMMENT ON COLUMN _outbox.archived_partitions.upper_bound IS 'where it ends';
-COMMENT ON COLUMN _outbox.archived_partitions.first_id IS 'least id in it';
-COMMENT ON COLUMN _outbox.archived_partitions.last_id IS 'greatest id in it';
-COMMENT ON COLUMN _outbox.archived_partitions.archived_at IS 'when it left the log';
-COMMENT ON COLUMN _outbox.archived_partitions.restored_at IS 'when it came back from cold storage; NULL: it never left';
+COMMENT ON TABLE _outbox.archived_partitions IS 'partitions of the archive';
+COMMENT ON COLUMN _outbox.archived_partitions.partition IS 'name of the table, in the schema of the log';
+COMMENT ON COLUMN _outbox.archived_partitions.lower_bound IS 'inclusive lower bound of occurred_at';
+COMMENT ON COLUMN _outbox.archived_partitions.upper_bound IS 'exclusive upper bound of occurred_at';
+COMMENT ON COLUMN _outbox.archived_partitions.first_id IS 'smallest id in the partition';
+COMMENT ON COLUMN _outbox.archived_partitions.last_id IS 'largest id in the partition';
+COMMENT ON COLUMN _outbox.archived_partitions.archived_at IS 'time at which the partition left the log';
+COMMENT ON COLUMN _outbox.archived_partitions.restored_at
+IS 'time of the restore from cold storage; NULL: never dropped';
 
 CREATE TABLE _outbox.cold_files (
     file        text        PRIMARY KEY,
@@ -38,15 +38,14 @@ CREATE TABLE _outbox.cold_files (
     tried_at    timestamptz,
     stored_at   timestamptz
 );
-COMMENT ON TABLE _outbox.cold_files
-IS 'partitions that were exported before they were dropped';
-COMMENT ON COLUMN _outbox.cold_files.file IS 'its name in outbox.cold_storage_dir';
-COMMENT ON COLUMN _outbox.cold_files.partition IS 'the table that it was';
-COMMENT ON COLUMN _outbox.cold_files.lower_bound IS 'the first moment that it covers';
-COMMENT ON COLUMN _outbox.cold_files.upper_bound IS 'where it ends';
-COMMENT ON COLUMN _outbox.cold_files.events IS 'how many are in it';
-COMMENT ON COLUMN _outbox.cold_files.bytes IS 'its size, compressed';
-COMMENT ON COLUMN _outbox.cold_files.exported_at IS 'when it was written';
-COMMENT ON COLUMN _outbox.cold_files.tried_at IS 'when outbox.archive_command was last called for it';
-COMMENT ON COLUMN _outbox.cold_files.stored_at IS 'when outbox.archive_command was done with it; NULL: it is not';
+COMMENT ON TABLE _outbox.cold_files IS 'files of partitions that were exported to cold storage';
+COMMENT ON COLUMN _outbox.cold_files.file IS 'file name in outbox.cold_storage_dir';
+COMMENT ON COLUMN _outbox.cold_files.partition IS 'name of the table that was exported';
+COMMENT ON COLUMN _outbox.cold_files.lower_bound IS 'inclusive lower bound of occurred_at';
+COMMENT ON COLUMN _outbox.cold_files.upper_bound IS 'exclusive upper bound of occurred_at';
+COMMENT ON COLUMN _outbox.cold_files.events IS 'number of events in the file';
+COMMENT ON COLUMN _outbox.cold_files.bytes IS 'compressed size in bytes';
+COMMENT ON COLUMN _outbox.cold_files.exported_at IS 'time of the export';
+COMMENT ON COLUMN _outbox.cold_files.tried_at IS 'time of the last call of outbox.archive_command for the file';
+COMMENT ON COLUMN _outbox.cold_files.stored_at IS 'time at which outbox.archive_command succeeded; NULL: not yet';
 

@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- What went wrong
+-- Failed messages: retries and dead letters
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.retries (
@@ -26,27 +26,27 @@ CREATE TABLE _outbox.retries (
 ) WITH (autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_scale_factor = 0.02, vacuum_truncate = off);
 CREATE INDEX ON _outbox.retries (consumer_id, available_at);
 CREATE INDEX ON _outbox.retries (consumer_id, aggregate_type, aggregate_id, id);
-COMMENT ON TABLE _outbox.retries
-IS 'copies of messages that wait for another attempt, or behind one that does';
-COMMENT ON COLUMN _outbox.retries.xid IS 'the transaction that wrote the event';
+COMMENT ON TABLE _outbox.retries IS 'copies of messages that wait for a retry, or are blocked by a message that does';
+COMMENT ON COLUMN _outbox.retries.xid IS 'transaction that wrote the event';
 COMMENT ON COLUMN _outbox.retries.id IS 'position in the log';
-COMMENT ON COLUMN _outbox.retries.occurred_at IS 'when the event entered the log';
-COMMENT ON COLUMN _outbox.retries.tenant_id IS 'whose event it is';
-COMMENT ON COLUMN _outbox.retries.tracking_id IS 'the event''s identity';
-COMMENT ON COLUMN _outbox.retries.event_version IS 'version of the payload''s shape';
-COMMENT ON COLUMN _outbox.retries.aggregate_type IS 'what kind of thing the event is about';
-COMMENT ON COLUMN _outbox.retries.aggregate_id IS 'which one';
-COMMENT ON COLUMN _outbox.retries.event_type IS 'what happened';
-COMMENT ON COLUMN _outbox.retries.payload IS 'the event itself';
-COMMENT ON COLUMN _outbox.retries.metadata IS 'an object beside the payload';
-COMMENT ON COLUMN _outbox.retries.trace_id IS 'as the producer gave it';
-COMMENT ON COLUMN _outbox.retries.consumer_id IS 'whose attempt failed';
-COMMENT ON COLUMN _outbox.retries.partition IS 'of the consumer, from 0';
-COMMENT ON COLUMN _outbox.retries.attempts IS 'how often it has failed';
-COMMENT ON COLUMN _outbox.retries.redriven IS 'came back from the dead letters: nothing waits behind it';
-COMMENT ON COLUMN _outbox.retries.available_at IS 'when it is due; infinity: it waits behind another of its aggregate';
-COMMENT ON COLUMN _outbox.retries.failed_at IS 'since when it is here';
-COMMENT ON COLUMN _outbox.retries.last_error IS 'what the worker said';
+COMMENT ON COLUMN _outbox.retries.occurred_at IS 'time at which the event entered the log';
+COMMENT ON COLUMN _outbox.retries.tenant_id IS 'tenant of the event';
+COMMENT ON COLUMN _outbox.retries.tracking_id IS 'identity of the event';
+COMMENT ON COLUMN _outbox.retries.event_version IS 'version of the payload''s structure';
+COMMENT ON COLUMN _outbox.retries.aggregate_type IS 'type of the aggregate';
+COMMENT ON COLUMN _outbox.retries.aggregate_id IS 'identity of the aggregate within its type';
+COMMENT ON COLUMN _outbox.retries.event_type IS 'type of the event';
+COMMENT ON COLUMN _outbox.retries.payload IS 'payload of the event';
+COMMENT ON COLUMN _outbox.retries.metadata IS 'JSON object beside the payload';
+COMMENT ON COLUMN _outbox.retries.trace_id IS 'trace id from the producer';
+COMMENT ON COLUMN _outbox.retries.consumer_id IS 'consumer whose attempt failed';
+COMMENT ON COLUMN _outbox.retries.partition IS 'consumer partition, from 0';
+COMMENT ON COLUMN _outbox.retries.attempts IS 'number of failed attempts';
+COMMENT ON COLUMN _outbox.retries.redriven IS 'true if redriven from the dead letters; such a message blocks no other';
+COMMENT ON COLUMN _outbox.retries.available_at
+IS 'due time of the retry; infinity: blocked by another message of the aggregate';
+COMMENT ON COLUMN _outbox.retries.failed_at IS 'time at which the message was added';
+COMMENT ON COLUMN _outbox.retries.last_error IS 'error text from the worker';
 
 CREATE TABLE _outbox.dead_letters (
     xid            xid8        NOT NULL,
@@ -67,22 +67,21 @@ CREATE TABLE _outbox.dead_letters (
     last_error     text        NOT NULL,
     PRIMARY KEY (consumer_id, id)
 );
-COMMENT ON TABLE _outbox.dead_letters
-IS 'dead letters: copies of messages that a consumer has given up';
-COMMENT ON COLUMN _outbox.dead_letters.xid IS 'the transaction that wrote the event';
+COMMENT ON TABLE _outbox.dead_letters IS 'copies of messages that a consumer has given up';
+COMMENT ON COLUMN _outbox.dead_letters.xid IS 'transaction that wrote the event';
 COMMENT ON COLUMN _outbox.dead_letters.id IS 'position in the log';
-COMMENT ON COLUMN _outbox.dead_letters.occurred_at IS 'when the event entered the log';
-COMMENT ON COLUMN _outbox.dead_letters.tenant_id IS 'whose event it is';
-COMMENT ON COLUMN _outbox.dead_letters.tracking_id IS 'the event''s identity';
-COMMENT ON COLUMN _outbox.dead_letters.event_version IS 'version of the payload''s shape';
-COMMENT ON COLUMN _outbox.dead_letters.aggregate_type IS 'what kind of thing the event is about';
-COMMENT ON COLUMN _outbox.dead_letters.aggregate_id IS 'which one';
-COMMENT ON COLUMN _outbox.dead_letters.event_type IS 'what happened';
-COMMENT ON COLUMN _outbox.dead_letters.payload IS 'the event itself';
-COMMENT ON COLUMN _outbox.dead_letters.metadata IS 'an object beside the payload';
-COMMENT ON COLUMN _outbox.dead_letters.trace_id IS 'as the producer gave it';
-COMMENT ON COLUMN _outbox.dead_letters.consumer_id IS 'who has given up';
-COMMENT ON COLUMN _outbox.dead_letters.attempts IS 'how often it was tried';
-COMMENT ON COLUMN _outbox.dead_letters.died_at IS 'when it was given up';
-COMMENT ON COLUMN _outbox.dead_letters.last_error IS 'what the worker said';
+COMMENT ON COLUMN _outbox.dead_letters.occurred_at IS 'time at which the event entered the log';
+COMMENT ON COLUMN _outbox.dead_letters.tenant_id IS 'tenant of the event';
+COMMENT ON COLUMN _outbox.dead_letters.tracking_id IS 'identity of the event';
+COMMENT ON COLUMN _outbox.dead_letters.event_version IS 'version of the payload''s structure';
+COMMENT ON COLUMN _outbox.dead_letters.aggregate_type IS 'type of the aggregate';
+COMMENT ON COLUMN _outbox.dead_letters.aggregate_id IS 'identity of the aggregate within its type';
+COMMENT ON COLUMN _outbox.dead_letters.event_type IS 'type of the event';
+COMMENT ON COLUMN _outbox.dead_letters.payload IS 'payload of the event';
+COMMENT ON COLUMN _outbox.dead_letters.metadata IS 'JSON object beside the payload';
+COMMENT ON COLUMN _outbox.dead_letters.trace_id IS 'trace id from the producer';
+COMMENT ON COLUMN _outbox.dead_letters.consumer_id IS 'consumer that gave the message up';
+COMMENT ON COLUMN _outbox.dead_letters.attempts IS 'number of attempts';
+COMMENT ON COLUMN _outbox.dead_letters.died_at IS 'time at which the message was given up';
+COMMENT ON COLUMN _outbox.dead_letters.last_error IS 'error text from the worker';
 

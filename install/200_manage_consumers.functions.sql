@@ -5,22 +5,21 @@
 CREATE OR REPLACE FUNCTION _outbox.partition_of(aggregate_type text, aggregate_id text, partitions integer)
 RETURNS integer LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_partition_of';
 COMMENT ON FUNCTION _outbox.partition_of(text, text, integer)
-IS 'internal: which partition of a consumer an aggregate belongs to';
+IS 'internal: returns the consumer partition of an aggregate';
 
 CREATE OR REPLACE FUNCTION _outbox.place_cursor(consumer_id integer, to_time timestamptz) RETURNS void
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_place_cursor';
-COMMENT ON FUNCTION _outbox.place_cursor(integer, timestamptz)
-IS 'internal: gives a new consumer its first cursor';
+COMMENT ON FUNCTION _outbox.place_cursor(integer, timestamptz) IS 'internal: writes the first cursor of a new consumer';
 
 CREATE OR REPLACE FUNCTION _outbox.wake_relay() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_wake_relay';
 COMMENT ON FUNCTION _outbox.wake_relay()
-IS 'internal: the commit of this transaction wakes those who wait';
+IS 'internal: wakes the relay and waiting sessions when the transaction commits';
 
 CREATE OR REPLACE FUNCTION _outbox.lock_consumer(name text) RETURNS boolean
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_lock_consumer';
 COMMENT ON FUNCTION _outbox.lock_consumer(text)
-IS 'internal: keeps claims away until the end of this transaction; true if anything is under way';
+IS 'internal: locks a consumer against claims; returns true if batches are open or messages wait for a retry';
 
 CREATE OR REPLACE FUNCTION _outbox.parse_time(target text, argument text) RETURNS timestamptz
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -34,13 +33,13 @@ BEGIN
         result := CASE target WHEN 'earliest' THEN '-infinity' WHEN 'latest' THEN 'infinity' ELSE target END;
     EXCEPTION WHEN data_exception THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = format('%s %L is not understood', argument, left(target, 63)),
-            HINT = 'It is earliest, latest, or a time such as 2026-01-31 12:00+00.';
+            MESSAGE = format('invalid value for %s: %L', argument, left(target, 63)),
+            HINT = 'Use earliest, latest, or a time such as 2026-01-31 12:00+00.';
     END;
     RETURN result;
 END $$;
 COMMENT ON FUNCTION _outbox.parse_time(text, text)
-IS 'internal: earliest and latest are the ends of time';
+IS 'internal: converts earliest, latest or a time to timestamptz; earliest is -infinity, latest is infinity';
 
 CREATE OR REPLACE FUNCTION _outbox.find_consumer(name text) RETURNS _outbox.consumers
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -59,13 +58,12 @@ BEGIN
     END IF;
     RETURN consumer;
 END $$;
-COMMENT ON FUNCTION _outbox.find_consumer(text)
-IS 'internal: the consumer with this name, or an error';
+COMMENT ON FUNCTION _outbox.find_consumer(text) IS 'internal: returns the consumer with this name, or raises an error';
 
 CREATE OR REPLACE FUNCTION _outbox.check_consumer(consumer _outbox.consumers) RETURNS void
 LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    wrong text := CASE
+    problem text := CASE
         WHEN consumer.name IS NULL THEN 'name must not be NULL'
         WHEN consumer.name = '' THEN 'name must not be empty'
         WHEN octet_length(consumer.name) > 63 THEN 'name must not be longer than 63 bytes'
@@ -78,28 +76,28 @@ DECLARE
         WHEN consumer.backoff_max NOT BETWEEN '0' AND '1 day' THEN 'backoff_max must be between 0 and 1 day'
         WHEN consumer.backoff_jitter NOT BETWEEN 0 AND 1 THEN 'backoff_jitter must be between 0 and 1'
         WHEN consumer.fair AND (consumer.ordered OR consumer.partitions <> 1)
-            THEN 'fair cannot be had together with ordered or with several partitions'
+            THEN 'fair cannot be combined with ordered or with several partitions'
         WHEN array_ndims(consumer.event_types) > 1 THEN 'event_types must have one dimension'
         WHEN array_ndims(consumer.aggregate_types) > 1 THEN 'aggregate_types must have one dimension'
         WHEN array_position(consumer.event_types, NULL) > 0 THEN 'event_types must not contain NULLs'
         WHEN array_position(consumer.aggregate_types, NULL) > 0 THEN 'aggregate_types must not contain NULLs'
         END;
 BEGIN
-    IF wrong LIKE '%NULL%' THEN
-        RAISE null_value_not_allowed USING MESSAGE = wrong;
-    ELSIF wrong IS NOT NULL THEN
-        RAISE invalid_parameter_value USING MESSAGE = wrong;
+    IF problem LIKE '%NULL%' THEN
+        RAISE null_value_not_allowed USING MESSAGE = problem;
+    ELSIF problem IS NOT NULL THEN
+        RAISE invalid_parameter_value USING MESSAGE = problem;
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_consumer(_outbox.consumers)
-IS 'internal: raises an error if a consumer cannot be like this';
+IS 'internal: raises an error if the settings of a consumer are invalid';
 
 CREATE OR REPLACE FUNCTION _outbox.add_consumer(consumer _outbox.consumers, start_at text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     start CONSTANT timestamptz := _outbox.parse_time(start_at, 'start_at');
 BEGIN
-    -- Names are for all tenants: that one is taken would tell of another's.
+    -- Consumer names are unique across tenants, so "already exists" would reveal the name of another tenant's consumer.
     PERFORM _outbox.require_no_tenant('to create a consumer');
     consumer.event_types := nullif(consumer.event_types, '{}');
     consumer.aggregate_types := nullif(consumer.aggregate_types, '{}');
@@ -116,7 +114,7 @@ BEGIN
 EXCEPTION WHEN unique_violation THEN
     RAISE duplicate_object USING
         MESSAGE = format('consumer "%s" already exists', consumer.name),
-        HINT = 'outbox_alter_consumer() or outbox_alter_sink() changes it, outbox_seek() moves it.';
+        HINT = 'Use outbox_alter_consumer() or outbox_alter_sink() to change it, or outbox_seek() to move its cursor.';
 END $$;
 COMMENT ON FUNCTION _outbox.add_consumer(_outbox.consumers, text)
 IS 'internal: adds a consumer, or the consumer of a sink';
@@ -144,7 +142,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_create_consumer(text, text[], text[], bigint, boolean, integer, integer, text, boolean,
                                            jsonb)
-IS 'creates a consumer, which gets every event that commits from now on, or from start_at';
+IS 'creates a consumer of all events that commit from now on, or from start_at';
 
 CREATE OR REPLACE FUNCTION _outbox.alter_consumer(
     name text, event_types text[], aggregate_types text[], ordered boolean, partitions integer, max_attempts integer,
@@ -156,7 +154,7 @@ DECLARE
     busy   CONSTANT boolean := _outbox.lock_consumer(name);
     after  _outbox.consumers;
 BEGIN
-    before := _outbox.find_consumer(name); -- again, behind the lock
+    before := _outbox.find_consumer(name); -- read again under the lock
     after := before;
     after.event_types := nullif(coalesce(event_types, before.event_types), '{}');
     after.aggregate_types := nullif(coalesce(aggregate_types, before.aggregate_types), '{}');
@@ -172,11 +170,11 @@ BEGIN
     PERFORM _outbox.check_consumer(after);
     PERFORM _outbox.check_payload_versions(payload_versions);
     IF after.kind <> 'worker' AND after.partitions <> 1 THEN
-        RAISE invalid_parameter_value USING MESSAGE = 'a sink has no partitions';
+        RAISE invalid_parameter_value USING MESSAGE = 'a sink cannot have several partitions';
     ELSIF after.kind <> 'worker' AND after.fair THEN
         RAISE invalid_parameter_value USING MESSAGE = 'a sink cannot be fair';
     END IF;
-    -- An aggregate may change its partition, so nothing may be under way in the old one.
+    -- An aggregate may move: an open batch or a retry in its old consumer partition would break its order.
     IF busy AND (after.ordered, after.partitions) IS DISTINCT FROM (before.ordered, before.partitions) THEN
         RAISE object_in_use USING
             MESSAGE = 'ordered and partitions cannot change while batches are open or messages wait for a retry',
@@ -205,19 +203,18 @@ RETURNS void LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog
     SELECT _outbox.alter_consumer(name, event_types, aggregate_types, ordered, partitions, max_attempts,
                                   immediate_retries, backoff_base, backoff_max, backoff_jitter, fair, payload_versions)
 $$;
-COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval,
-                                          interval, double precision, boolean, jsonb)
-IS 'changes a consumer; NULL leaves things as they are, an empty list of types means all';
+COMMENT ON FUNCTION outbox_alter_consumer(text, text[], text[], boolean, integer, integer, integer, interval, interval,
+                                          double precision, boolean, jsonb)
+IS 'changes a consumer; NULL keeps a setting, an empty array of types means all types';
 
 CREATE OR REPLACE FUNCTION _outbox.drop_consumer(name text, discard_dead_letters boolean) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_consumer';
-COMMENT ON FUNCTION _outbox.drop_consumer(text, boolean)
-IS 'internal: outbox_drop_consumer()';
+COMMENT ON FUNCTION _outbox.drop_consumer(text, boolean) IS 'internal: implements outbox_drop_consumer()';
 
 CREATE OR REPLACE FUNCTION outbox_drop_consumer(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_drop_consumer';
 COMMENT ON FUNCTION outbox_drop_consumer(text, boolean)
-IS 'forgets a consumer with its cursor and leases, and with its dead letters only if told so';
+IS 'drops a consumer with its cursor and leases; its dead letters only if discard_dead_letters is true';
 
 CREATE OR REPLACE FUNCTION _outbox.set_paused(name text, paused boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -226,43 +223,38 @@ DECLARE
 BEGIN
     UPDATE _outbox.consumers c SET paused = set_paused.paused, pause_reason = NULL
      WHERE c.consumer_id = consumer.consumer_id;
-    -- Whoever resumes a sink in a copy of its database wants it to send from there.
+    -- Resuming a sink in a copy of its database makes the copy its home: the relay there delivers from now on.
     IF NOT paused THEN
         UPDATE _outbox.sinks s SET home = _outbox.database_identity()
          WHERE s.consumer_id = consumer.consumer_id;
     END IF;
     PERFORM _outbox.wake_relay();
 END $$;
-COMMENT ON FUNCTION _outbox.set_paused(text, boolean)
-IS 'internal: pauses or resumes a consumer';
+COMMENT ON FUNCTION _outbox.set_paused(text, boolean) IS 'internal: pauses or resumes a consumer';
 
 CREATE OR REPLACE FUNCTION outbox_pause(name text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT _outbox.set_paused(name, true) $$;
-COMMENT ON FUNCTION outbox_pause(text)
-IS 'lets a consumer claim nothing more; what it has in hand can still be settled';
+COMMENT ON FUNCTION outbox_pause(text) IS 'stops claims of a consumer; claimed batches can still be settled';
 
 CREATE OR REPLACE FUNCTION outbox_resume(name text) RETURNS void
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 AS $$ SELECT _outbox.set_paused(name, false) $$;
-COMMENT ON FUNCTION outbox_resume(text)
-IS 'ends a pause';
+COMMENT ON FUNCTION outbox_resume(text) IS 'resumes a paused consumer';
 
 CREATE OR REPLACE FUNCTION _outbox.seek(consumer text, to_time timestamptz) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seek';
-COMMENT ON FUNCTION _outbox.seek(text, timestamptz)
-IS 'internal: outbox_seek()';
+COMMENT ON FUNCTION _outbox.seek(text, timestamptz) IS 'internal: implements outbox_seek()';
 
 CREATE OR REPLACE FUNCTION outbox_seek(consumer text, to_time timestamptz) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_seek';
 COMMENT ON FUNCTION outbox_seek(text, timestamptz)
-IS 'moves a consumer to the first event that entered the log at that time or later';
+IS 'moves the cursor of a consumer to the first event that entered the log at this time or later';
 
 CREATE OR REPLACE FUNCTION outbox_seek(consumer text, target text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM _outbox.seek(consumer, _outbox.parse_time(target, 'target'));
 END $$;
-COMMENT ON FUNCTION outbox_seek(text, text)
-IS 'moves a consumer to earliest, latest, or a time';
+COMMENT ON FUNCTION outbox_seek(text, text) IS 'moves the cursor of a consumer to earliest, latest, or a time';
 

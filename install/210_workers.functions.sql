@@ -10,7 +10,7 @@ CREATE OR REPLACE FUNCTION outbox_claim(
     OUT lock_token bigint, OUT locked_until timestamptz)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_claim';
 COMMENT ON FUNCTION outbox_claim(text, integer, interval, text)
-IS 'hands out the next batch of a consumer under one lock_token';
+IS 'claims the next batch of a consumer and returns its messages with one lock_token';
 
 CREATE OR REPLACE FUNCTION outbox_consume(
     consumer text, batch_size integer DEFAULT NULL,
@@ -19,7 +19,7 @@ CREATE OR REPLACE FUNCTION outbox_consume(
     OUT metadata jsonb, OUT trace_id text, OUT occurred_at timestamptz, OUT attempts integer)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consume';
 COMMENT ON FUNCTION outbox_consume(text, integer)
-IS 'reads the next batch and settles it, both in this transaction: exactly once for what is done in it';
+IS 'returns and settles the next batch in this transaction: exactly once for effects in this transaction';
 
 CREATE OR REPLACE FUNCTION outbox_peek(
     consumer text, max_rows integer DEFAULT 10,
@@ -28,37 +28,36 @@ CREATE OR REPLACE FUNCTION outbox_peek(
     OUT metadata jsonb, OUT trace_id text, OUT occurred_at timestamptz, OUT attempts integer)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_peek';
 COMMENT ON FUNCTION outbox_peek(text, integer)
-IS 'what a consumer would get next; nothing is claimed';
+IS 'returns the messages that a consumer would get next, without claiming them';
 
 CREATE OR REPLACE FUNCTION outbox_ack(lock_token bigint, ids bigint[] DEFAULT NULL) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_ack';
 COMMENT ON FUNCTION outbox_ack(bigint, bigint[])
-IS 'settles messages of a batch, or all that is left of it; returns how many';
+IS 'acknowledges messages of a batch, or all unsettled ones; returns how many';
 
 CREATE OR REPLACE FUNCTION outbox_fail(lock_token bigint, id bigint, error text, retry_in interval DEFAULT NULL,
                             dead boolean DEFAULT false) RETURNS text
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_fail';
 COMMENT ON FUNCTION outbox_fail(bigint, bigint, text, interval, boolean)
-IS 'says that a message failed; returns what becomes of it: retry or dead';
+IS 'reports a failed message; returns retry or dead';
 
 CREATE OR REPLACE FUNCTION outbox_fail(lock_token bigint, ids bigint[], error text, retry_in interval DEFAULT NULL,
                             dead boolean DEFAULT false) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_fail_many';
 COMMENT ON FUNCTION outbox_fail(bigint, bigint[], text, interval, boolean)
-IS 'says that messages failed; returns how many';
+IS 'reports failed messages; returns how many';
 
 CREATE OR REPLACE FUNCTION outbox_heartbeat(lock_token bigint, lease interval DEFAULT NULL) RETURNS timestamptz
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_heartbeat';
-COMMENT ON FUNCTION outbox_heartbeat(bigint, interval)
-IS 'starts the lease of a batch anew; returns until when it lasts';
+COMMENT ON FUNCTION outbox_heartbeat(bigint, interval) IS 'restarts the lease of a batch; returns its end';
 
 CREATE OR REPLACE FUNCTION outbox_release(lock_token bigint) RETURNS integer
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_release';
 COMMENT ON FUNCTION outbox_release(bigint)
-IS 'hands back what is left of a batch, without counting an attempt; returns how many';
+IS 'releases the unsettled messages of a batch without counting an attempt; returns how many';
 
 CREATE OR REPLACE PROCEDURE outbox_wait(consumer text, timeout interval, INOUT ready boolean DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_wait';
 COMMENT ON PROCEDURE outbox_wait(text, interval, boolean)
-IS 'waits until there is something to claim; says whether there is';
+IS 'waits until messages can be claimed or the timeout ends; ready is true if there are messages';
 

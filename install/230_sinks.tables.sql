@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- Sinks: consumers that the relay serves
+-- Sinks: consumers whose events the relay delivers
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.sinks (
@@ -7,9 +7,9 @@ CREATE TABLE _outbox.sinks (
     config      jsonb   NOT NULL,
     home        text    NOT NULL
 );
-COMMENT ON TABLE _outbox.sinks
-IS 'where the relay brings events; the rest of each sink is in outbox_consumers';
-COMMENT ON COLUMN _outbox.sinks.consumer_id IS 'the consumer that it is';
-COMMENT ON COLUMN _outbox.sinks.config IS 'what the sink needs to know; secrets only by their names';
-COMMENT ON COLUMN _outbox.sinks.home IS 'the database it was made in: a copy of that database keeps it paused';
+COMMENT ON TABLE _outbox.sinks IS 'destinations of the relay; each sink is also a row of outbox_consumers';
+COMMENT ON COLUMN _outbox.sinks.consumer_id IS 'id of the sink in outbox_consumers';
+COMMENT ON COLUMN _outbox.sinks.config IS 'configuration of the sink; secrets only by name';
+COMMENT ON COLUMN _outbox.sinks.home
+IS 'database in which the sink was created or resumed; in a copy of that database the sink stays paused';
 

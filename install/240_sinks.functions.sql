@@ -1,12 +1,12 @@
 CREATE OR REPLACE FUNCTION _outbox.database_identity() RETURNS text
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_database_identity';
 COMMENT ON FUNCTION _outbox.database_identity()
-IS 'internal: which database this is, unlike any copy of it';
+IS 'internal: returns an identity of this database that a copy does not share';
 
 CREATE OR REPLACE FUNCTION _outbox.check_sink(kind text, config text) RETURNS void
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_sink';
 COMMENT ON FUNCTION _outbox.check_sink(text, text)
-IS 'internal: raises an error if there can be no such sink';
+IS 'internal: raises an error if the kind or config of a sink is invalid';
 
 CREATE OR REPLACE FUNCTION _outbox.find_sink(name text) RETURNS _outbox.consumers
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -18,8 +18,7 @@ BEGIN
     END IF;
     RETURN consumer;
 END $$;
-COMMENT ON FUNCTION _outbox.find_sink(text)
-IS 'internal: the sink with this name, or an error';
+COMMENT ON FUNCTION _outbox.find_sink(text) IS 'internal: returns the sink with this name, or raises an error';
 
 CREATE OR REPLACE FUNCTION outbox_create_sink(
     name text, kind text, config jsonb, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
@@ -49,7 +48,7 @@ BEGIN
     PERFORM _outbox.wake_relay();
 END $$;
 COMMENT ON FUNCTION outbox_create_sink(text, text, jsonb, text[], text[], bigint, boolean, integer, text, jsonb)
-IS 'creates a sink: the relay brings it every event that commits from now on, or from start_at';
+IS 'creates a sink: the relay delivers all events that commit from now on, or from start_at';
 
 CREATE OR REPLACE FUNCTION outbox_alter_sink(
     name text, config jsonb DEFAULT NULL, event_types text[] DEFAULT NULL, aggregate_types text[] DEFAULT NULL,
@@ -62,7 +61,7 @@ DECLARE
     sink CONSTANT _outbox.consumers := _outbox.find_sink(name);
 BEGIN
     IF outbox_alter_sink.config IS NOT NULL THEN
-        -- It can name every secret in the file.
+        -- A config can refer to any secret of the secrets file, so a tenant must not set it.
         PERFORM _outbox.require_no_tenant('to change the config of a sink');
         PERFORM _outbox.check_sink(sink.kind, outbox_alter_sink.config::text);
         UPDATE _outbox.sinks s SET config = outbox_alter_sink.config
@@ -74,7 +73,7 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_alter_sink(text, jsonb, text[], text[], boolean, integer, integer, interval, interval,
                                       double precision, jsonb)
-IS 'changes a sink; NULL leaves things as they are, a config replaces the whole config';
+IS 'changes a sink; NULL keeps a setting, config replaces the whole configuration';
 
 CREATE OR REPLACE FUNCTION outbox_drop_sink(name text, discard_dead_letters boolean DEFAULT false) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -83,12 +82,12 @@ BEGIN
     PERFORM _outbox.drop_consumer(name, discard_dead_letters);
 END $$;
 COMMENT ON FUNCTION outbox_drop_sink(text, boolean)
-IS 'forgets a sink, and its dead letters only if told so';
+IS 'drops a sink; its dead letters only if discard_dead_letters is true';
 
 CREATE OR REPLACE PROCEDURE outbox_test_sink(name text, INOUT ok boolean DEFAULT NULL, INOUT detail text DEFAULT NULL)
 LANGUAGE c AS 'MODULE_PATHNAME', 'outbox_test_sink';
 COMMENT ON PROCEDURE outbox_test_sink(text, boolean, text)
-IS 'has the relay send a made-up event to a sink, now, and says what came back';
+IS 'has the relay send a test event to a sink at once; returns the result';
 
 CREATE OR REPLACE FUNCTION _outbox.sink_states(
     OUT consumer_id integer, OUT in_hand integer, OUT on_the_way integer, OUT troubles integer,
@@ -96,5 +95,5 @@ CREATE OR REPLACE FUNCTION _outbox.sink_states(
     OUT last_error text)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';
 COMMENT ON FUNCTION _outbox.sink_states()
-IS 'internal: what the relay is doing for each sink of this database that the session may see';
+IS 'internal: state of each sink of this database that the session may see, from the relay''s shared memory';
 

@@ -13,5 +13,5 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION inbox_accept(text, uuid)
-IS 'true the first time that a consumer sees the event, as long as this transaction commits';
+IS 'returns true if the consumer accepts the event for the first time; recorded when this transaction commits';
 

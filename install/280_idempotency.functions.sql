@@ -1,71 +1,70 @@
 CREATE OR REPLACE FUNCTION idempotency_hash(request jsonb) RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
 COMMENT ON FUNCTION idempotency_hash(jsonb)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+IS 'SHA-256 of a request in canonical JSON (RFC 8785), as 64 hex digits (request as jsonb)';
 
 CREATE OR REPLACE FUNCTION idempotency_hash(request json) RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
 COMMENT ON FUNCTION idempotency_hash(json)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+IS 'SHA-256 of a request in canonical JSON (RFC 8785), as 64 hex digits (request as json)';
 
 CREATE OR REPLACE FUNCTION idempotency_hash(request text) RETURNS text
 LANGUAGE c IMMUTABLE PARALLEL SAFE AS 'MODULE_PATHNAME', 'idempotency_hash';
 COMMENT ON FUNCTION idempotency_hash(text)
-IS 'SHA-256 of the request in canonical JSON (RFC 8785), as 64 hex digits';
+IS 'SHA-256 of a request in canonical JSON (RFC 8785), as 64 hex digits (request as text)';
 
 CREATE OR REPLACE FUNCTION idempotency_begin(
     scope text, key text, request jsonb, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
     lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, jsonb, bigint, interval, interval, interval)
-IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+IS 'begins an attempt: returns execute, replay, conflict or in_progress (request as jsonb)';
 
 CREATE OR REPLACE FUNCTION idempotency_begin(
     scope text, key text, request json, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
     lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, json, bigint, interval, interval, interval)
-IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+IS 'begins an attempt: returns execute, replay, conflict or in_progress (request as json)';
 
 CREATE OR REPLACE FUNCTION idempotency_begin(
     scope text, key text, request text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
     lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin';
 COMMENT ON FUNCTION idempotency_begin(text, text, text, bigint, interval, interval, interval)
-IS 'is this request to be executed, or was it? execute, replay, conflict or in_progress';
+IS 'begins an attempt: returns execute, replay, conflict or in_progress (request as text)';
 
 CREATE OR REPLACE FUNCTION idempotency_begin_hashed(
     scope text, key text, request_hash text, tenant_id bigint DEFAULT NULL, ttl interval DEFAULT NULL,
     lease interval DEFAULT NULL, wait interval DEFAULT NULL) RETURNS idempotency_verdict
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_begin_hashed';
 COMMENT ON FUNCTION idempotency_begin_hashed(text, text, text, bigint, interval, interval, interval)
-IS 'idempotency_begin() for a request that the caller has hashed: 64 hex digits';
+IS 'idempotency_begin() for a request hash from the caller: 64 hex digits';
 
 CREATE OR REPLACE FUNCTION idempotency_finish(
     scope text, key text, token bigint, status_code integer, response jsonb, failed boolean DEFAULT false,
     tenant_id bigint DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
 COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, jsonb, boolean, bigint)
-IS 'the answer to a request, for all who ask again';
+IS 'finishes an attempt: stores its response for replay (response as jsonb)';
 
 CREATE OR REPLACE FUNCTION idempotency_finish(
     scope text, key text, token bigint, status_code integer, response json, failed boolean DEFAULT false,
     tenant_id bigint DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
 COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, json, boolean, bigint)
-IS 'the answer to a request, for all who ask again';
+IS 'finishes an attempt: stores its response for replay (response as json)';
 
 CREATE OR REPLACE FUNCTION idempotency_finish(
     scope text, key text, token bigint, status_code integer, response text, failed boolean DEFAULT false,
     tenant_id bigint DEFAULT NULL) RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_finish';
 COMMENT ON FUNCTION idempotency_finish(text, text, bigint, integer, text, boolean, bigint)
-IS 'the answer to a request, for all who ask again';
+IS 'finishes an attempt: stores its response for replay (response as text)';
 
 CREATE OR REPLACE FUNCTION idempotency_abandon(scope text, key text, token bigint, tenant_id bigint DEFAULT NULL)
 RETURNS void LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'idempotency_abandon';
-COMMENT ON FUNCTION idempotency_abandon(text, text, bigint, bigint)
-IS 'the attempt never happened: the key is free again';
+COMMENT ON FUNCTION idempotency_abandon(text, text, bigint, bigint) IS 'deletes an attempt and frees its key';
 
 CREATE OR REPLACE FUNCTION idempotency_required(scope text, required boolean DEFAULT true) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -83,5 +82,5 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION idempotency_required(text, boolean)
-IS 'is a call without a key an error in this scope? NULL: as outbox.idempotency_required says';
+IS 'sets whether a call without a key is an error in a scope; NULL: outbox.idempotency_required applies';
 

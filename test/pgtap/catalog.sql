@@ -87,7 +87,7 @@ CREATE TEMP VIEW unquoted AS
 SELECT cmp_ok((SELECT count(*) FROM unquoted WHERE type LIKE 'reg%'), '>', 30::bigint, 'tables and functions quote themselves');
 SELECT set_eq($$SELECT name, value FROM unquoted WHERE type IS NULL OR type NOT IN ('regclass', 'regprocedure', 'regrole', 'integer')$$,
     $$VALUES ('audit_periods', '''_outbox.audit_period'''), ('add_columns', 'missing'), ('revoke_all', 'other'), ('copy_indexes', 'definition'),
-      ('create_partition', 'own'), ('match_columns', 'changes'), ('reset_partman_config', 'columns'),
+      ('create_partition', 'new_table'), ('match_columns', 'changes'), ('reset_partman_config', 'columns'),
       ('extend_partition_set', 'CASEWHENversion<5THEN'', p_analyze := false''ELSE''''END'), ('move_default_rows', 'own'),
       ('move_default_rows', '(SELECTstring_agg(c.name,'', '')FROM_outbox.table_columns(spare)cWHEREc.generatedISNULL)'), ('outbox_restore_partition', 'columns'), ('outbox_restore_partition', 'own'),
       ('outbox_restore_partition', 'values'), ('outbox_restore_partition', '''_outbox.read_cold_file($1)'''), ('delete_expired', 'condition')$$,
@@ -115,8 +115,7 @@ SELECT is_empty($$
     SELECT name FROM members JOIN pg_proc p ON classid = 'pg_proc'::regclass AND p.oid = objid
      WHERE NOT EXISTS (SELECT FROM unnest('{producer,consumer,idempotency,audit,auditor,reader,monitor,admin}'::text[]) AS g, _outbox.privilege_functions(g) AS f
                         WHERE f = p.oid)
-       AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'
-       AND proname NOT IN ('next_id', 'new_tracking_id')$$,
+       AND obj_description(p.oid, 'pg_proc') NOT LIKE 'internal: %'$$,
     'every function can be granted, or says that it is internal');
 SELECT is_empty($$
     SELECT name FROM pg_settings WHERE name LIKE 'outbox.%' AND (short_desc = '' OR extra_desc IS NULL)$$,

@@ -169,7 +169,7 @@ sub status_of { return lowly("SELECT ok, detail, hint FROM outbox_status() WHERE
 lowly('CREATE ROLE lowly LOGIN; CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox; GRANT CREATE ON SCHEMA public TO lowly');
 my ($week, $next, $sooner, $past) = map { 'public.' . partition($lowly, $_) } -10, -9, -3, 5;
 my $month = 'public.' . lowly(q{SELECT 'audit_log_p' || to_char(now(), CASE WHEN extversion < '5' THEN 'YYYY_MM' ELSE 'YYYYMMDD' END) FROM pg_extension WHERE extname = 'pg_partman'}) =~ s/(\d{6})\d\d$/${1}01/r;
-my $is_in_the_way = 'is in the way: it belongs to lowly and is no partition';
+my $is_in_the_way = 'has the name of a partition, but is another object, owned by lowly';
 lowly("CREATE TABLE $sooner (); CREATE VIEW $past AS SELECT 1; CREATE SEQUENCE $month; CREATE TYPE $next AS ENUM ()", 'lowly');
 lowly(q{SELECT outbox_setup(); SELECT audit_record('me', 'made', 'Order', '1')} . ';' . old_event(5) . old_event(6));
 is(lowly('SELECT count(*) FROM _outbox.partitions() WHERE NOT is_default'), 7, 'what can be made is made');

@@ -173,7 +173,7 @@ $before = -s $node->logfile;
 # In one transaction, so that maintenance finds both at once.
 sql("BEGIN; ALTER TABLE $partman.part_config DISABLE TRIGGER outbox_forbid_retention; $set; COMMIT");
 ok(wait_until(sub { sql("SELECT retention IS NULL FROM $partman.part_config WHERE parent_table = 'public.outbox_messages'") eq 't' }), 'a superuser\'s retention is taken back');
-logged($node, $before, qr/WARNING:  outbox: took back the retention of 7 days/, 'which the server log tells');
+logged($node, $before, qr/WARNING:  outbox: removed pg_partman's retention of 7 days/, 'which the server log tells');
 like(refusal($node, $set), qr/55000/, 'and refused again');
 like(status('pg_partman'), qr/^t/, 'outbox_status() is content');
 is(place($node, 20), 'log', 'nothing was lost');

@@ -204,8 +204,8 @@ my $indexes = q{SELECT string_agg(regexp_replace(indexdef, 'INDEX \S+ ON \S+', '
 my $usual = $node->safe_psql('theirs', sprintf $indexes, $last);
 $node->safe_psql('theirs', "DROP TABLE $last");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
-like($error, qr/WARNING:  outbox: pg_partman had another configuration for the log, or subpartitions: it is as it was made again/, 'are taken back');
-like($error, qr/DETAIL:  It was: \{.*"template_table": "mine.pattern".*\}, with subpartitions\./, 'and said to have been there');
+like($error, qr/WARNING:  outbox: reset changed pg_partman configuration for the log/, 'are taken back');
+like($error, qr/DETAIL:  The changed settings were \{.*"template_table": "mine.pattern".*\}, with subpartitions\./, 'and said to have been there');
 is($node->safe_psql('theirs', $settings), $usual_settings, 'the settings, too');
 is($node->safe_psql('theirs', "SELECT string_agg(pubname, ' ') FROM pg_publication_tables WHERE tablename = '$last'"), $publishes ? 'cdc' : '', 'only whom the log is shown to gets the new partition');
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'and the partition is like the others');
@@ -220,7 +220,7 @@ is($is_super->(), 'f', 'and nobody became superuser by all that');
 $node->safe_psql('theirs', "CREATE TABLE kept AS SELECT * FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DELETE FROM partman.part_config WHERE parent_table = 'public.outbox_messages'; DROP TABLE $last;
 	INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload) VALUES (now() - interval '3 days', 'Order', '1', 'Stray', '{}')");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
-like($error, qr/ERROR:  pg_partman has no configuration for the log\nDETAIL:  The row of public.outbox_messages in partman.part_config is gone\./, 'nor are partitions made without a configuration');
+like($error, qr/ERROR:  pg_partman has no configuration for the log\nDETAIL:  The row for public.outbox_messages in partman.part_config is missing\./, 'nor are partitions made without a configuration');
 is($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), 'f|pg_partman has no configuration for the log', 'which maintenance tells');
 like($node->safe_psql('theirs', q{SELECT ok, detail FROM outbox_status() WHERE component = 'pg_partman'}), qr/^f\|version [\d.]+, which has no configuration for the log$/, 'and the status');
 $node->safe_psql('theirs', 'INSERT INTO partman.part_config SELECT * FROM kept; DROP TABLE kept; SELECT outbox_setup()');
@@ -298,9 +298,9 @@ is(as_app('open', "CREATE TABLE public.outbox_messages_default (xid xid8 NOT NUL
 	CREATE TRIGGER t BEFORE INSERT ON public.outbox_messages_default FOR EACH ROW EXECUTE FUNCTION mine.fires()"), '', 'a table that looks like the default partition');
 $node->safe_psql('open', 'CREATE EXTENSION outbox');
 ($status, $out, $error) = $node->psql('open', enqueue('1'));
-like($error, qr/public.outbox_messages_default is in the way: it belongs to app and is no partition/, 'is not taken for it');
+like($error, qr/public.outbox_messages_default has the name of a partition, but is another object, owned by app/, 'is not taken for it');
 $node->safe_psql('open', q{SELECT count(outbox_enqueue('Order', i::text, 'Due', '{}', available_at => clock_timestamp() + interval '10 ms')) FROM generate_series(1, 5) i; SELECT pg_sleep(0.05)});
-ok(wait_until(sub { slurp_file($node->logfile) =~ /WARNING:  outbox: scheduled events cannot be released: .*public.outbox_messages_default is in the way/ }), 'nor is what is due released');
+ok(wait_until(sub { slurp_file($node->logfile) =~ /WARNING:  outbox: scheduled events cannot be released: .*public.outbox_messages_default has the name of a partition/ }), 'nor is what is due released');
 is($node->safe_psql('open', 'SELECT sum(refusals), count(try_again_at) FROM outbox_scheduled'), '0|0', 'which is the fault of no event');
 as_app('open', 'DROP TABLE outbox_messages_default');
 ok(wait_until(sub { $node->safe_psql('open', q{SELECT count(*) FROM outbox_messages WHERE event_type = 'Due'}) == 5 }), 'without it, all of them are');
@@ -325,8 +325,8 @@ for my $trap ('CREATE DOMAIN pg_temp.text AS text CHECK (pg_temp.grab(VALUE))', 
 	q{CREATE TEMP VIEW pg_class AS SELECT * FROM pg_catalog.pg_class WHERE pg_temp.grab('')})
 {
 	my ($name) = $trap =~ /(text|timestamptz|pg_class) AS/;
-	like(as_app('fresh', "$grab $trap; " . enqueue('1')), qr/pg_partman would take the temporary $name for the server's own/, "a producer's temporary $name is not taken for the server's");
-	like(as_app('fresh', "$grab $trap; SELECT audit_record('a', 'b', 'c', 'd')"), qr/pg_partman would take the temporary $name/, 'nor for the audit log');
+	like(as_app('fresh', "$grab $trap; " . enqueue('1')), qr/temporary object $name would replace an object of pg_catalog/, "a producer's temporary $name is not taken for the server's");
+	like(as_app('fresh', "$grab $trap; SELECT audit_record('a', 'b', 'c', 'd')"), qr/temporary object $name would replace an object of pg_catalog/, 'nor for the audit log');
 }
 is($is_super->(), 'f', 'nobody became superuser by a first enqueue');
 like(as_app('fresh', 'CREATE TEMP TABLE harmless (); ' . enqueue('1')), qr/^[0-9a-f-]{36}$/, 'what has no such name is no harm');
