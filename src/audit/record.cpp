@@ -1,6 +1,7 @@
 // Appends rows to audit_log, in the transaction of the caller.
+#include "extension/argument_checks.hpp"
 #include "extension/owner_spi.hpp"
-#include "log/event.hpp"
+#include "extension/tenant.hpp"
 #include "log/partition_routing.hpp"
 #include "pg/arguments.hpp"
 #include "pg/catalog_generation.hpp"
@@ -62,21 +63,20 @@ struct AuditRow {
 // Checks the arguments of audit_record() and makes the row.
 AuditRow make_audit_row(FunctionCallInfo fcinfo)
 {
-    EventArguments arguments; // only for the tenant and for the argument names in errors
-    if (!PG_ARGISNULL(arg_tenant_id))
-        arguments.tenant_id = PG_GETARG_INT64(arg_tenant_id);
+    const auto tenant = pg::optional_argument(fcinfo, arg_tenant_id);
     const auto name = [&](const char* argument, int number) {
-        return required_name(arguments, argument, pg::optional_argument(fcinfo, number));
+        return required_name(argument, pg::optional_argument(fcinfo, number));
     };
     const auto state = [&](const char* argument, int number) {
         const auto value = pg::optional_argument(fcinfo, number);
         if (value)
-            check_value_size(arguments, argument, *value);
+            check_value_size(argument, *value);
         return value;
     };
 
     AuditRow row;
-    row.set(col_tenant_id, Int64GetDatum(effective_tenant(arguments)));
+    row.set(col_tenant_id, Int64GetDatum(effective_tenant(
+                               tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt)));
     row.set(col_actor, name("actor", arg_actor));
     row.set(col_action, name("action", arg_action));
     row.set(col_entity_type, name("entity_type", arg_entity_type));
@@ -84,7 +84,7 @@ AuditRow make_audit_row(FunctionCallInfo fcinfo)
     row.set(col_before, state("before", arg_before));
     row.set(col_after, state("after", arg_after));
     row.set(col_context,
-            checked_json_object(arguments, "context", pg::optional_argument(fcinfo, arg_context)));
+            checked_json_object("context", pg::optional_argument(fcinfo, arg_context)));
     return row;
 }
 

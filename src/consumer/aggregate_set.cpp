@@ -10,7 +10,7 @@ namespace outbox {
 
 namespace {
 
-// An aggregate by 128 bits of hash: two that share them are not to be expected.
+// A 128-bit hash of the aggregate: wide enough to ignore collisions.
 struct AggregateKey {
     uint64 halves[2];
 };
@@ -40,8 +40,8 @@ void AggregateSet::add(const Message& message)
         shape.keysize = sizeof(AggregateKey);
         shape.entrysize = sizeof(AggregateKey);
         shape.hcxt = CurrentMemoryContext;
-        table_ =
-            hash_create("aggregates that wait", 64, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+        table_ = hash_create("outbox blocked aggregates", 64, &shape,
+                             HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
     }
     const AggregateKey key = aggregate_key_of(message);
     (void)hash_search(table_, &key, HASH_ENTER, nullptr);

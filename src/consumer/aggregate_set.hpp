@@ -1,4 +1,3 @@
-// A set of aggregates: those of which a message has failed.
 #pragma once
 
 #include "log/log_scan.hpp"
@@ -7,9 +6,10 @@ struct HTAB;
 
 namespace outbox {
 
+// A set of aggregates of which a message has failed, in memory.
 class AggregateSet {
 public:
-    // In the current memory context, from the first one on.
+    // The first call allocates a hash table in the current memory context.
     void add(const Message& message);
     bool contains(const Message& message) const;
 

@@ -71,7 +71,7 @@ enum : int {
 
 constinit pg::DirectTable lease_table{lease_columns};
 
-// The way for a table that somebody has put a trigger or a column on: one parameter per column.
+// Inserts through the executor, for a table to which users have added a trigger or a column.
 void insert_by_statement(Statement& statement, int count, const Datum* values, const bool* nulls)
 {
     char marks[Statement::max_parameters + 1] = {};
@@ -80,7 +80,7 @@ void insert_by_statement(Statement& statement, int count, const Datum* values, c
     statement.execute(values, marks);
 }
 
-// A row of _outbox.batches. Only the newest one of a consumer needs the progress.
+// Inserts a row of _outbox.batches. `progress` is nullptr unless it is the consumer's newest.
 void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
 {
     static constinit pg::DirectTable table{batch_columns};
@@ -160,7 +160,7 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
         insert_by_statement(insert, count, values, nulls);
 }
 
-// What the statements that lock a lease return of its batch.
+// The columns that batch_of() reads, of batch b and lease l.
 #define BATCH_COLUMNS                                                                              \
     "b.token, b.partition, l.root, coalesce(l.remaining, b.ids), b.attempts, b.deliveries,"        \
     " b.from_retries"
@@ -178,7 +178,8 @@ Batch batch_of(const ResultRow& row)
     return batch;
 }
 
-// What a statement about one batch has returned. It is asked about thousands of them in one claim.
+// Returns the batch that a statement found, and frees SPI's result: one claim may run thousands of
+// these statements.
 std::optional<Batch> single_selected_batch(uint64 count)
 {
     std::optional<Batch> batch;
@@ -190,8 +191,8 @@ std::optional<Batch> single_selected_batch(uint64 count)
 
 } // namespace
 
-// Batches that were dealt together have tokens that follow each other: then one look at the index
-// is enough, instead of one for each.
+// Batches of one page have consecutive tokens: one range scan of the index then replaces a search
+// for each token.
 pg::PallocVector<Lease> open_leases(std::span<const int64> tokens)
 {
     static constinit Statement find_each{
@@ -254,7 +255,7 @@ bool may_read_new(const Consumer& consumer, std::span<const Lease> leases)
 bool is_lease_being_changed(int64 token)
 {
     const Relation leases = table_open(extension_relations().leases, AccessShareLock);
-    list_free(RelationGetIndexList(leases)); // finds rd_pkindex
+    list_free(RelationGetIndexList(leases)); // sets rd_pkindex
     const Relation index = index_open(leases->rd_pkindex, AccessShareLock);
     SnapshotData dirty;
     InitDirtySnapshot(dirty);
@@ -326,8 +327,8 @@ std::optional<Id> min_unsettled_id(int32 consumer)
                                     {INT4OID}};
     const Datum values[] = {Int32GetDatum(consumer)};
     find.execute_with_latest_snapshot(values);
-    const auto min_token = ResultRow(0).find(1);
-    return min_token ? std::optional(DatumGetInt64(*min_token)) : std::nullopt;
+    const auto min_id = ResultRow(0).find(1);
+    return min_id ? std::optional(DatumGetInt64(*min_id)) : std::nullopt;
 }
 
 std::optional<Batch> read_open_batch(int64 token)

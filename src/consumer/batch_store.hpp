@@ -1,7 +1,9 @@
-// Batches and their leases. A batch is never updated; the newest one of a consumer carries its
-// cursor and the tokens of all that is not settled. Its lease is the small row that changes.
+// Rows of _outbox.batches and _outbox.leases. A batch is never updated; the newest one of a
+// consumer has its cursor and the tokens of all open batches. The lease is the small row of a batch
+// that is updated.
 //
-// All of this inside pg::as_owner(), and with snapshots taken after the locks that matter.
+// Call everything here inside as_owner(). Statements take a new snapshot, so call them after taking
+// the locks that they rely on.
 #pragma once
 
 #include "consumer/consumer.hpp"
@@ -9,97 +11,105 @@
 
 namespace outbox {
 
+// Messages of one consumer that are delivered under one fencing token, or their unsettled rest.
 struct Batch {
     int64 token;
     int32 consumer_partition;
-    int64 root_token; // of the batch that it descends from: the order in a consumer partition
+    int64 root_token; // batch that was split or taken over; orders a consumer partition
     IdRanges ids;
-    int32 attempts;   // that hand-outs of these messages count as, with the next or present one
-    int32 deliveries; // how often they have been handed out, with the next or present one
+    int32 attempts;   // charged to each message, including the current or next delivery
+    int32 deliveries; // of these messages, including the current or next one
     bool from_retries;
-    std::optional<int64> tenant = std::nullopt; // whose messages these are, if the consumer is fair
+    std::optional<int64> tenant = std::nullopt; // of all messages, if the consumer is fair
 };
 
-// A lease that is neither settled nor taken over.
+// A lease that is neither settled nor superseded.
 struct Lease {
     int64 token;
     int64 root_token; // as in the batch
     int32 consumer_partition;
     int32 message_count; // of its batch
     TimestampTz locked_until;
-    bool is_unassigned; // waits for its first worker, and has no locked_until
+    bool is_unassigned;                         // waits for its first worker; locked_until is NULL
     std::optional<int64> tenant = std::nullopt; // as in the batch
 
     bool is_live(TimestampTz now) const { return !is_unassigned && locked_until >= now; }
     bool has_expired(TimestampTz now) const { return !is_unassigned && locked_until < now; }
 };
 
-// Who holds a lease, and for how long.
+// The worker that gets a lease, and the lease's time.
 struct LeaseHolder {
     Datum worker;
     TimestampTz claimed_at;
     int64 lease; // microseconds
 };
 
-// Those of the tokens that are open, in the order in which their messages are to be handled.
+// Returns the open leases of these tokens, ordered by root_token and first id: the order in which
+// their messages must be processed.
 pg::PallocVector<Lease> open_leases(std::span<const int64> tokens);
 
-// Of one consumer: no more is read while there are as many.
+// With this many open leases a consumer reads no new messages. Each of its batch rows has the
+// tokens of all of them.
 inline constexpr std::size_t max_open_leases = 5000;
 
-// Could anybody take what would be read? A consumer that keeps order reads on only while a
-// partition has nothing in hand and nothing waiting, and none piles up without limit for one that
-// stands still.
+// Returns whether reading more of the log makes sense: false if max_open_leases are open or, for an
+// ordered consumer that is no sink, if every consumer partition already has a batch.
 bool may_read_new(const Consumer& consumer, std::span<const Lease> leases);
 
-// Is an unfinished transaction settling this lease, taking it over or picking it up?
+// Returns whether a transaction in progress is settling, superseding or assigning this lease. Reads
+// the row with a dirty snapshot and takes no row lock.
 bool is_lease_being_changed(int64 token);
 
-// Adds a batch with its lease; without a holder it is dealt.
+// Inserts a batch and its lease. Without a holder the batch is unassigned.
 void add_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder);
 
-// The same for the newest batch of a consumer, which says where the consumer is.
+// Does the same for the newest batch of a consumer, which has its progress. The caller holds the
+// consumer's lock.
 void add_newest_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder,
                       const Progress& progress);
 
-// A row that is nothing but the consumer's cursor, or records what was settled when it was read.
+// Inserts a newest batch without a lease: it has only the cursor, or its messages were settled in
+// the same transaction. The caller holds the consumer's lock.
 void add_cursor_row(int32 consumer, const Batch& batch, const Progress& progress);
 
-// What is left of a batch, without a lock on anything.
+// Returns the unsettled rest of an open batch, without locking it.
 std::optional<Batch> read_open_batch(int64 token);
 
-// What was read and is not settled, as of one moment: a batch that another has replaced is there,
-// or that other. What is tried again is a copy, and not among it.
+// Iterates over the unsettled batches of a consumer under one snapshot: of a batch and its
+// replacement exactly one is seen. Batches of retries are skipped, because their messages are
+// copies.
 class UnsettledBatches {
 public:
     explicit UnsettledBatches(int32 consumer);
 
-    // The next one, which stays good until the one after it.
+    // Returns std::nullopt at the end. The batch is valid until the next call.
     std::optional<Batch> next();
 
 private:
     pg::PallocVector<ResultRow> rows_;
     std::size_t next_row_ = 0;
-    MemoryContext batch_memory_; // they may be thousands, with a thousand runs each
+    MemoryContext batch_memory_; // reset by next(): thousands may have 1000 id ranges
 };
 
-// The first id of all of them.
+// Returns the least id of the unsettled batches.
 std::optional<Id> min_unsettled_id(int32 consumer);
 
-// What is left of a batch whose lease has expired or waits, with the lease locked for taking it
-// over. Nothing if somebody else was faster.
+// Locks the lease's row if the lease has expired or is unassigned, and returns the unsettled rest
+// of the batch. std::nullopt: another session holds the row lock, or the lease has changed.
 std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now);
 
-// Marks the lease as taken over by another token.
+// Marks the lease as superseded by the batch `successor`.
 void supersede_lease(int64 token, int64 successor);
 
-// Gives a dealt batch to its first worker. Nothing if somebody else was faster.
+// Gives an unassigned batch to its first worker. std::nullopt: another session holds the row lock,
+// or the batch is no longer unassigned.
 std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& holder);
 
-// Ends a lease: everything in its batch is settled.
+// Marks the lease as settled: no message of its batch remains.
 void settle_lease(int64 token, TimestampTz now);
 
-// Takes ids out of a batch that failed or wait behind one that failed.
+// Stores the unsettled rest of a batch. `failed` has the ids that leave it because they failed, or
+// are blocked behind a failed one.
 void remove_from_batch(int64 token, IdRanges remaining, IdRanges failed);
 
 } // namespace outbox

@@ -32,7 +32,7 @@ int64 interval_or_default(std::optional<Datum> interval, int milliseconds)
     return interval ? pg::to_microseconds(*DatumGetIntervalP(*interval)) : milliseconds * us_per_ms;
 }
 
-// What is read of outbox_consumers, by name.
+// The columns to read of _outbox.consumers; the first is the search key.
 constexpr pg::ColumnSpec consumer_columns[] = {{"name", TEXTOID},
                                                {"consumer_id", INT4OID},
                                                {"kind", TEXTOID},
@@ -68,7 +68,7 @@ enum : int {
 };
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
-// And of the newest batch.
+// The columns to read of a consumer's newest row in _outbox.batches.
 constexpr pg::ColumnSpec progress_columns[] = {
     {"consumer_id", INT4OID}, {"token", INT8OID},
     {"passed_seq", INT8OID},  {"passed_running", INT8ARRAYOID},
@@ -151,16 +151,15 @@ Consumer consumer_of(const ConsumerRow& row)
     return consumer;
 }
 
-// bigint[] with three numbers per range, as written by to_running_array().
+// Reads a bigint[] with three numbers per range, as to_running_array() writes it.
 Position position_of(Datum seq, Datum running)
 {
     const std::span<const int64> numbers = pg::from_bigint_array(running, "running", INT_MAX);
     if (numbers.size() % 3 != 0)
-        ereport(ERROR,
-                (errcode(ERRCODE_DATA_CORRUPTED),
-                 errmsg("a cursor has %zu numbers where there should be three for each range",
-                        numbers.size()),
-                 errhint("Nothing but the functions of outbox may write to _outbox.batches.")));
+        ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
+                        errmsg("cursor is corrupted: %zu numbers instead of three for each range",
+                               numbers.size()),
+                        errhint("Write to _outbox.batches only with the functions of outbox.")));
     const std::size_t count = numbers.size() / 3;
     auto* ranges =
         static_cast<RunningRange*>(palloc(sizeof(RunningRange) * Max(count, std::size_t{1})));
@@ -268,7 +267,7 @@ ConsumerState read_consumer(Datum name)
 
 namespace {
 
-// The cursor in a row of _outbox.batches. Rows that are not the newest of a consumer have none.
+// Returns the cursor in a row of _outbox.batches; an empty one if it was never a consumer's newest.
 outbox::Cursor cursor_argument(HeapTupleHeader batch)
 {
     const auto find = [&](const char* column) {

@@ -1,4 +1,4 @@
-// A consumer: what it wants to read, how it tries again, and where it is.
+// A consumer: its filter, its retry policy and its progress.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -11,7 +11,7 @@
 
 namespace outbox {
 
-// What a consumer wants to see. Empty lists mean everything.
+// The messages that a consumer reads. An empty list matches everything.
 struct Filter {
     std::span<const Datum> event_types;
     std::span<const Datum> aggregate_types;
@@ -20,50 +20,54 @@ struct Filter {
     bool matches(const Message& message) const;
 };
 
-// A version of an event type that a consumer asks for.
+// The payload version that a consumer asks for, of one event type.
 struct WantedVersion {
-    static constexpr int as_stored = 0;
+    static constexpr int as_stored = 0; // no upcasting
 
     std::string_view event_type;
     int version;
 };
 
+// A row of _outbox.consumers.
 struct Consumer {
     int32 id;
-    bool is_sink; // served by the relay, not by callers
+    bool is_sink; // claimed from by the relay only
     bool ordered;
     int32 consumer_partitions;
     bool paused;
     bool fair; // tenants take turns
     Filter filter;
     RetryPolicy retry_policy;
-    std::span<const WantedVersion> wanted_versions; // of other types the latest
+    std::span<const WantedVersion> wanted_versions; // other types: the latest version
 
-    // Which partition a message belongs to: a hash of its aggregate.
+    // Returns the consumer partition of the message's aggregate.
     int32 consumer_partition_of(const Message& message) const;
 };
 
-// What the newest batch of a consumer says.
+// A consumer's progress, from its newest batch.
 struct Progress {
     Cursor cursor;
-    std::span<const int64> open_tokens; // batches that were not settled when it was made
+    std::span<const int64> open_tokens; // open batches when it was inserted
 };
 
+// A consumer as of one snapshot.
 struct ConsumerState {
     Consumer consumer;
     Progress progress;
-    bool has_retries;     // that wait for anything
-    bool has_due_retries; // also if they are in hand
+    bool has_retries;     // _outbox.retries has a row of the consumer
+    bool has_due_retries; // such a row is due, though an open batch may have it
 };
 
-// All of these inside pg::as_owner(). What they return lives as long as SPI is connected.
+// Call inside as_owner(). Results live as long as SPI is connected.
 
-// By name, with a snapshot taken now. Raises undefined_object.
+// Reads a consumer by name, with a new snapshot and without locks on rows. Raises undefined_object
+// if it does not exist, or belongs to another tenant than the session's.
 ConsumerState read_consumer(Datum name);
 
-// Raises an error if the argument is missing.
+// Raises an error for NULL.
 Datum checked_consumer_name(std::optional<Datum> name);
 
+// Returns the consumer partition of an aggregate: a hash, modulo the number of partitions.
 int32 consumer_partition_of(Datum aggregate_type, Datum aggregate_id, int32 consumer_partitions);
 
 } // namespace outbox

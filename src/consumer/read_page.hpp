@@ -1,4 +1,4 @@
-// Reading on: from a consumer's cursor, page by page, to the newest state of the log.
+// Reads the log page by page, from a consumer's cursor to the newest state.
 #pragma once
 
 #include "consumer/consumer.hpp"
@@ -6,40 +6,43 @@
 
 namespace outbox {
 
-// How many rows are read at most when the filter takes none of them.
+// Maximum rows that a page examines, so that a claim with a rarely matching filter ends.
 inline constexpr int64 max_rows_examined = 100000;
 
-// From how many rows on that nobody wanted it is worth a row to remember that.
+// Examined rows without a match from which on storing the cursor is worth a row in _outbox.batches.
 inline constexpr int64 save_cursor_threshold = 1000;
 
+// The result of read_page(), in numbers of rows.
 struct PageResult {
     int64 examined = 0;
     int64 accepted = 0;
-    bool at_end = false; // nothing that was committed is left
+    bool at_end = false; // no committed row is left
 
-    // Nothing taken, but so much read that the cursor should be kept.
+    // Returns whether the cursor has moved far enough to be stored.
     bool should_save_cursor() const { return accepted > 0 || examined >= save_cursor_threshold; }
 };
 
-// The log as of a moment.
+// The open log and a log snapshot that was taken under its locks.
 struct LogView {
     OpenLog log;
     LogSnapshot log_snapshot;
 };
 
-// With what the archive has above this id.
+// Opens the log, and archived partitions with ids above this one. Call inside as_owner().
 LogView open_log_view(Id above);
+// Unregisters the snapshot. The locks stay until the end of the transaction.
 void close_log_view(LogView& view);
 
-// Fixes the cursor's next target as of this moment, if it has none.
+// Sets the cursor's target from the log snapshot, if it has none.
 void set_target(Cursor& cursor, const LogSnapshot& log_snapshot);
 
-// The target is drained.
+// Makes the drained target the passed position.
 void pass_target(Cursor& cursor);
 
-// Reads until `take` has taken `limit` messages, which it may lower on the way, and moves the
-// cursor; or until `budget` messages were looked at. `take` says whether it has taken the message.
-// Needs the consumer's lock if the cursor is to be kept; call inside pg::as_owner().
+// Reads messages in id order and moves the cursor, until `accept` has accepted `limit` of those
+// that match the filter, `budget` rows were examined, or the log is drained. `accept` returns
+// whether it accepts the message, and may lower `limit`. Storing the cursor requires the consumer's
+// lock. Call inside as_owner().
 template <typename Accept>
 PageResult read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 budget,
                      Accept&& accept)
@@ -47,7 +50,7 @@ PageResult read_page(Cursor& cursor, const Filter& filter, const int64& limit, i
     PageResult page;
     const auto may_continue = [&] { return page.accepted < limit && page.examined < budget; };
     LogView view = open_log_view(cursor.read_upto());
-    // At most twice: the rest of an older target, and if nothing is left of that, the newest.
+    // At most two rounds: the rest of an older target, and a new target if that yields nothing.
     for (bool newest = false; !newest && page.accepted == 0 && may_continue();) {
         newest = !cursor.target;
         set_target(cursor, view.log_snapshot);

@@ -1,4 +1,4 @@
-// Placing a consumer's cursor: where it begins, and where somebody moves it to; and its end.
+// Places a new consumer's cursor, moves a consumer's cursor, and drops consumers.
 #include "consumer/batch_store.hpp"
 #include "consumer/read_page.hpp"
 #include "extension/fencing_token.hpp"
@@ -18,8 +18,8 @@ namespace outbox {
 
 namespace {
 
-// The least id of what entered the log at that time or later, if anything has. While the view is
-// open, partitions neither come to the log nor go from it.
+// Returns the least id with occurred_at at or after this time, in the log or the archive. The locks
+// of the view keep partitions from being archived meanwhile.
 std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
 {
     const Relation archive = table_open(extension_relations().archive, AccessShareLock);
@@ -36,13 +36,13 @@ std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
     return id ? std::optional<Id>(DatumGetInt64(*id)) : std::nullopt;
 }
 
-// Everything that entered the log before that time is passed, except what transactions that are
-// running now may still bring: nobody knows its time yet.
+// Returns a cursor that has passed everything that entered the log before this time, except rows of
+// running transactions, which are not visible yet.
 Cursor cursor_at_time(TimestampTz time, const Position& before)
 {
     Cursor cursor;
     if (time == DT_NOBEGIN) {
-        // Nothing of it is dropped before this is committed.
+        // The lock keeps archived partitions from being dropped before this cursor is committed.
         LockRelationOid(extension_relations().archive, AccessShareLock);
         return cursor;
     }
@@ -57,7 +57,8 @@ Cursor cursor_at_time(TimestampTz time, const Position& before)
     return cursor;
 }
 
-// Appends a row that says where the consumer is, and that nothing is open.
+// Inserts a newest batch with this cursor and no open batches, and wakes waiting consumers and the
+// relay at commit. Returns its token.
 int64 store_cursor(int32 consumer, const Cursor& cursor)
 {
     Batch batch = {};
@@ -94,7 +95,7 @@ void delete_retries(int32 consumer)
     remove.execute_with_latest_snapshot(values);
 }
 
-// Locks the consumer for whoever changes it, and reads it again behind the lock.
+// Takes the consumer's lock until the end of the transaction, and reads the consumer behind it.
 ConsumerState lock_and_read_consumer(Datum name)
 {
     for (;;) {
@@ -103,12 +104,12 @@ ConsumerState lock_and_read_consumer(Datum name)
         const ConsumerState state = read_consumer(name);
         if (state.consumer.id == consumer)
             return state;
-        unlock_consumer(consumer); // another has come under its name
+        unlock_consumer(consumer); // was dropped and created again
     }
 }
 
-// From here on the consumer gets what lies behind the position, and nothing else: batches in hand
-// end, and what waits for another attempt is forgotten.
+// Moves the consumer's cursor to this time. Supersedes open leases and deletes retries, so that the
+// consumer gets the messages behind the cursor and no others.
 void seek_consumer(Datum name, TimestampTz time)
 {
     const ConsumerState state = lock_and_read_consumer(name);
@@ -132,7 +133,7 @@ void drop_consumer(Datum name, bool with_dead_letters)
                                              {INT4OID}};
     const int32 consumer = lock_and_read_consumer(name).consumer.id;
     const Datum values[] = {Int32GetDatum(consumer)};
-    // Whoever is settling something has to finish first; it may become a dead letter.
+    // Waits for transactions that are settling messages: they may insert dead letters.
     remove_leases.execute_with_latest_snapshot(values);
     if (!with_dead_letters && has_dead_letters(consumer))
         ereport(ERROR, (errcode(ERRCODE_DEPENDENT_OBJECTS_STILL_EXIST),
@@ -156,7 +157,8 @@ void drop_consumer(Datum name, bool with_dead_letters)
 
 } // namespace outbox
 
-// Internal: says whether batches are open or messages wait, and lets no claim change that.
+// Internal: takes the consumer's lock, which excludes claims, until the end of the transaction.
+// Returns whether the consumer has open batches or retries.
 OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
 {
     return outbox::pg::sql_entry([&] {
@@ -172,7 +174,8 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
     });
 }
 
-// Internal: as it is now, also where the transaction looks at something older.
+// Internal: returns the consumer's newest row of _outbox.batches under a new snapshot, also in a
+// transaction with an older one.
 OUTBOX_SQL_FUNCTION(outbox_newest_batch)
 {
     return outbox::pg::sql_entry([&] {
@@ -186,7 +189,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
                                             {INT4OID}};
             if (find.execute_with_latest_snapshot(consumer) != 1)
                 ereport(ERROR, (errcode(ERRCODE_UNDEFINED_OBJECT),
-                                errmsg("there is no consumer %d", DatumGetInt32(consumer[0]))));
+                                errmsg("consumer %d does not exist", DatumGetInt32(consumer[0]))));
             const MemoryContext inner = MemoryContextSwitchTo(caller);
             newest = datumCopy(ResultRow(0).get(1), false, -1);
             MemoryContextSwitchTo(inner);
@@ -195,7 +198,7 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
     });
 }
 
-// Internal: gives a new consumer its first cursor.
+// Internal: inserts the first cursor of a new consumer.
 OUTBOX_SQL_FUNCTION(outbox_place_cursor)
 {
     return outbox::pg::sql_entry([&] {

@@ -1,4 +1,4 @@
-// The SQL functions of a worker. Each checks its arguments and calls the engine.
+// The SQL functions of a worker: claim, consume, ack, fail, heartbeat, release.
 #include "consumer_api/message_result_set.hpp"
 #include "core/limits.hpp"
 #include "delivery/settle.hpp"
@@ -38,7 +38,7 @@ int64 default_lease_us()
     return settings::lease * us_per_ms;
 }
 
-// The name a worker goes by: its own, or its application's, or its process.
+// Returns the worker's name: the argument, or application_name with the pid, or the pid.
 Datum worker_argument(std::optional<Datum> worker)
 {
     if (!worker)
@@ -54,7 +54,7 @@ Datum worker_argument(std::optional<Datum> worker)
     return *worker;
 }
 
-// The error as it is kept: its beginning.
+// Returns the error text, cut to limits::max_error_bytes.
 Datum error_argument(std::optional<Datum> error)
 {
     if (!error)
@@ -83,7 +83,7 @@ std::span<const int64> ids_argument(std::optional<Datum> ids)
     return pg::from_bigint_array(*ids, "ids", limits::max_batch_size);
 }
 
-// error, retry_in and dead, from the given argument on.
+// Reads the arguments error, retry_in and dead, of which `first` is the number of the first.
 Failure failure_arguments(FunctionCallInfo fcinfo, int first)
 {
     const auto dead = pg::optional_argument(fcinfo, first + 2);

@@ -1,13 +1,13 @@
-// Messages as the result of an SQL function.
+// Returns messages as the result set of an SQL function.
 #pragma once
 
 #include "claim/claim.hpp"
 
 namespace outbox {
 
-// The columns are id, tracking_id, tenant_id, aggregate_type, aggregate_id, event_type,
-// event_version, payload, metadata, trace_id, occurred_at and attempts, followed by lock_token and
-// locked_until where the function has them.
+// Stores messages in the function's tuplestore. The columns are id, tracking_id, tenant_id,
+// aggregate_type, aggregate_id, event_type, event_version, payload, metadata, trace_id, occurred_at
+// and attempts, followed by lock_token and locked_until if the function declares them.
 class ResultSetReceiver final : public MessageReceiver {
 public:
     explicit ResultSetReceiver(FunctionCallInfo fcinfo);
@@ -18,7 +18,7 @@ private:
     ReturnSetInfo* result_;
 };
 
-// The argument if it is one that a claim can have, or outbox.batch_size.
+// Returns the argument, or outbox.batch_size for NULL. Raises an error if it is out of range.
 int batch_size_argument(std::optional<Datum> batch_size, const char* name = "batch_size");
 
 } // namespace outbox

@@ -14,7 +14,7 @@ namespace outbox {
 
 namespace {
 
-// Passes messages on until there are enough.
+// Forwards messages up to a limit.
 class LimitedReceiver {
 public:
     LimitedReceiver(MessageReceiver& receiver, int limit) : receiver_(receiver), remaining_(limit)
@@ -84,7 +84,8 @@ bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& 
     return false;
 }
 
-// One that a claim would get: not one that another is at, or whose partition another has.
+// Returns whether a claim would get an expired or unassigned batch. Batches that a transaction in
+// progress is changing, or whose consumer partition is locked, do not count.
 bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& leases,
                        TimestampTz now)
 {
@@ -109,15 +110,16 @@ bool has_new_messages(const ConsumerState& state)
         .should_save_cursor();
 }
 
-// When the next lease expires or the next retry is due, but not later than a while from now.
+// Returns the time until the next lease expires or the next retry is due, up to a maximum.
 long next_recheck_ms(int32 consumer, const pg::PallocVector<Lease>& leases, TimestampTz now)
 {
-    // What is due already, and in the hands of another, is looked at again soon.
+    // A batch that could be claimed, but is locked by another session.
     constexpr long recheck_soon_ms = 20;
     for (const Lease& lease : leases)
         if (!lease.is_live(now))
             return recheck_soon_ms;
-    // Commits wake us if there is shared memory to do it through; prepared transactions never do.
+    // Commits wake waiting sessions through shared memory, which only a preloaded library has.
+    // Without it, the caller has to check more often.
     constexpr long max_wait_with_wake_ms = 1000;
     constexpr long max_wait_without_wake_ms = 250;
     const long max_wait_ms = preloaded ? max_wait_with_wake_ms : max_wait_without_wake_ms;
@@ -145,7 +147,7 @@ OldestEvent find_oldest_unsettled(Datum name)
     constexpr int64 max_examined = 1000;
     OldestEvent oldest = {false, 0, true};
     const ConsumerState state = read_consumer(name);
-    // Of those that were handed out the one with the least id is the oldest.
+    // Of the unsettled messages in batches, the one with the least id is taken as the oldest.
     if (const auto min_id = min_unsettled_id(state.consumer.id)) {
         const IdRange first[] = {{*min_id, *min_id + 1}};
         visit_messages(first, [&](const Message& message) {
@@ -195,7 +197,7 @@ void peek_messages(Datum name, int max_rows, MessageReceiver& receiver)
                       return true;
                   });
     }
-    // What has failed, and what would wait behind it, nobody would get.
+    // A claim would not deliver messages that cannot be upcast, or are blocked behind those.
     (void)upcasting.finish();
 }
 
@@ -234,7 +236,8 @@ OUTBOX_SQL_FUNCTION(outbox_peek)
     });
 }
 
-// Internal: for SQL that makes something claimable.
+// Internal: wakes waiting consumers and the relay at commit. For SQL functions that make messages
+// claimable.
 OUTBOX_SQL_FUNCTION(outbox_wake_relay)
 {
     return outbox::pg::sql_entry([&] {

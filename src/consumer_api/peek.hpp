@@ -1,28 +1,33 @@
-// Looking at what a consumer would get, without claiming anything.
+// Reads what a consumer would get, without claiming it. Call everything here inside as_owner(). It
+// takes AccessShareLock on the log and its partitions, and no lock on the consumer.
 #pragma once
 
 #include "claim/claim.hpp"
 
 namespace outbox {
 
-// The messages that would come next. Call inside pg::as_owner().
+// Passes up to max_rows messages to the receiver, in the order in which claims would deliver them.
 void peek_messages(Datum consumer, int max_rows, MessageReceiver& receiver);
 
+// Whether a claim would find messages.
 struct Readiness {
     bool ready;
-    long recheck_after_ms; // in milliseconds, at the latest, if nobody wakes us
+    long recheck_after_ms; // maximum time to wait for a wake-up before the next check
 };
 
-// Would a claim find something? While another is claiming, it would not.
+// Returns whether a claim would find messages now. It would not while another session holds the
+// consumer's lock.
 Readiness check_readiness(Datum consumer);
 
+// The result of find_oldest_unsettled().
 struct OldestEvent {
     bool found;
     TimestampTz occurred_at;
-    bool is_exact; // otherwise it may be one that the consumer does not want
+    bool is_exact; // false: the consumer's filter may reject the event
 };
 
-// The oldest event that the consumer has yet to settle, retries aside. Reads little.
+// Returns the oldest event that the consumer has not settled, apart from retries. Examines at most
+// 1000 rows of the log.
 OldestEvent find_oldest_unsettled(Datum name);
 
 } // namespace outbox

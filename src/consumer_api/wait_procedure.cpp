@@ -1,5 +1,5 @@
-// outbox_wait(): sleeps until a consumer has something to claim, with no transaction that would
-// hold anything back.
+// outbox_wait(): sleeps until a consumer has messages to claim, with no transaction open, whose
+// snapshot would hold back vacuum.
 #include "consumer_api/peek.hpp"
 
 #include "extension/owner_spi.hpp"
@@ -25,7 +25,7 @@ int64 timeout_argument(FunctionCallInfo fcinfo)
     return milliseconds;
 }
 
-// Looks in a transaction of its own, which is over when this returns.
+// Checks in a transaction of its own, which is committed when this returns.
 Readiness check_readiness_in_transaction(const char* consumer)
 {
     Readiness readiness = {};
@@ -63,13 +63,13 @@ OUTBOX_SQL_FUNCTION(outbox_wait)
         const int64 timeout = timeout_argument(fcinfo);
         const Datum name = checked_consumer_name(
             PG_ARGISNULL(0) ? std::nullopt : std::optional<Datum>(PG_GETARG_DATUM(0)));
-        // In memory that outlives the transactions on the way.
+        // PortalContext outlives the transactions that end meanwhile.
         const std::string_view text = pg::to_view(name);
         const char* consumer =
             MemoryContextStrdup(PortalContext, pnstrdup(text.data(), text.size()));
         if (SPI_connect_ext(SPI_OPT_NONATOMIC) != SPI_OK_CONNECT)
             elog(ERROR, "SPI_connect failed");
-        SPI_commit(); // and with it the snapshot that the CALL came with
+        SPI_commit(); // releases the snapshot of the CALL
         const bool ready = wait_until_ready(consumer, timeout);
         ipc::stop_waiting_for_wakeup();
         SPI_finish();

@@ -23,7 +23,7 @@ constexpr pg::ColumnSpec dedup_key_columns[column_count] = {
 
 bool has_expected_primary_key(Relation keys)
 {
-    list_free(RelationGetIndexList(keys)); // finds rd_pkindex
+    list_free(RelationGetIndexList(keys)); // sets rd_pkindex
     if (!OidIsValid(keys->rd_pkindex))
         return false;
     const Relation index = index_open(keys->rd_pkindex, AccessShareLock);
@@ -35,7 +35,8 @@ bool has_expected_primary_key(Relation keys)
     return expected;
 }
 
-// Is the table still as the extension made it, so that rows may go past the executor?
+// Returns whether the table is as the extension created it, so that rows may bypass the executor.
+// Cached per backend until a relcache invalidation.
 bool allows_direct_insert(Relation keys)
 {
     static uint64 known_generation = PG_UINT64_MAX;
@@ -54,14 +55,14 @@ TimestampTz expiry_time(TimestampTz now)
     return now + static_cast<int64>(settings::dedup_window) * USECS_PER_SEC;
 }
 
-// The remembered key.
+// The event that has claimed a key, and the end of the key's window.
 struct DedupRow {
     TimestampTz expires_at;
     pg_uuid_t tracking_id;
 };
 
-// Mirrors ExecCheckTupleVisible(): under one snapshot for the whole transaction, an answer that
-// rests on a row the snapshot does not show would be none.
+// Mirrors ExecCheckTupleVisible(): raises serialization_failure if the transaction has one snapshot
+// for all statements and that does not show the row.
 void check_visible(Relation keys, TupleTableSlot* row)
 {
     if (!IsolationUsesXactSnapshot() ||
@@ -85,8 +86,8 @@ DedupRow read_dedup_row(Relation keys, TupleTableSlot* row)
             *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull))};
 }
 
-// A row that another transaction is inserting or deleting is reported in `unfinished` instead.
-// Mirrors check_exclusion_or_unique_constraint().
+// Searches the primary key with a dirty snapshot, as check_exclusion_or_unique_constraint() does.
+// If another transaction is inserting or deleting the row, returns that xid in `in_progress_xid`.
 std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Event& event,
                                        TransactionId* in_progress_xid)
 {
@@ -115,8 +116,8 @@ std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Even
     return existing;
 }
 
-// Of several who find the key expired, one takes it over; the others wait here and then find that
-// it is not expired any more.
+// Returns whether the expired key is now the event's. Concurrent callers wait for the row lock and
+// then find that the key has not expired.
 bool take_over_expired_key(const Event& event, TimestampTz now)
 {
     uint64 updated = 0;
@@ -152,8 +153,9 @@ uint64 dedup_key_hash(const Event& event)
                           static_cast<int>(VARSIZE_ANY_EXHDR(key)), event.tenant_id));
 }
 
-// Looks for the key and, if nobody has it, inserts it before anybody else can look. Without the
-// lock two could both find nothing, and the one that loses would leave a row for others to trip on.
+// Searches for the key and inserts it if there is none, under a lock on the key's hash. Without the
+// lock two sessions could both find nothing and insert: one would have to delete its row, and
+// others would wait for that transaction, or deadlock.
 std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event& event,
                                            TimestampTz now, TransactionId* in_progress_xid)
 {
@@ -188,7 +190,7 @@ std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, T
     return original_id;
 }
 
-// The way for a table that somebody has changed.
+// Claims the key through the executor, for a table that users have changed. Call inside as_owner().
 std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz now)
 {
     static constinit Statement insert{

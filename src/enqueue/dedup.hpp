@@ -1,13 +1,14 @@
-// dedup_key: the second enqueue with the same key is told what the first one got.
+// Deduplication: an enqueue whose dedup_key was used within outbox.dedup_window returns the
+// tracking_id of the first event.
 #pragma once
 
 #include "log/event.hpp"
 
 namespace outbox {
 
-// Claims the event's dedup_key for it. Empty: the event is the first with this key and is to be
-// enqueued. Otherwise the tracking_id of the event that was. Waits for a transaction that has
-// claimed the key and not ended yet.
+// Claims the event's dedup_key in _outbox.dedup_keys. Returns std::nullopt if the event is the
+// first with this key and must be enqueued, otherwise the tracking_id of the earlier event. Waits
+// for a transaction in progress that has claimed the key.
 std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now);
 
 } // namespace outbox

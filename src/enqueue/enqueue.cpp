@@ -1,6 +1,7 @@
 #include "enqueue/enqueue.hpp"
 
 #include "enqueue/dedup.hpp"
+#include "enqueue/event_arguments.hpp"
 #include "enqueue/schedule.hpp"
 #include "enqueue/validate_payload.hpp"
 #include "log/append.hpp"

@@ -1,9 +1,10 @@
-// outbox_enqueue_many(): an array of events, read straight from the server's binary JSON.
+// outbox_enqueue_many(): reads an array of events from the server's binary jsonb.
 #include "enqueue/enqueue.hpp"
 
 #include "core/error.hpp"
 #include "core/limits.hpp"
 #include "core/parse_number.hpp"
+#include "enqueue/event_arguments.hpp"
 #include "enqueue/validate_payload.hpp"
 #include "log/append.hpp"
 #include "pg/arguments.hpp"
@@ -66,7 +67,7 @@ Datum read_json(const JsonbValue& value)
     return JsonbPGetDatum(JsonbValueToJsonb(const_cast<JsonbValue*>(&value)));
 }
 
-// The server's own error would not say which element it speaks of.
+// Prefixes the server's error with the element and key, which it does not name.
 TimestampTz read_time(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type != jbvString)
@@ -118,7 +119,7 @@ EventKey parse_key(const EventArguments& event, std::string_view name)
 void set_argument(EventArguments& event, std::string_view name, const JsonbValue& value)
 {
     const EventKey key = parse_key(event, name);
-    // A JSON null is a payload like any other; elsewhere it means what SQL's NULL means.
+    // JSON null is a valid payload. As another key's value it means SQL NULL.
     if (value.type == jbvNull && key != EventKey::payload)
         return;
 
@@ -177,7 +178,7 @@ EventArguments read_element(int number, const JsonbValue& element)
     return event;
 }
 
-// Reads up to a chunk of elements. Returns how many there were.
+// Reads and checks up to max_events_per_append elements. Returns their number.
 int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* events)
 {
     int count = 0;
@@ -205,8 +206,8 @@ ArrayType* enqueue_array(Jsonb* array)
     JsonbIterator* elements = JsonbIteratorInit(&array->root);
     JsonbIteratorNext(&elements, &begin, false);
 
-    // What a chunk needs is given back before the next one, however long the array is. The first
-    // block, which a reset keeps, is large enough for most.
+    // The context is reset after each chunk, so that memory does not grow with the array. A reset
+    // keeps the first block, which at 1 kB per event is enough for most chunks.
     const MemoryContext chunk = AllocSetContextCreate(
         CurrentMemoryContext, "outbox events", Size{1024} * Min(total, max_events_per_append),
         ALLOCSET_DEFAULT_INITSIZE, ALLOCSET_DEFAULT_MAXSIZE);

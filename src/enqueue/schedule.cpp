@@ -19,7 +19,7 @@ namespace outbox {
 
 namespace {
 
-// When to try again what was refused.
+// Which refused events to try again: those whose try_again_at has passed, or all.
 enum class RefusedEvents { due, all };
 
 Datum selected_column(HeapTuple row, int number, bool* isnull)
@@ -33,7 +33,7 @@ Datum selected_column(HeapTuple row, int number)
     return selected_column(row, number, &isnull);
 }
 
-// The columns as MOVE selects them.
+// Reads the columns in the order in which MOVE selects them.
 Event read_event(HeapTuple row)
 {
     Event event;
@@ -52,6 +52,7 @@ Event read_event(HeapTuple row)
     return event;
 }
 
+// Appends the `count` rows of SPI_tuptable to the log.
 void append_selected_events(int count)
 {
     // Nested SPI calls replace SPI_tuptable.
@@ -64,8 +65,8 @@ void append_selected_events(int count)
     pfree(events);
 }
 
-// Several may do this at once: each takes rows that no other is moving. tracking_id keeps events of
-// one producer that are due at the same moment in their order.
+// Deletes rows of _outbox.scheduled and returns them. Concurrent sessions skip each other's rows.
+// Sorting by tracking_id keeps events of one producer with the same due time in order.
 #define MOVE(which)                                                                                \
     "WITH due AS (DELETE FROM _outbox.scheduled WHERE tracking_id = ANY (ARRAY("                   \
     " SELECT tracking_id FROM _outbox.scheduled WHERE " which                                      \
@@ -73,7 +74,7 @@ void append_selected_events(int count)
     " SELECT tracking_id, tenant_id, event_version, aggregate_type, aggregate_id,"                 \
     " event_type, payload, metadata, trace_id FROM due ORDER BY available_at, tracking_id"
 
-// Those that were refused have an index of their own: however many there are, they are not read.
+// Refused events are in another partial index, so they are not read here, whatever their number.
 #define FIRST_DUE                                                                                  \
     "available_at <= $1 AND try_again_at IS NULL ORDER BY available_at, tracking_id LIMIT $2"
 
@@ -91,7 +92,7 @@ int move_due_in_bulk(TimestampTz now, int limit)
 
 // ---- events that the log refuses
 
-// Of the rows that were selected, in the caller's memory.
+// Copies the tracking_ids of the selected rows to the caller's memory context.
 std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
 {
     const MemoryContext spi = MemoryContextSwitchTo(caller);
@@ -102,7 +103,7 @@ std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
     return {ids, count};
 }
 
-// What is due, also if somebody else is moving it.
+// Returns the tracking_ids of due events, also if another session has locked them.
 std::span<Datum> list_due(TimestampTz now, int limit)
 {
     const MemoryContext caller = CurrentMemoryContext;
@@ -117,8 +118,8 @@ std::span<Datum> list_due(TimestampTz now, int limit)
     return ids;
 }
 
-// Those whose time has come are chosen first: with some that are never accepted at the head, and
-// more than `limit` in all, the others get their turn, too.
+// Events whose try_again_at has passed come first. Otherwise events that are never accepted, but
+// have the earliest due times, could fill `limit` every time.
 std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
 {
     const MemoryContext caller = CurrentMemoryContext;
@@ -151,7 +152,8 @@ int move_by_id(std::span<Datum> ids)
     return moved;
 }
 
-// Its due time stays, and with that its place among the others. 2^11 minutes are more than a day.
+// Sets try_again_at to 1 minute * 2^refusals from now, at most 24 hours; 2^11 minutes exceed that.
+// available_at stays, and with it the event's order among the others.
 void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
 {
     as_owner([&] {
@@ -166,7 +168,8 @@ void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
     ipc::wake_relay_at_commit(ipc::reason_schedule_refused);
 }
 
-// Or about the server, or this transaction: then all are tried again, and none is postponed.
+// Returns false for an error of the server or the transaction. Then no refusal is recorded, and all
+// events are tried again.
 bool is_event_fault(const ErrorData& error)
 {
     switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
@@ -184,7 +187,8 @@ bool is_event_fault(const ErrorData& error)
     }
 }
 
-// Halves whatever the log refuses, until it is a single event.
+// Moves the events in a subtransaction. If one of them is at fault, tries each half, down to the
+// single event, whose refusal is recorded.
 ReleaseResult bisect_and_move(TimestampTz now, std::span<Datum> ids)
 {
     if (ids.empty())
@@ -205,7 +209,7 @@ ReleaseResult bisect_and_move(TimestampTz now, std::span<Datum> ids)
     return first + bisect_and_move(now, ids.subspan(half));
 }
 
-// They are judged one by one, so what is wrong with the log itself has to come to light before.
+// Creates missing partitions first: an error about the log must not count against each event.
 ReleaseResult move_or_refuse(TimestampTz now, std::span<Datum> ids)
 {
     if (!ids.empty())
@@ -225,8 +229,9 @@ ReleaseResult move_due_events(TimestampTz now, int limit)
     return move_or_refuse(now, list_due(now, limit));
 }
 
-// Those that are deferred would wait for the commit, and then one event would stop all others. By
-// hand the transaction is somebody else's, and so are they.
+// Does SET CONSTRAINTS ALL IMMEDIATE: a deferred trigger that fails at commit would roll back every
+// event of the transaction. Only in the relay: outbox_release_due() runs in the caller's
+// transaction and leaves its constraints alone.
 void set_constraints_immediate()
 {
     AfterTriggerSetState(makeNode(ConstraintsSetStmt));
@@ -243,7 +248,7 @@ ReleaseResult warn_of_refused(const ReleaseResult& released)
     return released;
 }
 
-// What was refused before has been due for longer.
+// Tries refused events first, because they have been due for longer.
 int release_in_callers_transaction(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
@@ -257,17 +262,18 @@ int64 milliseconds_until_first(Statement& find)
     const auto first = ResultRow(0).find(1);
     if (!first)
         return PG_INT64_MAX;
-    // Rounded up: not a moment too early.
+    // Rounded up, so that the event is due when the relay wakes.
     return Max((DatumGetTimestampTz(*first) - GetCurrentTimestamp() + 999) / 1000, 0);
 }
 
+// Returns whether the event was found and deleted.
 bool cancel_scheduled(const pg_uuid_t& tracking_id)
 {
     const auto tenant = settings::tenant_id();
     uint64 cancelled = 0;
     as_owner([&] {
-        // What is due belongs to the log already, even if nobody has moved it yet; unless the log
-        // does not want it.
+        // A due event counts as being in the log, even if it was not moved yet, unless the log has
+        // refused it.
         static constinit Statement remove{"DELETE FROM _outbox.scheduled WHERE tracking_id = $1"
                                           " AND (available_at > $2 OR try_again_at IS NOT NULL)"
                                           " AND ($3 IS NULL OR tenant_id = $3)",

@@ -1,13 +1,15 @@
-// Events that are not available yet: they wait in outbox_scheduled and enter the log when due.
+// Scheduled events: they wait in _outbox.scheduled until they are due, and then enter the log.
 #pragma once
 
 #include "log/event.hpp"
 
 namespace outbox {
 
-// The event's available_at is set and lies in the future.
+// Inserts the event into _outbox.scheduled and tells the relay at commit. event.available_at must
+// be set, and in the future.
 void schedule_event(const Event& event);
 
+// Numbers of scheduled events that entered the log, and that the log refused.
 struct ReleaseResult {
     int moved = 0;
     int refused = 0;
@@ -18,16 +20,16 @@ struct ReleaseResult {
     }
 };
 
-// Moves up to `limit` due events into the log, the longest due first. What the log refuses stays
-// behind, and from then on is left to release_refused_events(). Both want a transaction of their
-// own.
+// Moves up to `limit` due events into the log, by due time. An event that the log refuses stays in
+// _outbox.scheduled and is left to release_refused_events(). Both functions make all constraints of
+// the transaction immediate, so they need a transaction of their own. They skip locked rows.
 ReleaseResult release_due_events(int limit);
 
-// Tries up to `limit` of those again whose time has come.
+// Tries up to `limit` refused events again whose try_again_at has passed.
 ReleaseResult release_refused_events(int limit);
 
-// Until the next event is due, or the next refused one is to be tried again: 0 if one is. Call
-// inside pg::as_owner().
+// Return the time until the next event is due, or the next refused event is tried again: 0 if that
+// time has passed, PG_INT64_MAX if there is no such event. Call inside as_owner().
 int64 milliseconds_to_next_due();
 int64 milliseconds_to_next_refused();
 

@@ -16,7 +16,7 @@ int severity()
     return settings::catalog_mode == settings::catalog_enforce ? ERROR : WARNING;
 }
 
-// schema::Violation without destructors.
+// schema::Violation without destructors, so that ereport() may jump over it.
 struct Violation {
     bool is_found = false;
     FixedString<512> pointer;
@@ -36,7 +36,7 @@ Violation find_violation(const EventType& type, const json::Value& payload)
     return result;
 }
 
-// A warning goes to the server's log, too.
+// Also replaces control characters, because a warning goes to the server log, too.
 const char* in_server_encoding(const char* text)
 {
     const std::string_view converted = pg::from_utf8(text);
@@ -63,7 +63,7 @@ void report_violation(const EventArguments& arguments, const Event& event,
 
 void report_nested_too_deeply(const EventArguments& arguments, const EventType& type)
 {
-    // Nobody knows what is in there, so it is not let in where some of it must not be.
+    // A payload that cannot be checked may contain PII fields: an error, whatever the catalog mode.
     const bool may_have_pii = !type.pii_fields.empty() && settings::pii_mode != settings::pii_off;
     ereport(may_have_pii ? ERROR : severity(),
             (errcode(ERRCODE_STATEMENT_TOO_COMPLEX),
@@ -71,7 +71,7 @@ void report_nested_too_deeply(const EventArguments& arguments, const EventType& 
                     arguments.qualified_name("payload"), schema::max_depth)));
 }
 
-// The number of the first field that is there; -1 if none is.
+// Returns the index of the first PII field that the payload contains, or -1.
 int find_pii_field(const EventType& type, const json::Value& payload)
 {
     for (std::size_t i = 0; i < type.pii_fields.size(); ++i)
@@ -84,14 +84,14 @@ int find_pii_field(const EventType& type, const json::Value& payload)
                                       const std::string& pointer)
 {
     ereport(ERROR, (errcode(ERRCODE_CHECK_VIOLATION),
-                    errmsg("%s has something at \"%s\", which \"%s\" version %d must not carry",
+                    errmsg("%s has a value at \"%s\", which \"%s\" version %d must not contain",
                            arguments.qualified_name("payload"), in_server_encoding(pointer.c_str()),
                            event_type_name(event), event.event_version),
-                    errhint("It is one of the event's pii_fields. Leave it out.")));
+                    errhint("Remove it: it is in pii_fields of the event.")));
     pg_unreachable();
 }
 
-// In memory that is given back afterwards, what is kept aside.
+// Allocates in the scratch context; only a changed payload is allocated in `caller_memory`.
 void check_payload(const EventArguments& arguments, Event& event, const EventType& type,
                    MemoryContext caller_memory)
 {
@@ -125,14 +125,14 @@ void check_payload(const EventArguments& arguments, Event& event, const EventTyp
 
 void check_against_catalog(const EventArguments& arguments, Event& event)
 {
-    // What others have registered since this transaction began counts.
+    // Events that were registered since this transaction began must be found.
     AcceptInvalidationMessages();
 
     static MemoryContext scratch = nullptr;
     if (scratch == nullptr)
         scratch =
             AllocSetContextCreate(TopMemoryContext, "outbox catalog check", ALLOCSET_DEFAULT_SIZES);
-    MemoryContextReset(scratch); // an error may have left something
+    MemoryContextReset(scratch); // an error may have left allocations
     const MemoryContext caller_memory = MemoryContextSwitchTo(scratch);
     const EventType* type = find_event_type(event.event_type, event.event_version);
     if (type == nullptr)

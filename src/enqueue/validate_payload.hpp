@@ -1,8 +1,8 @@
-// Whether an event is one that the catalog knows, and looks like one.
+// Checks events against the event catalog.
 #pragma once
 
+#include "enqueue/event_arguments.hpp"
 #include "extension/guc.hpp"
-#include "log/event.hpp"
 
 namespace outbox {
 
@@ -12,8 +12,9 @@ void check_against_catalog(const EventArguments& arguments, Event& event);
 
 } // namespace detail
 
-// As outbox.catalog_mode and outbox.pii_mode say: may raise an error, and take parts out of the
-// payload.
+// Checks that the event's type and version are registered, its payload against the schema, and for
+// PII fields. Depending on outbox.catalog_mode and outbox.pii_mode, raises an error or a warning,
+// or removes PII fields from event.payload.
 inline void check_against_catalog(const EventArguments& arguments, Event& event)
 {
     if (settings::catalog_mode != settings::catalog_off)

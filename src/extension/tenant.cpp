@@ -1,5 +1,6 @@
 #include "extension/tenant.hpp"
 
+#include "core/limits.hpp"
 #include "extension/guc.hpp"
 #include "pg/exceptions.hpp"
 
@@ -17,6 +18,17 @@ void require_no_tenant(const char* function)
         ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
                         errmsg("%s is not allowed while outbox.tenant_id is set", function),
                         errhint("It affects all tenants. Run it in a session without a tenant.")));
+}
+
+int64 effective_tenant(std::optional<int64> requested, const ArgumentName& argument)
+{
+    const auto own = settings::tenant_id();
+    if (own && requested && *own != *requested)
+        ereport(ERROR, (errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+                        errmsg("%s " INT64_FORMAT " is not the tenant of this session",
+                               argument.qualified(), *requested),
+                        errhint("This session acts for the tenant in outbox.tenant_id only.")));
+    return own ? *own : requested.value_or(limits::default_tenant);
 }
 
 } // namespace outbox

@@ -2,9 +2,7 @@
 // setting is PGC_SUSET, so a session cannot leave its tenant.
 #pragma once
 
-#include "pg/postgres.hpp"
-
-#include <optional>
+#include "extension/argument_checks.hpp"
 
 namespace outbox {
 
@@ -14,5 +12,9 @@ bool can_see_tenant(std::optional<int64> tenant);
 // Raises insufficient_privilege in a tenant session. For functions that affect all tenants;
 // `function` names the function, or the action, in the message.
 void require_no_tenant(const char* function);
+
+// Returns the tenant that a call acts for: the session's, or the requested one, or the default
+// tenant. Raises an error if the call requests another tenant than the session's.
+int64 effective_tenant(std::optional<int64> requested, const ArgumentName& argument = "tenant_id");
 
 } // namespace outbox

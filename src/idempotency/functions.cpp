@@ -4,9 +4,9 @@
 #include "extension/guc.hpp"
 #include "extension/locks.hpp"
 #include "extension/sqlstates.hpp"
+#include "extension/tenant.hpp"
 #include "idempotency/pending_attempts.hpp"
 #include "ipc/wakeup.hpp"
-#include "log/event.hpp"
 #include "pg/arguments.hpp"
 #include "pg/datum.hpp"
 #include "pg/exceptions.hpp"
@@ -59,10 +59,8 @@ Datum name_argument(FunctionCallInfo fcinfo, int number, const char* name)
 
 int64 tenant_argument(FunctionCallInfo fcinfo, int number)
 {
-    EventArguments arguments;
-    if (const auto tenant = pg::optional_argument(fcinfo, number))
-        arguments.tenant_id = DatumGetInt64(*tenant);
-    return effective_tenant(arguments);
+    const auto tenant = pg::optional_argument(fcinfo, number);
+    return effective_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
 }
 
 int64 interval_argument(FunctionCallInfo fcinfo, int number, const char* name, int64 default_value,

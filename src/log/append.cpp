@@ -18,7 +18,8 @@ namespace outbox {
 
 namespace {
 
-// `run_length` is 0 for all but the first of a run.
+// `run_length` is the number of rows for the first row of a run, and 0 (stored as NULL) for the
+// others.
 void fill_slot(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
                TimestampTz occurred_at, int run_length)
 {
@@ -44,8 +45,8 @@ void fill_slot(TupleTableSlot* slot, const Event& event, FullTransactionId xid, 
 
 void append_directly(Relation partition, const Event* events, int count, TimestampTz occurred_at)
 {
-    // The xid before the first id: a claim that reads the sequence and then the next xid must find
-    // every transaction that can own an id up to there.
+    // The xid is assigned before the first id is drawn: a claim reads the sequence and then the
+    // next xid, and relies on finding every transaction that can own an id up to there.
     Assert(count <= max_events_per_append);
     const FullTransactionId xid = GetTopFullTransactionId();
     pg::injection_point("append");
@@ -59,7 +60,8 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
     pg::close_table_writer(writer);
 }
 
-// The way for a log that somebody has put a trigger, a column or a policy on.
+// Inserts through the executor: for a log to which users have added a trigger, a column or a
+// policy. Call inside as_owner().
 void append_by_statement(const Event& event)
 {
     static constinit Statement insert{
@@ -79,7 +81,7 @@ EventTypeBloom event_types_of(const Event* events, int count)
     return types;
 }
 
-// Those of a type often come together.
+// Consecutive events of one type are counted together.
 void count_enqueued_by_type(const Event* events, int count)
 {
     for (int from = 0, upto; from < count; from = upto) {
@@ -116,7 +118,7 @@ void append_to_log(const Event* events, int count)
 
 } // namespace outbox
 
-// The default of outbox_messages.id, so that a direct INSERT keeps the order too.
+// The default of outbox_messages.id, so that a plain INSERT assigns the xid before the id, too.
 OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
     return outbox::pg::sql_entry([&] {

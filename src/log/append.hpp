@@ -1,4 +1,5 @@
-// The log: append-only, in the order of ids drawn after the transaction's xid.
+// Appends events to the log, outbox_messages. Rows are never updated, and deleted only to move them
+// out of the default partition. Their ids are drawn after the xid of their transaction is assigned.
 #pragma once
 
 #include "log/event.hpp"
@@ -6,8 +7,8 @@
 
 namespace outbox {
 
-// The columns of an event, in the log and in copies of its rows, in the order of the install
-// script.
+// The columns of a message in the order of the install script: in the log, and in tables with
+// copies of its rows.
 enum Column {
     col_xid,
     col_id,
@@ -24,11 +25,12 @@ enum Column {
     column_count
 };
 
-// Behind them, in the log alone: how many events, from this one on, were appended together, with
-// ids in a row. NULL if it is not the first of them.
+// The last column of the log, which copies lack. A run is the rows of one append, with one xid and
+// consecutive ids. Its first row has the length of the run here, the others have NULL.
 inline constexpr int col_run_length = column_count;
 inline constexpr int log_column_count = column_count + 1;
 
+// Names and types of the log's columns, to check the table against.
 inline constexpr pg::ColumnSpec log_columns[log_column_count] = {
     {"xid", XID8OID},
     {"id", INT8OID},
@@ -45,13 +47,17 @@ inline constexpr pg::ColumnSpec log_columns[log_column_count] = {
     {"run_length", INT2OID, true},
 };
 
-// Makes partitions if there is none for now. If that fails, it is no event's fault.
+// Creates partitions of the log if none covers the present time. Call this before events are tried
+// one by one, so that a missing partition is not taken for the fault of an event.
 void ensure_log_partition();
 
-// Appends the events, in their order, in the caller's transaction.
+// Appends the events in array order, in the caller's transaction: draws their ids, holds
+// RowExclusiveLock on the log and a partition until the transaction ends, and wakes waiting
+// consumers and the relay at commit.
 void append_to_log(const Event* events, int count);
 
-// How many events are worth appending at once: no run is longer.
+// Maximum events per call of append_to_log(), and thus the maximum length of a run. Larger appends
+// gain little, and a scan for late commits starts this many ids early.
 inline constexpr int max_events_per_append = 256;
 
 } // namespace outbox

@@ -24,7 +24,8 @@ bool archive_has_ids_above(Id id)
     static uint64 known_generation = 0;
     static Id known_max_id = 0;
 
-    // Whoever archives or drops a partition changes the archive's definition with it.
+    // Archiving or dropping a partition changes the archive's definition, and the relcache
+    // invalidation increments the catalog generation.
     const uint64 generation = pg::catalog_generation();
     if (!is_known || generation != known_generation) {
         known_max_id = read_max_archived_id();

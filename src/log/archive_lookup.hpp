@@ -1,4 +1,4 @@
-// The archive, as those see it who read on in the log: has it anything that they have not read?
+// Answers for a reader of the log: which archived partitions hold ids above its position?
 #pragma once
 
 #include "core/id_ranges.hpp"
@@ -6,11 +6,14 @@
 
 namespace outbox {
 
-// Is there anything in the archive above this id? Remembered, since every claim asks. The caller
-// holds a lock on the log, so that nothing is being archived. Inside pg::as_owner().
+// Returns whether the archive holds ids above this one. The greatest archived id is cached per
+// backend until the archive's definition changes, because every claim asks. The caller holds a lock
+// on the log, so that no partition is being archived. Call inside as_owner().
 bool archive_has_ids_above(Id id);
 
-// The partitions that it is in. The caller holds a lock on the archive, too.
+// Returns the archived partitions with ids above this one, ordered by their first id. The caller
+// holds a lock on the archive, too. Raises undefined_table if a partition is missing. Call inside
+// as_owner().
 pg::PallocVector<Oid> archived_partitions_above(Id id);
 
 } // namespace outbox

@@ -20,7 +20,8 @@ Relation open_index_on_xid(const LogPartition& partition)
                           partition.attnums[col_run_length]);
 }
 
-// A partition that has no block now has no row that a snapshot taken before could show.
+// Returns whether the partition has any block. Without one, it has no row that a snapshot taken
+// before this call could show. The first call also looks up the column numbers.
 bool has_rows(LogPartition& partition)
 {
     if (partition.content == LogPartition::unknown) {
@@ -42,7 +43,7 @@ void init_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure fun
     ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
 }
 
-// A scan with room for so many keys; index_rescan() begins it.
+// Opens a scan with room for `keys` scan keys. index_rescan() starts it.
 PartitionScanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
 {
     PartitionScanner scanner = {};
@@ -80,7 +81,7 @@ bool fetch_next(PartitionScanner& scanner)
     return !scanner.ended;
 }
 
-// The rows with from < id <= upto.
+// Restarts the scan for rows with from < id <= upto.
 void rescan_between(const PartitionScanner& scanner, Id from, Id upto)
 {
     ScanKeyData keys[2];
@@ -89,7 +90,7 @@ void rescan_between(const PartitionScanner& scanner, Id from, Id upto)
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
-// Moves a scan of a transaction's rows to the next of them.
+// Moves a TransactionScan to the next row of its transaction.
 void fetch_next_of_runs(PartitionScanner& scanner)
 {
     RunScan& runs = *scanner.runs;
@@ -100,7 +101,7 @@ void fetch_next_of_runs(PartitionScanner& scanner)
         bool isnull;
         const Datum length =
             slot_getattr(runs.first_row, scanner.partition->attnums[col_run_length], &isnull);
-        // An index that somebody has made may have all rows.
+        // An index that a user has created may also contain rows that do not begin a run.
         runs.is_inside_run = !isnull && DatumGetInt16(length) > 1;
         if (isnull)
             continue;
@@ -115,6 +116,7 @@ void fetch_next_of_runs(PartitionScanner& scanner)
 
 constexpr Id max_id = PG_INT64_MAX;
 
+// Restarts the scan at the next wanted id. It ends before `scan_end`.
 void rescan_wanted(PartitionScanner& scanner, Id scan_end)
 {
     scanner.scan_end = scan_end;
@@ -126,17 +128,17 @@ void rescan_wanted(PartitionScanner& scanner, Id scan_end)
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
-// Looks for the first id at or above the next wanted one, whichever that is.
+// Searches for the first row at or above the next wanted id, wanted or not.
 void rescan_unbounded(PartitionScanner& scanner)
 {
     rescan_wanted(scanner, max_id);
 }
 
-// Looks at the next wanted ids that lie close together, and not beyond: a scan without an end takes
-// in the rest of its page.
+// Scans the next wanted ids that lie close together. The scan has an end, because a btree scan
+// without one reads all remaining items of its leaf page.
 void rescan_next_cluster(PartitionScanner& scanner)
 {
-    constexpr Id max_gap = 4;
+    constexpr Id max_gap = 4; // unwanted ids that are cheaper to skip than a new index descent
     std::size_t last = 0;
     while (last + 1 < scanner.wanted_ids.size() &&
            scanner.wanted_ids[last + 1].from - scanner.wanted_ids[last].upto <= max_gap)
@@ -150,7 +152,7 @@ void drop_wanted_below(PartitionScanner& scanner, Id id)
         scanner.wanted_ids = scanner.wanted_ids.subspan(1);
 }
 
-// Moves a scan of given ids to the next of them.
+// Moves an IdScan to the next wanted row.
 void fetch_next_wanted(PartitionScanner& scanner)
 {
     for (;;) {
@@ -170,7 +172,8 @@ void fetch_next_wanted(PartitionScanner& scanner)
         scanner.ended = scanner.wanted_ids.empty();
         if (scanner.ended)
             return;
-        // Where there was one, there is the next; where there was none, there may be none at all.
+        // After a hit, the next wanted ids are likely in this partition, too. After a miss, an
+        // unbounded scan tells whether the partition has any further id.
         if (scanner.found_any)
             rescan_next_cluster(scanner);
         else
@@ -189,7 +192,7 @@ void advance(PartitionScanner& scanner)
         fetch_next(scanner);
 }
 
-// The least xid at or above `from` that has an entry, dead or alive; 0 if there is none.
+// Returns the least xid at or above `from` that has an index entry, dead or alive, or 0.
 Xid find_xid_from(IndexScanDesc scan, Xid from)
 {
     ScanKeyData key;
@@ -203,8 +206,9 @@ Xid find_xid_from(IndexScanDesc scan, Xid from)
     return U64FromFullTransactionId(DatumGetFullTransactionId(xid));
 }
 
-// Which of these transactions have entries in the partition. Ranges can span hundreds of thousands
-// of xids, of subtransactions above all, so the index is asked for the next one that exists.
+// Returns the transactions of `ended` that have index entries in the partition. Ranges can span
+// hundreds of thousands of xids, mostly of subtransactions, so the index is searched for the next
+// existing xid instead of for each one.
 pg::PallocVector<RunningRange> find_present_xids(const LogPartition& partition, Relation index,
                                                  Snapshot snapshot,
                                                  std::span<const RunningRange> ended)
@@ -212,7 +216,7 @@ pg::PallocVector<RunningRange> find_present_xids(const LogPartition& partition, 
     pg::PallocVector<RunningRange> present;
     const IndexScanDesc scan = pg::begin_index_scan(partition.table, index, snapshot, 1);
     scan->xs_want_itup = true;
-    Xid known = 0; // there is no entry below it that has not been looked at
+    Xid known = 0; // every index entry below this xid has been examined
     for (const RunningRange& range : ended) {
         Xid from = Max(range.from, known);
         while (from < range.upto) {
@@ -230,8 +234,8 @@ pg::PallocVector<RunningRange> find_present_xids(const LogPartition& partition, 
     return present;
 }
 
-// What the transaction has written with after < id <= upto. A run that begins before that may reach
-// into it.
+// Opens a scan of the transaction's rows with after < id <= upto. The search for runs starts
+// max_events_per_append ids before, because a run that begins there may extend into the range.
 PartitionScanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
                                   const RunningRange& transaction, Id after, Id upto)
 {
@@ -365,7 +369,7 @@ TargetScan::TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor)
 
 const Message* TargetScan::next()
 {
-    // All late commits first: their ids are the lower ones.
+    // Late commits first: their ids are at most passed.seq, those of new rows are greater.
     if (!late_commits_ended_) {
         if (const Message* message = late_commits_.next())
             return message;

@@ -1,5 +1,5 @@
-// Reading the log: what comes next behind a cursor, and what has given ids. In the order of ids,
-// across all partitions, whatever their bounds say about time.
+// Index scans of the log in id order, merged across its partitions: late commits, ranges of ids,
+// sets of ids. Every partition is scanned whatever its bounds, because clocks can jump.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -7,7 +7,7 @@
 
 namespace outbox {
 
-// A row of the log, or of a copy with the same columns.
+// A row of the log, or of a table with copies of its rows.
 struct Message {
     Datum values[column_count];
     bool nulls[column_count];
@@ -16,45 +16,49 @@ struct Message {
     Xid xid() const { return U64FromFullTransactionId(DatumGetFullTransactionId(values[col_xid])); }
 };
 
-// Adds an id that is greater than all in the set.
+// Adds an id that is greater than all ids of the set.
 inline void append_id(pg::PallocVector<IdRange>& set, Id id)
 {
     set.reserve(set.size() + 1);
     set.set_size(append_id(set.data(), set.size(), id));
 }
 
-// The runs that one transaction has written to a partition.
+// Index scan of the runs that one transaction has appended to a partition. The index on (xid, id)
+// has only the first row of each run; the rest of the run is scanned by id.
 struct RunScan {
     Relation index;
     IndexScanDesc scan;
-    TupleTableSlot* first_row; // of the present run
-    Id skip_upto;              // rows up to here are passed over
-    bool is_inside_run;        // is the rest of a run being read?
+    TupleTableSlot* first_row; // of the current run
+    Id skip_upto;              // rows with ids up to here are skipped
+    bool is_inside_run;        // the scan by id is in the rest of the current run
 };
 
-// One scan of one partition, by id.
+// The scan by id of one partition.
 struct PartitionScanner {
     LogPartition* partition;
     Relation index;
     IndexScanDesc scan;
     TupleTableSlot* slot;
-    TupleTableSlot* found_row; // what was found
-    Id id;                     // of that
+    TupleTableSlot* found_row; // the current row: `slot`, or the first row of a run
+    Id id;                     // of the current row
     bool ended;
 
-    // For a scan of given ids.
-    IdRanges wanted_ids; // those that are still to come
-    Id scan_end;         // where the present look ends
-    bool found_any;      // has it found anything?
+    // Only for IdScan.
+    IdRanges wanted_ids; // ids that the scan has not reached
+    Id scan_end;         // the current index scan ends before this id
+    bool found_any;      // the current index scan has returned a row
 
-    // For a scan of what a transaction has written.
+    // Only for TransactionScan, otherwise nullptr.
     RunScan* runs;
 };
 
-// Rows of several scans, merged by id. Message and its values are good until the next call.
+// Merges the rows of several partition scans by id.
 class MergedScan {
 public:
+    // Returns nullptr at the end. The message and its values are valid until the next call.
     const Message* next();
+
+    // Ends the index scans. The locks on the partitions stay.
     void close();
 
 protected:
@@ -67,22 +71,22 @@ private:
     Message message_;
 };
 
-// The rows that given transactions have written.
+// The rows that given transactions have appended.
 class TransactionScan : public MergedScan {
 protected:
-    // With after < id <= upto, and above what is said of each.
+    // Adds rows with after < id <= upto, and above the `above` of their range.
     void add_transactions(OpenLog& log, Snapshot snapshot,
                           std::span<const RunningRange> transactions, Id after, Id upto);
 };
 
-// What was running when `cursor.passed` was taken, has ended at `cursor.target`, and lies between
-// cursor.last_id and cursor.passed.seq.
+// Late commits: rows of transactions that were running at cursor.passed and have ended at
+// cursor.target, with cursor.last_id < id <= cursor.passed.seq.
 class LateCommitScan : public TransactionScan {
 public:
     LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 };
 
-// The rows up to the position that were its exceptions.
+// The rows up to position.seq of the transactions in position.running.
 class RunningXidScan : public TransactionScan {
 public:
     RunningXidScan(OpenLog& log, Snapshot snapshot, const Position& position);
@@ -100,8 +104,8 @@ public:
     IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
 };
 
-// Calls `visit` for each row of the log with these ids that is there now, in their order,
-// until it says false.
+// Calls `visit` in id order for each row of the log with one of these ids, until it returns false.
+// Uses the newest snapshot, and locks the log for reading.
 template <typename Visit>
 void visit_messages(IdRanges ids, Visit&& visit)
 {
@@ -116,15 +120,15 @@ void visit_messages(IdRanges ids, Visit&& visit)
     close_current_log(current);
 }
 
-// Is there a row that the cursor has not passed?
+// Returns whether the snapshot shows a row that the cursor has not passed.
 bool has_unread_rows(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
-// All that is between cursor.passed and cursor.target, behind cursor.last_id.
+// The rows between cursor.passed and cursor.target, above cursor.last_id, in id order.
 class TargetScan {
 public:
     TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
-    // Nothing: the target is drained.
+    // Returns nullptr if the target is drained.
     const Message* next();
     void close();
 

@@ -13,8 +13,8 @@ namespace outbox {
 
 namespace {
 
-// Mirrors widen_snapshot_xid(): an xid of a snapshot is not later than `next`, and less than 2^31
-// transactions before it.
+// Mirrors widen_snapshot_xid(): an xid of a snapshot is at most `next`, and less than 2^31
+// transactions older.
 Xid widen_xid(TransactionId xid, FullTransactionId next)
 {
     const uint32 epoch = EpochFromFullTransactionId(next);
@@ -23,8 +23,9 @@ Xid widen_xid(TransactionId xid, FullTransactionId next)
         FullTransactionIdFromEpochAndXid(before_wraparound ? epoch - 1 : epoch, xid));
 }
 
-// Listed as running, or above the snapshot: its xmax is the latest completed plus one, and running
-// transactions beyond that stand in no list. This transaction stands in none either.
+// Returns the xids that the snapshot lists as running, those from its xmax to `next`, and the own
+// one. xmax is the latest completed xid plus one: running transactions above it are in no list. The
+// own xid is in none either.
 std::span<XidRange> running_xids_at(Snapshot snapshot, FullTransactionId next)
 {
     auto* ranges = static_cast<XidRange*>(palloc(sizeof(XidRange) * (snapshot->xcnt + 2)));
@@ -42,13 +43,13 @@ std::span<XidRange> running_xids_at(Snapshot snapshot, FullTransactionId next)
 
 } // namespace
 
-// The order matters: an old snapshot, or the next xid before the sequence, loses events. A row that
-// the snapshot does not show and whose id is not beyond the sequence belongs to a transaction that
-// had its xid before it drew the id, hence before the sequence was read, hence below the next xid:
-// it is either ended, and known as such to the snapshot, or among the running.
+// The order of the steps is essential: an old snapshot, or a next xid that is read before the
+// sequence, loses events. Take a row that the snapshot does not show, with an id up to seq. Its
+// transaction was assigned an xid before it drew the id, hence before the sequence was read, hence
+// below the next xid. So the snapshot knows that the transaction has ended, or it is in `running`.
 LogSnapshot take_log_snapshot()
 {
-    CommandCounterIncrement(); // events of this transaction are visible, and counted as running
+    CommandCounterIncrement(); // own events are visible, and count as running
     LogSnapshot log_snapshot;
     log_snapshot.snapshot = RegisterSnapshot(GetLatestSnapshot());
     pg::injection_point("snapshot");

@@ -1,5 +1,5 @@
-// What can be in the log at a moment: which rows are visible, how far ids have been drawn, and
-// which transactions may still bring rows with such ids.
+// The state of the log at one time: the visible rows, the last drawn id, and the transactions that
+// may still commit rows with ids up to it.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -7,15 +7,18 @@
 
 namespace outbox {
 
+// Allocated in the current memory context.
 struct LogSnapshot {
-    Snapshot snapshot;           // registered: give it back with release_log_snapshot()
-    Id seq;                      // no id beyond it is visible
-    std::span<XidRange> running; // in any order
+    Snapshot snapshot;           // registered until release_log_snapshot()
+    Id seq;                      // last drawn id; no visible row has a greater one
+    std::span<XidRange> running; // transactions that may still commit, in any order
 };
 
-// Call as the owner of the log, with everything locked that is going to be read.
+// Takes a new snapshot, under REPEATABLE READ as well. Call inside as_owner(), with locks on all
+// partitions that will be read: an older snapshot could miss rows of a detached partition.
 LogSnapshot take_log_snapshot();
 
+// Unregisters the snapshot.
 void release_log_snapshot(LogSnapshot& log_snapshot);
 
 } // namespace outbox

@@ -14,7 +14,7 @@ namespace outbox {
 
 namespace {
 
-// One that is gone is passed over. With NoLock it is locked already.
+// Skips a partition that was dropped. NoLock: the caller holds the lock.
 void open_partition(OpenLog& log, Oid partition, LOCKMODE lock = AccessShareLock)
 {
     if (const Relation table = try_relation_open(partition, lock))
@@ -28,7 +28,8 @@ void close_partitions(OpenLog& log)
     log.partitions.set_size(0);
 }
 
-// Without waiting for any: it may have become somebody else's. False if it would have to wait.
+// Waits for no lock: the list is a cached one, and a partition in it may have left the log. Returns
+// false if a lock is not available.
 bool try_open_partitions(OpenLog& log, List* partitions)
 {
     for (int i = 0; i < list_length(partitions); ++i) {
@@ -62,8 +63,8 @@ bool contains_all_partitions(const OpenLog& log)
 {
     if (!contains_exactly(log, current_children(RelationGetRelid(log.parent))))
         return false;
-    // In a transaction that had all the locks before, it has only now been heard of what was
-    // brought back from cold storage.
+    // A transaction that held all locks before has accepted invalidations only now: a partition may
+    // have been restored from cold storage to the archive.
     return log.archive != nullptr || !archive_has_ids_above(log.archive_above);
 }
 
@@ -80,7 +81,8 @@ OpenLog open_log_for_reading(Id above)
     }
     log.log_partition_count = log.partitions.size();
 
-    // What has left the log is in the archive by now: none leaves while the log is locked.
+    // The lock on the log keeps partitions from leaving it from now on: those it no longer has are
+    // in the archive.
     if (archive_has_ids_above(above)) {
         log.archive = table_open(extension_relations().archive, AccessShareLock);
         for (const Oid partition : archived_partitions_above(above))
@@ -109,15 +111,15 @@ void close_current_log(CurrentLog& current)
 
 OpenLog open_partition_for_reading(Oid partition)
 {
-    // By the time that it is locked it may be gone, or be somebody else's.
+    // The partition may have been dropped or detached before it was locked.
     const Relation table = try_table_open(partition, AccessShareLock);
     if (table == nullptr)
         ereport(ERROR, (errcode(ERRCODE_UNDEFINED_TABLE),
-                        errmsg("there is no partition with OID %u any more", partition)));
+                        errmsg("partition with OID %u does not exist", partition)));
     const Oid parent = table->rd_rel->relispartition ? get_partition_parent(partition, true) : 0;
     if (parent != extension_relations().log && parent != extension_relations().archive)
         ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
-                        errmsg("\"%s\" is no partition of the log or the archive",
+                        errmsg("\"%s\" is not a partition of the log or the archive",
                                RelationGetRelationName(table))));
     OpenLog log = {};
     log.partitions.push({table, LogPartition::unknown, {}});

@@ -1,4 +1,4 @@
-// The log opened for reading: all of its partitions, locked, and what the archive has besides.
+// Opens the log for reading: its partitions, and the archived ones that the reader needs.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -7,41 +7,47 @@
 
 namespace outbox {
 
+// An open partition of the log or the archive, as read on demand by log_scan.
 struct LogPartition {
     Relation table;
-    enum { unknown, empty, filled } content; // as of the snapshot with which it was first read
-    AttrNumber attnums[log_column_count];    // where the log's columns are, if it is filled
+    enum { unknown, empty, filled } content; // as of the first read
+    AttrNumber attnums[log_column_count];    // of the log's columns; set if filled
 };
 
+// The relations that open_log_for_reading() has opened and locked.
 struct OpenLog {
     Relation parent;
-    Relation archive; // nullptr: not needed
-    pg::PallocVector<LogPartition> partitions;
-    std::size_t log_partition_count; // how many of them are the log's; the rest is the archive's
-    Id archive_above;                // what the archive has above this id is wanted, too
+    Relation archive;                          // nullptr: not needed
+    pg::PallocVector<LogPartition> partitions; // of the log, then of the archive
+    std::size_t log_partition_count;           // how many of them are the log's
+    Id archive_above; // archived partitions with ids above this one are opened, too
 };
 
-// Locks the log and its partitions until the end of the transaction, and with them what the archive
-// has of ids above this one. A snapshot taken before that could miss rows of a partition that was
-// detached meanwhile. Inside pg::as_owner().
+// Takes AccessShareLock on the log, its partitions, and archived partitions with ids above this
+// one. Take the snapshot afterwards: an older one could miss rows of a partition that was detached
+// in between. Call inside as_owner().
 OpenLog open_log_for_reading(Id above);
+
+// Closes the relations. The locks stay until the end of the transaction.
 void close_log(OpenLog& log);
 
-// The same with a single partition in it, of log or archive.
+// Opens a single partition with AccessShareLock. Raises an error if it belongs to neither the log
+// nor the archive.
 OpenLog open_partition_for_reading(Oid partition);
 
-// Is all of the log open? To be asked when a snapshot was taken: rows may be visible in it that
-// stand in a partition which nobody looks into, because it has just come. If not, it is to be
-// opened anew, and the snapshot to be taken anew.
+// Call after taking the snapshot. Returns false if a partition was attached between opening the log
+// and taking the snapshot; then reopen the log and take a new snapshot, or rows would be skipped.
 bool contains_all_partitions(const OpenLog& log);
 
-// The log with the newest snapshot.
+// The log, opened completely, and a registered snapshot that was taken under its locks.
 struct CurrentLog {
     OpenLog log;
     Snapshot snapshot;
 };
 
+// Reopens the log until it contains all partitions. Call inside as_owner().
 CurrentLog open_current_log(Id above);
+// Unregisters the snapshot and closes the relations. The locks stay.
 void close_current_log(CurrentLog& current);
 
 } // namespace outbox

@@ -1,6 +1,7 @@
 #include "log/partition_children.hpp"
 
 #include "pg/catalog_generation.hpp"
+#include "pg/exceptions.hpp"
 
 extern "C" {
 #include "catalog/pg_inherits.h"
@@ -17,9 +18,9 @@ namespace outbox {
 namespace {
 
 List* cached = NIL;
-uint64 cached_generation = PG_UINT64_MAX; // the catalog's generation before they were looked up
+uint64 cached_generation = PG_UINT64_MAX; // the catalog generation before `cached` was read
 
-// If this fails, they are to be looked up again.
+// Sets cached_generation last, so that after an error the list is read again.
 void refresh_cached_children(Oid log)
 {
     const uint64 generation = pg::catalog_generation();
@@ -31,15 +32,16 @@ void refresh_cached_children(Oid log)
     list_free(children);
 }
 
-// Whoever attaches or detaches holds such a lock until its transaction has ended, and gives it back
-// only when it has told everybody: its rows can be seen a moment before that. Who gets the lock has
-// heard of all that could be seen before.
+// Returns whether this backend has accepted the invalidations of every ATTACH and DETACH that an
+// existing snapshot can show. Both commands hold ShareUpdateExclusiveLock on the parent until their
+// invalidations are sent, shortly after their commit becomes visible. If the lock can be taken, all
+// of those have been sent.
 bool has_received_invalidations(Oid table)
 {
     if (RecoveryInProgress() || !ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
         return false;
     UnlockRelationOid(table, ShareUpdateExclusiveLock);
-    AcceptInvalidationMessages(); // a lock that this transaction had before did not
+    AcceptInvalidationMessages(); // a lock that is already held accepts none
     return true;
 }
 
@@ -78,3 +80,16 @@ List* current_children(Oid log)
 }
 
 } // namespace outbox
+
+OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
+{
+    return outbox::pg::sql_entry([&] {
+        const Relation table = try_relation_open(PG_GETARG_OID(0), AccessShareLock);
+        if (table == nullptr || table->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
+            ereport(ERROR, (errcode(ERRCODE_WRONG_OBJECT_TYPE),
+                            errmsg("parent must be a partitioned table")));
+        outbox::refresh_partition_descriptor(table);
+        relation_close(table, NoLock);
+        PG_RETURN_VOID();
+    });
+}

@@ -1,23 +1,24 @@
-// The partitions of a table, by the catalog. The relation cache must not be asked: an invalidation
-// that arrives while it describes the partitions is lost on it, and a partition that was attached
-// meanwhile stays unknown until something else changes.
+// Lists the partitions of a table from pg_inherits. The relation cache is not reliable for this: an
+// invalidation that arrives while it builds a partition descriptor is lost, and the attached
+// partition stays unknown until the next change.
 #pragma once
 
 #include "pg/postgres.hpp"
 
 namespace outbox {
 
-// As the catalog has them at this moment.
+// Reads pg_inherits with a new catalog snapshot. Takes no locks on the partitions.
 List* partition_children_of(Oid table);
 
-// Has the relation cache look again if it has missed one, and the plans that were made with it.
+// Invalidates the table's relcache entry in this backend, and plans that depend on it, if its
+// partition descriptor has missed a partition.
 void refresh_partition_descriptor(Relation table);
 
-// Those of the log that the session has seen last: only a guess.
+// Returns the log's partitions as this backend has last read them. The list may be outdated.
 List* cached_children(Oid log);
 
-// Those of the log that are there now: all in which a snapshot taken before could show a row. The
-// catalog is asked only if something may have changed.
+// Returns the log's partitions: at least all in which a snapshot taken before this call could show
+// a row. Reads pg_inherits only if an invalidation has arrived or may be pending.
 List* current_children(Oid log);
 
 } // namespace outbox

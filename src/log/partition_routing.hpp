@@ -1,31 +1,29 @@
-// The partitions of the log and of the audit log, made by pg_partman, and the way of rows into
-// them.
+// Finds the partition of the log or the audit log for the present time, and decides whether rows
+// may bypass the executor.
 #pragma once
 
-#include "extension/relations.hpp"
+#include "log/partition_setup.hpp"
 #include "pg/catalog_generation.hpp"
 #include "pg/heap_insert.hpp"
 
 namespace outbox {
 
-// Which of them: &pg::ExtensionRelations::log or &pg::ExtensionRelations::audit_log.
-using PartitionedTable = Oid ExtensionRelations::*;
-
-// Where rows go now: both are open and locked.
+// The table and the partition for rows of time `now`, open with RowExclusiveLock.
 struct InsertTarget {
     Relation table;
     Relation partition;
     TimestampTz now;
 };
 
-// Makes partitions if there is none for now.
+// Creates partitions if none covers the present time. Raises an error if that does not help.
 InsertTarget open_insert_target(PartitionedTable table);
 
-// The locks stay.
+// Closes the relations. The locks stay until the end of the transaction, so that a detach waits.
 void close_insert_target(const InsertTarget& target);
 
-// May rows go straight into a partition, past the executor? Only if the table and it are as the
-// extension made them. The answer is kept until either changes.
+// Decides whether rows may be inserted by heap and index access, without the executor: only if the
+// table and the partition are as the extension created them. The answer is cached per backend until
+// a relcache invalidation of either.
 class DirectInsertCheck {
 public:
     template <int count>

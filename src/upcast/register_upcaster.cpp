@@ -1,4 +1,4 @@
-// The SQL function that registers an upcaster: not in SQL, because it has to know who calls it.
+// outbox_register_upcaster(). It is in C++ because it stores the role of its caller.
 #include "core/limits.hpp"
 #include "extension/owner_spi.hpp"
 #include "extension/tenant.hpp"
@@ -67,7 +67,7 @@ OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
     return outbox::pg::sql_entry([&] {
         using namespace outbox;
         PreventCommandIfReadOnly("outbox_register_upcaster()");
-        require_no_tenant("outbox_register_upcaster()"); // it gets to see the events of all
+        require_no_tenant("outbox_register_upcaster()"); // upcasters get events of all tenants
         const Datum type = event_type_argument(pg::required_argument(fcinfo, 0, "event_type"));
         const int from = from_version_argument(pg::required_argument(fcinfo, 1, "from_version"));
         const Oid function = DatumGetObjectId(pg::required_argument(fcinfo, 2, "function"));
@@ -78,7 +78,8 @@ OUTBOX_SQL_FUNCTION(outbox_register_upcaster)
     });
 }
 
-// Internal: whatever changes the table, all backends read it again.
+// Internal: trigger on _outbox.upcasters that sends a relcache invalidation, upon which backends
+// read the table again.
 OUTBOX_SQL_FUNCTION(outbox_upcasters_changed)
 {
     return outbox::pg::sql_entry([&] {

@@ -17,15 +17,15 @@ namespace outbox {
 
 namespace {
 
-// So many messages, or so many bytes of them, are collected, and so many bytes may come of them,
-// before they are passed on.
+// The queue is flushed at this many messages, or bytes of payloads. A subtransaction also ends when
+// upcasters have returned that many bytes.
 constexpr std::size_t items_threshold = 256;
 constexpr std::size_t bytes_threshold = 1024 * 1024;
 
-// A claim whose messages have all failed looks for others, so many times.
+// Maximum claims per call while all claimed messages fail to be upcast.
 constexpr int max_claim_attempts = 8;
 
-// An upcaster that claims or peeks would come back here.
+// True while upcasters run, because an upcaster that claims or peeks would re-enter this code.
 bool is_upcaster_running = false;
 
 Datum copy_of(Datum value, Oid type)
@@ -45,7 +45,7 @@ Datum shorten_error(const char* text)
     return PointerGetDatum(cstring_to_text_with_len(text, length));
 }
 
-// Functions as they are called in one subtransaction.
+// The prepared calls of upcasters in one subtransaction.
 class PreparedCalls {
 public:
     std::optional<Datum> call(Upcaster& upcaster, Datum payload)
@@ -91,7 +91,7 @@ MessageReceiver& UpcastingReceiver::begin(const Consumer& consumer)
 {
     if (is_upcaster_running)
         ereport(ERROR, (errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-                        errmsg("an upcaster cannot ask for events")));
+                        errmsg("an upcaster cannot claim or peek at events")));
     consumer_ = consumer;
     refresh_upcaster_cache();
     const bool has_nothing_to_do = consumer.wanted_versions.empty() && !has_upcasters();
@@ -121,7 +121,8 @@ void UpcastingReceiver::receive(const Message& message, const Delivery& delivery
         flush();
 }
 
-// The version in which it is to leave. One that cannot be reached is found out on the way.
+// Returns the version in which the message must be delivered. flush() finds out whether upcasters
+// reach it.
 int UpcastingReceiver::target_version_of(const Message& message) const
 {
     const int version = DatumGetInt16(message.values[col_event_version]);
@@ -169,8 +170,8 @@ void UpcastingReceiver::record_failure(const QueuedMessage& item, const char* er
     MemoryContextSwitchTo(before);
 }
 
-// In their order: what is done is passed on, up to the first that is not. From there on functions
-// are called, until one fails or has to be called as somebody else.
+// Handles the queue in order: forwards messages that are in their target version. At the first one
+// that is not, upcasts from there on, until an upcaster fails or has to run as another role.
 void UpcastingReceiver::flush()
 {
     for (std::size_t i = 0; i < queue_.size(); ++i) {
@@ -190,10 +191,10 @@ void UpcastingReceiver::flush()
         }
         const QueuedMessage& item = queue_[i];
         if (item.error != nullptr)
-            // One that has to wait behind another has not had its turn.
+            // No attempt is counted for a message that is blocked behind another failure.
             record_failure(item, item.error, !blocked_aggregates_.contains(item.message));
         else if (item.version() < item.target_version)
-            record_failure(item, "not tried: upcasters had used up their time", false);
+            record_failure(item, "not tried: upcasting had used up its time", false);
         else
             forward(item.message, item.delivery);
         pfree(DatumGetPointer(item.message.values[col_payload]));
@@ -204,14 +205,15 @@ void UpcastingReceiver::flush()
         MemoryContextReset(queue_memory_);
 }
 
-// As far as it goes, in one subtransaction.
+// Upcasts queued messages from `first` on in one sandbox with the rights of `role`, until an
+// upcaster fails, another role is needed, or bytes_threshold is reached.
 void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
 {
     QueuedMessage* current = nullptr;
     Upcaster* called = nullptr;
     bool is_null = false;
     const MemoryContext work =
-        AllocSetContextCreate(queue_memory_, "outbox upcasters at work", ALLOCSET_DEFAULT_SIZES);
+        AllocSetContextCreate(queue_memory_, "outbox upcaster calls", ALLOCSET_DEFAULT_SIZES);
     const auto upcast_once = [&](PreparedCalls& calls, QueuedMessage& item) {
         Datum& payload = item.message.values[col_payload];
         current = &item;
@@ -262,7 +264,7 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
     MemoryContextDelete(work);
 }
 
-// Why a message has failed.
+// Sets why the message could not be upcast: no upcaster, a problem of it, its error, or NULL.
 void UpcastingReceiver::set_error(QueuedMessage& item, const ErrorData* error,
                                   const Upcaster* upcaster)
 {
@@ -308,7 +310,7 @@ ClaimResult claim_with_upcasting(const ClaimRequest& request, MessageReceiver& r
 {
     constexpr int64 us_per_ms = 1000;
     const bool is_relay = request.relay != nullptr;
-    // The relay has other sinks to look after.
+    // In the relay, upcasting for one sink must not delay the others.
     const auto limit =
         is_relay ? std::optional<int64>(settings::upcaster_timeout * us_per_ms) : std::nullopt;
     for (int round = 1;; ++round) {

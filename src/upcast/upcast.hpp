@@ -1,5 +1,5 @@
-// UpcastingReceiver: messages leave in the version that their consumer asks for. The log, what
-// waits for another attempt and the dead letters keep what was written.
+// Upcasting: messages are delivered in the payload version that their consumer asks for. The log,
+// retries and dead letters keep the version that was enqueued.
 #pragma once
 
 #include "claim/claim.hpp"
@@ -10,24 +10,27 @@ namespace outbox {
 
 struct Upcaster;
 
-// Brings messages to the version that is asked for, and passes them on. Many are collected first,
-// because other people's functions run in subtransactions, which cost more than most of them.
+// Upcasts messages and forwards them to another receiver. Messages are queued, because upcasters
+// run in subtransactions, which cost more than most upcasters: one subtransaction handles many
+// messages.
 class UpcastingReceiver final : public MessageReceiver {
 public:
-    // With a limit, so many microseconds of this are enough.
+    // `limit`: microseconds of upcasting after which the remaining messages of the claim fail
+    // untried. They are retried, without an attempt being counted.
     explicit UpcastingReceiver(MessageReceiver& receiver, std::optional<int64> limit = std::nullopt)
         : receiver_(receiver), time_limit_(limit), claim_memory_(CurrentMemoryContext)
     {}
 
+    // Returns the wrapped receiver if there is nothing to upcast for this consumer.
     MessageReceiver& begin(const Consumer& consumer) override;
     void receive(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return is_time_exhausted_ || receiver_.is_full(); }
 
-    // False if messages have failed.
+    // Handles the queue. Returns false if messages have failed.
     bool finish() override;
 
-    // Writes down what has failed, and passes on what need not wait behind it. Call when the batch
-    // is in its table.
+    // Fails the messages that could not be upcast, and forwards messages that were held back but
+    // are not blocked by them. Call when the batch and its lease are inserted.
     void settle_failures();
 
     int64 token() const { return token_; }
@@ -40,8 +43,8 @@ private:
     struct QueuedMessage {
         Message message;
         Delivery delivery;
-        int target_version; // version
-        const char* error;
+        int target_version;
+        const char* error; // why it could not be upcast, or nullptr
 
         int version() const { return DatumGetInt16(message.values[col_event_version]); }
         std::string_view event_type() const;
@@ -59,23 +62,23 @@ private:
     MessageReceiver& receiver_;
     std::optional<int64> time_limit_;
     MemoryContext claim_memory_;
-    MemoryContext queue_memory_ = nullptr; // of what is collected
+    MemoryContext queue_memory_ = nullptr; // of the queued messages
     Consumer consumer_ = {};
 
     pg::PallocVector<QueuedMessage> queue_;
     std::size_t queued_bytes_ = 0;
-    pg::PallocVector<QueuedMessage> maybe_blocked_; // whether these have to wait is not known yet
+    pg::PallocVector<QueuedMessage> maybe_blocked_; // behind a failure, held back
     AggregateSet blocked_aggregates_;
     pg::PallocVector<int64> failed_ids_;
     pg::PallocVector<Failure> failures_;
     int64 token_ = 0;
     int forwarded_ = 0;
-    bool is_time_exhausted_ = false; // no more of this in the present claim
-    int64 time_spent_ = 0;
+    bool is_time_exhausted_ = false; // no more upcasting in this claim
+    int64 time_spent_ = 0;           // microseconds
 };
 
-// claim(), with each message in the version that the consumer asks for. One that cannot be had in
-// it has failed, in the same transaction.
+// Calls claim_batch() and delivers each message in the version that the consumer asks for. Messages
+// that cannot be upcast fail in the same transaction. Call inside as_owner().
 ClaimResult claim_with_upcasting(const ClaimRequest& request, MessageReceiver& receiver);
 
 } // namespace outbox

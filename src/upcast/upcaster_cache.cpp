@@ -20,15 +20,16 @@ struct UpcasterCache {
 };
 
 std::optional<UpcasterCache> cache;
-uint64 invalidation_count = 0; // of functions, roles and memberships
+uint64 invalidation_count = 0; // of pg_proc, pg_authid and pg_auth_members
 
-// Runs wherever the server takes in invalidations: it only counts.
+// Syscache callback. Only counts, because it runs wherever the server accepts invalidations.
 void count_invalidation(Datum, int, uint32)
 {
     ++invalidation_count;
 }
 
-// What is wrong with a function, as an error or as the failure of a message says it.
+// Returns what disqualifies a function as an upcaster, or nullptr. The text ends an error message,
+// or the error of a failed message.
 const char* signature_problem(Form_pg_proc function)
 {
     if (function->prokind == PROKIND_PROCEDURE)
@@ -50,11 +51,11 @@ const char* signature_problem(Form_pg_proc function)
 const char* role_name(Oid role)
 {
     const char* name = GetUserNameFromId(role, true);
-    return name == nullptr ? "nobody" : quote_identifier(name);
+    return name == nullptr ? "that was dropped" : quote_identifier(name);
 }
 
-// The weaker of the two who are responsible: neither can do anything through the other. Nobody, if
-// each has rights that the other has not.
+// Returns the role of the two whose privileges the other has, so that neither gains rights through
+// the other. InvalidOid if neither has the other's privileges.
 Oid less_privileged_of(Oid registrar, Oid owner)
 {
     if (has_privs_of_role(owner, registrar))
@@ -72,7 +73,8 @@ Oid find_upcaster_function(const char* schema, const char* name)
                            PointerGetDatum(buildoidvector(&jsonb, 1)), ObjectIdGetDatum(space));
 }
 
-// What keeps it from being called by that role, and otherwise as whom it runs.
+// Returns why the function cannot be an upcaster of the registrar, or nullptr. Sets the role that
+// it runs as.
 const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
 {
     const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
@@ -88,8 +90,8 @@ const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
     if (!pg::may_execute(function, registrar))
         return psprintf("permission denied for role %s", role_name(registrar));
     if (!OidIsValid(*runs_as))
-        return psprintf("it belongs to %s, who must not act as %s", role_name(owner),
-                        role_name(registrar));
+        return psprintf("neither role %s, its owner, nor role %s has the privileges of the other",
+                        role_name(owner), role_name(registrar));
     return nullptr;
 }
 
@@ -105,7 +107,7 @@ Upcaster upcaster_of(const ResultRow& row)
                          InvalidOid, pg::CachedFunctionCall(function)};
     upcaster.problem = OidIsValid(registrar)
                            ? find_problem(function, registrar, &upcaster.runs_as)
-                           : psprintf("role %s, who registered it, does not exist",
+                           : psprintf("role %s, which registered it, does not exist",
                                       quote_identifier(registered_by));
     return upcaster;
 }
@@ -156,7 +158,8 @@ void refresh_upcaster_cache()
         cache->generation == pg::catalog_generation())
         return;
     drop_cache();
-    // Looking can itself take in changes; then it is looked at again next time.
+    // Reading can accept invalidations, too. With the counts from before, the next call reads
+    // again.
     const uint64 before = invalidation_count;
     const uint64 generation = pg::catalog_generation();
     const MemoryContext memory =
@@ -205,14 +208,15 @@ void check_upcaster_function(Oid function, Oid registrar)
         is_there ? quote_qualified_identifier(get_namespace_name(get_func_namespace(function)),
                                               get_func_name(function))
                  : psprintf("%u", function);
-    ereport(ERROR,
-            (errcode(!is_there     ? ERRCODE_UNDEFINED_FUNCTION
-                     : !is_allowed ? ERRCODE_INSUFFICIENT_PRIVILEGE
-                                   : ERRCODE_INVALID_PARAMETER_VALUE),
-             errmsg("function %s cannot be an upcaster: %s", name, problem),
-             is_allowed && !OidIsValid(runs_as)
-                 ? errhint("Register it as its owner, or let it belong to a superuser.")
-                 : errhint("An upcaster is a function from jsonb to jsonb that you may execute.")));
+    ereport(
+        ERROR,
+        (errcode(!is_there     ? ERRCODE_UNDEFINED_FUNCTION
+                 : !is_allowed ? ERRCODE_INSUFFICIENT_PRIVILEGE
+                               : ERRCODE_INVALID_PARAMETER_VALUE),
+         errmsg("function %s cannot be an upcaster: %s", name, problem),
+         is_allowed && !OidIsValid(runs_as)
+             ? errhint("Register it as its owner, or as a role with the owner's privileges.")
+             : errhint("Name a function that takes and returns jsonb and that you may execute.")));
 }
 
 void register_upcaster_callbacks()

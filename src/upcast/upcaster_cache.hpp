@@ -1,5 +1,5 @@
-// The upcasters as their table has them: functions that bring a payload from one version of an
-// event type to the next. Known per backend, until the table, a function or a role changes.
+// The cache of _outbox.upcasters: functions that bring a payload from one version of an event type
+// to the next. One cache per backend, valid until the table, a function or a role changes.
 #pragma once
 
 #include "pg/cached_expression.hpp"
@@ -10,38 +10,41 @@
 
 namespace outbox {
 
+// An upcaster, with the role whose rights it runs with.
 struct Upcaster {
-    int16 from_version;   // to the version after it
-    const char* function; // as people write it: shop.up(jsonb)
-    const char* problem;  // why it cannot be called; nullptr: it can
+    int16 from_version;   // its result has from_version + 1
+    const char* function; // for messages: shop.up(jsonb)
+    const char* problem;  // why it cannot be called, or nullptr
     Oid runs_as;
     pg::CachedFunctionCall call;
 };
 
-// What there is for an event type, by version.
+// The upcasters of an event type, ordered by version.
 struct UpcasterChain {
     std::string_view event_type;
     std::span<Upcaster> upcasters;
 
+    // Returns the upcaster from this version, or nullptr.
     Upcaster* find_from(int version) const;
 
-    // How far it goes from a version, and not beyond `wanted`.
+    // Returns the highest version that upcasters reach from `version`, at most `wanted`.
     int highest_reachable(int version, int wanted) const;
 };
 
-// Looks whether anything has changed. Call inside pg::as_owner().
+// Reads _outbox.upcasters again if an invalidation has arrived. Call inside as_owner().
 void refresh_upcaster_cache();
 
-// As of the last look, and good until the next one. Nothing if the type has none.
+// Returns the upcasters of an event type, or nullptr. Valid until the next
+// refresh_upcaster_cache(), which must have been called before.
 const UpcasterChain* find_upcaster_chain(std::string_view event_type);
 
-// Are there any at all?
+// Returns whether the cache has any upcaster.
 bool has_upcasters();
 
-// Can this be an upcaster of that role? Raises an error if not.
+// Raises an error unless this role can register this function as an upcaster.
 void check_upcaster_function(Oid function, Oid registrar);
 
-// Registers the callbacks; once, when the library is loaded.
+// Registers syscache callbacks for functions and roles. Called once, by _PG_init().
 void register_upcaster_callbacks();
 
 } // namespace outbox
