@@ -218,7 +218,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                        WHERE oid = '@extschema@.outbox_messages'::regclass)
 $$;
 COMMENT ON FUNCTION _outbox.untrusted_partman_roles()
-IS 'internal: roles whose code pg_partman could run with the rights of the log''s owner; NULL if none';
+IS 'internal: roles with code that pg_partman could run as the owner of the log; NULL if none';
 
 CREATE FUNCTION _outbox.partman_version() RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -676,7 +676,7 @@ DECLARE
     conflicts CONSTANT int  := (SELECT count(g.object) FROM _outbox.missing_partitions(parent) g);
     gap       timestamptz;
 BEGIN
-    -- run_maintenance() skips a name that is taken, or stops at it. After a long time without maintenance it would also
+    -- run_maintenance() skips a name that is taken, or stops there. After a long time without maintenance it would also
     -- create an empty partition for each past interval, under a lock. Gaps are therefore filled one by one.
     FOR gap IN SELECT g.start FROM _outbox.missing_partitions(parent) g,
                       (SELECT max(upper_bound) AS last FROM _outbox.partitions(parent)) p
@@ -1081,7 +1081,7 @@ COMMENT ON COLUMN _outbox.consumers.kind IS 'worker: claimed by callers; http, k
 COMMENT ON COLUMN _outbox.consumers.ordered IS 'true if events of one aggregate are delivered strictly in order';
 COMMENT ON COLUMN _outbox.consumers.paused IS 'true if nothing can be claimed';
 COMMENT ON COLUMN _outbox.consumers.partitions IS 'number of consumer partitions';
-COMMENT ON COLUMN _outbox.consumers.tenant_id IS 'tenant whose events the consumer gets; NULL: all tenants';
+COMMENT ON COLUMN _outbox.consumers.tenant_id IS 'tenant of the events that the consumer gets; NULL: all tenants';
 COMMENT ON COLUMN _outbox.consumers.event_types IS 'event types that the consumer gets; NULL or empty: all';
 COMMENT ON COLUMN _outbox.consumers.aggregate_types IS 'aggregate types that the consumer gets; NULL or empty: all';
 COMMENT ON COLUMN _outbox.consumers.max_attempts
@@ -1118,7 +1118,8 @@ COMMENT ON COLUMN _outbox.upcasters.event_type IS 'event type of the payloads';
 COMMENT ON COLUMN _outbox.upcasters.from_version IS 'version of the argument; the result has the next version';
 COMMENT ON COLUMN _outbox.upcasters.function_schema IS 'schema of the function';
 COMMENT ON COLUMN _outbox.upcasters.function_name IS 'name of the function; its argument is a jsonb';
-COMMENT ON COLUMN _outbox.upcasters.registered_by IS 'role whose privileges limit the function';
+COMMENT ON COLUMN _outbox.upcasters.registered_by
+IS 'role that registered the upcaster; the function runs with at most the privileges of this role';
 COMMENT ON COLUMN _outbox.upcasters.registered_at IS 'time of the registration';
 
 CREATE TRIGGER upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.upcasters
@@ -1184,7 +1185,7 @@ IS 'internal: raises an error if payload_versions of a consumer are invalid';
 
 ----------------------------------------------------------------------------------------------------
 -- Batches: one row per claim, never updated. The newest row of a consumer is its cursor and has the tokens of its
--- unsettled batches. Claims find batches by token, not by a status column, whose index would fill with dead entries.
+-- unsettled batches. Claims find batches by token, not by a status column: its index would fill with dead entries.
 ----------------------------------------------------------------------------------------------------
 
 CREATE SEQUENCE _outbox.token_seq AS bigint CACHE 1 NO CYCLE;
@@ -1313,7 +1314,7 @@ COMMENT ON COLUMN _outbox.retries.event_type IS 'type of the event';
 COMMENT ON COLUMN _outbox.retries.payload IS 'payload of the event';
 COMMENT ON COLUMN _outbox.retries.metadata IS 'JSON object beside the payload';
 COMMENT ON COLUMN _outbox.retries.trace_id IS 'trace id from the producer';
-COMMENT ON COLUMN _outbox.retries.consumer_id IS 'consumer whose attempt failed';
+COMMENT ON COLUMN _outbox.retries.consumer_id IS 'consumer of the failed attempt';
 COMMENT ON COLUMN _outbox.retries.partition IS 'consumer partition, from 0';
 COMMENT ON COLUMN _outbox.retries.attempts IS 'number of failed attempts';
 COMMENT ON COLUMN _outbox.retries.redriven IS 'true if redriven from the dead letters; such a message blocks no other';
@@ -1772,7 +1773,7 @@ END $$;
 COMMENT ON FUNCTION outbox_discard(text, bigint[]) IS 'deletes dead letters permanently; returns how many';
 
 ----------------------------------------------------------------------------------------------------
--- Sinks: consumers whose events the relay delivers
+-- Sinks: destinations of the relay, each with a consumer of its own
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.sinks (

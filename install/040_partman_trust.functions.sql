@@ -77,7 +77,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                        WHERE oid = '@extschema@.outbox_messages'::regclass)
 $$;
 COMMENT ON FUNCTION _outbox.untrusted_partman_roles()
-IS 'internal: roles whose code pg_partman could run with the rights of the log''s owner; NULL if none';
+IS 'internal: roles with code that pg_partman could run as the owner of the log; NULL if none';
 
 CREATE OR REPLACE FUNCTION _outbox.partman_version() RETURNS integer
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$

@@ -92,7 +92,7 @@ DECLARE
     conflicts CONSTANT int  := (SELECT count(g.object) FROM _outbox.missing_partitions(parent) g);
     gap       timestamptz;
 BEGIN
-    -- run_maintenance() skips a name that is taken, or stops at it. After a long time without maintenance it would also
+    -- run_maintenance() skips a name that is taken, or stops there. After a long time without maintenance it would also
     -- create an empty partition for each past interval, under a lock. Gaps are therefore filled one by one.
     FOR gap IN SELECT g.start FROM _outbox.missing_partitions(parent) g,
                       (SELECT max(upper_bound) AS last FROM _outbox.partitions(parent)) p

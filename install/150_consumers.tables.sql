@@ -32,7 +32,7 @@ COMMENT ON COLUMN _outbox.consumers.kind IS 'worker: claimed by callers; http, k
 COMMENT ON COLUMN _outbox.consumers.ordered IS 'true if events of one aggregate are delivered strictly in order';
 COMMENT ON COLUMN _outbox.consumers.paused IS 'true if nothing can be claimed';
 COMMENT ON COLUMN _outbox.consumers.partitions IS 'number of consumer partitions';
-COMMENT ON COLUMN _outbox.consumers.tenant_id IS 'tenant whose events the consumer gets; NULL: all tenants';
+COMMENT ON COLUMN _outbox.consumers.tenant_id IS 'tenant of the events that the consumer gets; NULL: all tenants';
 COMMENT ON COLUMN _outbox.consumers.event_types IS 'event types that the consumer gets; NULL or empty: all';
 COMMENT ON COLUMN _outbox.consumers.aggregate_types IS 'aggregate types that the consumer gets; NULL or empty: all';
 COMMENT ON COLUMN _outbox.consumers.max_attempts

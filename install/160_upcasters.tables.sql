@@ -18,7 +18,8 @@ COMMENT ON COLUMN _outbox.upcasters.event_type IS 'event type of the payloads';
 COMMENT ON COLUMN _outbox.upcasters.from_version IS 'version of the argument; the result has the next version';
 COMMENT ON COLUMN _outbox.upcasters.function_schema IS 'schema of the function';
 COMMENT ON COLUMN _outbox.upcasters.function_name IS 'name of the function; its argument is a jsonb';
-COMMENT ON COLUMN _outbox.upcasters.registered_by IS 'role whose privileges limit the function';
+COMMENT ON COLUMN _outbox.upcasters.registered_by
+IS 'role that registered the upcaster; the function runs with at most the privileges of this role';
 COMMENT ON COLUMN _outbox.upcasters.registered_at IS 'time of the registration';
 
 CREATE TRIGGER upcasters_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.upcasters

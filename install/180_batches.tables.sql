@@ -1,6 +1,6 @@
 ----------------------------------------------------------------------------------------------------
 -- Batches: one row per claim, never updated. The newest row of a consumer is its cursor and has the tokens of its
--- unsettled batches. Claims find batches by token, not by a status column, whose index would fill with dead entries.
+-- unsettled batches. Claims find batches by token, not by a status column: its index would fill with dead entries.
 ----------------------------------------------------------------------------------------------------
 
 CREATE SEQUENCE _outbox.token_seq AS bigint CACHE 1 NO CYCLE;

@@ -39,7 +39,7 @@ COMMENT ON COLUMN _outbox.retries.event_type IS 'type of the event';
 COMMENT ON COLUMN _outbox.retries.payload IS 'payload of the event';
 COMMENT ON COLUMN _outbox.retries.metadata IS 'JSON object beside the payload';
 COMMENT ON COLUMN _outbox.retries.trace_id IS 'trace id from the producer';
-COMMENT ON COLUMN _outbox.retries.consumer_id IS 'consumer whose attempt failed';
+COMMENT ON COLUMN _outbox.retries.consumer_id IS 'consumer of the failed attempt';
 COMMENT ON COLUMN _outbox.retries.partition IS 'consumer partition, from 0';
 COMMENT ON COLUMN _outbox.retries.attempts IS 'number of failed attempts';
 COMMENT ON COLUMN _outbox.retries.redriven IS 'true if redriven from the dead letters; such a message blocks no other';

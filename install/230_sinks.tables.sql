@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- Sinks: consumers whose events the relay delivers
+-- Sinks: destinations of the relay, each with a consumer of its own
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.sinks (

@@ -1,4 +1,4 @@
-// A growing array in a memory context. It has no destructor, so a longjmp may cross its frame: the
+// A resizable array in a memory context. It has no destructor, so a longjmp may cross its frame: the
 // context frees the memory.
 #pragma once
 
