@@ -1879,7 +1879,7 @@ COMMENT ON PROCEDURE outbox_test_sink(text, boolean, text)
 IS 'has the relay send a test event to a sink at once; returns the result';
 
 CREATE FUNCTION _outbox.sink_states(
-    OUT consumer_id integer, OUT in_hand integer, OUT on_the_way integer, OUT troubles integer,
+    OUT consumer_id integer, OUT claimed integer, OUT on_the_way integer, OUT troubles integer,
     OUT delivered bigint, OUT rejected bigint, OUT resume_at timestamptz, OUT last_error_at timestamptz,
     OUT last_error text)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';
@@ -2085,9 +2085,11 @@ COMMENT ON COLUMN _outbox.expiry_cursors.block IS 'block at which the next searc
 COMMENT ON COLUMN _outbox.expiry_cursors.rest
 IS 'blocks left for the current maintenance run; negative: blocks beyond its share; NULL: no run in progress';
 
--- Nobody waits here: whoever is using a row keeps it, and who cannot have the hint begins anywhere.
-CREATE FUNCTION _outbox.delete_expired(swept regclass, condition text, max_rows integer, whole boolean DEFAULT false,
-                             max_blocks integer DEFAULT 10000, OUT removed integer, OUT again boolean)
+-- SKIP LOCKED keeps the sweep from waiting: rows that are locked by other transactions stay, and a sweep that
+-- cannot lock the cursor in expiry_cursors starts at a random block.
+CREATE FUNCTION _outbox.delete_expired(
+    swept regclass, condition text, max_rows integer, whole boolean DEFAULT false, max_blocks integer DEFAULT 10000,
+    OUT removed integer, OUT has_more boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     blocks   CONSTANT bigint := pg_relation_size(swept) / current_setting('block_size')::integer;
@@ -2095,45 +2097,46 @@ DECLARE
     place    bigint;
     still    bigint;
     next     bigint;
-    looked   bigint := 1;   -- or an empty table would never have been looked through
+    looked   bigint := 1;   -- not 0, or the sweep of an empty table would never end
     last     tid;
     found    integer;
 BEGIN
     removed := 0;
-    -- Under one snapshot for the whole transaction, a hint that has changed would be an error.
+    -- Under REPEATABLE READ, locking a cursor that was updated after the snapshot raises a serialization failure.
     IF current_setting('transaction_isolation') = 'read committed' THEN
         SELECT * INTO hint FROM _outbox.expiry_cursors s WHERE s.swept = delete_expired.swept FOR UPDATE SKIP LOCKED;
     END IF;
     place := coalesce(hint.block, floor(random() * blocks));
     still := coalesce(hint.rest, blocks / 12 + 1);
-    -- Both the part that the table ends in and the last one may be short.
+    -- The ranges before the end of the table and before the starting block may both be short, hence one more
+    -- than needed.
     FOR part IN 0 .. CASE WHEN whole THEN blocks / max_blocks + 1 ELSE 0 END LOOP
         IF place >= blocks THEN
             place := 0;
         END IF;
         next := least(place + max_blocks, blocks);
         EXECUTE format('WITH gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY('
-                       'SELECT ctid FROM %1$s WHERE ctid >= %2$L AND ctid < %3$L AND (%4$s) LIMIT %5$L FOR UPDATE SKIP LOCKED))'
-                       ' RETURNING ctid) SELECT count(*), max(ctid) FROM gone', swept, format('(%s,0)', place),
-                       format('(%s,0)', next), condition, max_rows - removed)
+                       'SELECT ctid FROM %1$s WHERE ctid >= %2$L AND ctid < %3$L AND (%4$s)'
+                       ' LIMIT %5$L FOR UPDATE SKIP LOCKED)) RETURNING ctid) SELECT count(*), max(ctid) FROM gone',
+                       swept, format('(%s,0)', place), format('(%s,0)', next), condition, max_rows - removed)
            INTO found, last;
         removed := removed + found;
         IF removed >= max_rows THEN
-            next := (last::text::point)[0];   -- which may have others
+            next := (last::text::point)[0];   -- the last block may have more
         END IF;
         looked := looked + next - place;
         place := next;
         EXIT WHEN removed >= max_rows;
     END LOOP;
     still := still - looked;
-    -- At most once around.
-    again := hint.swept IS NOT NULL AND (still > 0 OR (removed >= looked AND still > -blocks));
+    -- A sweep passes the table at most once; it extends only while every row that it reads is deleted.
+    has_more := hint.swept IS NOT NULL AND (still > 0 OR (removed >= looked AND still > -blocks));
     UPDATE _outbox.expiry_cursors s
-       SET block = place, rest = CASE WHEN whole THEN hint.rest WHEN again THEN still END
+       SET block = place, rest = CASE WHEN whole THEN hint.rest WHEN has_more THEN still END
      WHERE s.swept = hint.swept;
 END $$;
 COMMENT ON FUNCTION _outbox.delete_expired(regclass, text, integer, boolean, integer)
-IS 'internal: removes rows of which a condition is true, no more than so many, from some blocks of a table or from the whole; is there more to do at once?';
+IS 'internal: deletes up to max_rows rows that match a condition, from some blocks or from the whole table';
 
 CREATE FUNCTION idempotency_expire(max_keys integer DEFAULT 10000) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -2142,36 +2145,37 @@ BEGIN
     IF max_keys IS NULL OR max_keys < 1 THEN
         RAISE invalid_parameter_value USING MESSAGE = 'max_keys must be at least 1';
     END IF;
-    RETURN (_outbox.delete_expired('_outbox.idempotency_keys', 'expires_at <= clock_timestamp()', max_keys, whole => true)).removed;
+    RETURN (_outbox.delete_expired('_outbox.idempotency_keys', 'expires_at <= clock_timestamp()', max_keys,
+                                   whole => true)).removed;
 END $$;
 COMMENT ON FUNCTION idempotency_expire(integer)
-IS 'removes expired keys, no more than so many; returns how many';
+IS 'deletes up to max_keys expired idempotency keys; returns their number';
 
 ----------------------------------------------------------------------------------------------------
--- Where everything is
+-- Views and functions that locate events
 ----------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION _outbox.has_passed(batch _outbox.batches, xid xid8, id bigint) RETURNS boolean
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_has_passed';
 COMMENT ON FUNCTION _outbox.has_passed(_outbox.batches, xid8, bigint)
-IS 'internal: has the cursor in this batch passed the message?';
+IS 'internal: returns true if the cursor of a batch has passed a message';
 
 CREATE FUNCTION _outbox.known_upto(batch _outbox.batches) RETURNS bigint
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_known_upto';
 COMMENT ON FUNCTION _outbox.known_upto(_outbox.batches)
-IS 'internal: up to which id nothing can come any more that the cursor in this batch has not passed';
+IS 'internal: highest id up to which the cursor of a batch has passed every message, late commits included';
 
 CREATE FUNCTION _outbox.last_id() RETURNS bigint
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(pg_sequence_last_value('_outbox.messages_id_seq'), 0)
 $$;
-COMMENT ON FUNCTION _outbox.last_id()
-IS 'internal: the last id that was drawn';
+COMMENT ON FUNCTION _outbox.last_id() IS 'internal: last id drawn for a message';
 
--- A view is read with the search_path of whoever creates it: not with one that has the extension's
--- schema in it, where others may have put operators.
+-- Operators in a view are resolved with the search_path of CREATE VIEW. It must not include the extension's
+-- schema, in which other roles may have created operators.
 --
--- A barrier, or a function in somebody's WHERE would be asked first, and would see rows of other tenants.
+-- security_barrier: without it, the planner could push a leaky function of the user's WHERE clause below the
+-- tenant filter.
 DO $do$
 DECLARE
     path CONSTANT text := pg_catalog.current_setting('search_path');
@@ -2182,7 +2186,7 @@ CREATE VIEW @extschema@.consumer_offsets WITH (security_barrier) AS
 SELECT c.name AS consumer_name,
        CASE WHEN c.partitions = 1 THEN '' ELSE p::text END AS partition_key,
        least(_outbox.known_upto(b.newest), waiting.first_id - 1, open.first_id - 1) AS last_processed_id,
-       done.at AS last_processed_at,
+       settled.at AS last_processed_at,
        greatest(_outbox.last_id() - coalesce(b.target_seq, b.passed_seq), 0)
        + CASE WHEN b.target_seq IS NULL THEN 0
               ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
@@ -2194,40 +2198,43 @@ SELECT c.name AS consumer_name,
  CROSS JOIN LATERAL (SELECT min(r.id) AS first_id FROM _outbox.retries r
                       WHERE r.consumer_id = c.consumer_id AND r.partition = p) waiting
  CROSS JOIN LATERAL (SELECT min(lower(coalesce(l.remaining, o.ids))) AS first_id,
-                            coalesce(sum(e.count) FILTER (WHERE (l.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
+                            coalesce(sum(e.count) FILTER (WHERE (l.locked_until >= clock_timestamp()) IS NOT TRUE),
+                                     0)::bigint AS waiting
                        FROM _outbox.leases l
                        JOIN _outbox.batches o USING (consumer_id, token)
-                      CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), l.size) AS count FROM unnest(l.remaining) run) e
+                      CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), l.size) AS count
+                                            FROM unnest(l.remaining) run) e
                       WHERE l.token = ANY (b.open_tokens) AND l.acked_at IS NULL
                         AND l.superseded_by IS NULL AND l.partition = p) open
  CROSS JOIN LATERAL (SELECT max(l.acked_at) AS at FROM _outbox.leases l
-                      WHERE l.consumer_id = c.consumer_id AND l.partition = p) done
+                      WHERE l.consumer_id = c.consumer_id AND l.partition = p) settled
  WHERE _outbox.shows_tenant(c.tenant_id);
 
 CREATE VIEW @extschema@.outbox_deliveries WITH (security_barrier) AS
 SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_type, m.aggregate_id,
        m.event_type, m.occurred_at,
        CASE WHEN d.id IS NOT NULL THEN 'DEAD_LETTER'
-            WHEN s.in_hand THEN 'PROCESSING'
+            WHEN s.is_leased THEN 'PROCESSING'
             WHEN r.id IS NOT NULL THEN 'RETRY'
             WHEN s.open OR NOT _outbox.has_passed(n.newest, m.xid, m.id) THEN 'PENDING'
             ELSE 'COMPLETED' END AS status,
        CASE WHEN d.id IS NOT NULL THEN d.attempts
-            WHEN s.in_hand THEN coalesce(r.attempts, 0) + s.attempts
+            WHEN s.is_leased THEN coalesce(r.attempts, 0) + s.attempts
             WHEN r.id IS NOT NULL THEN r.attempts
             WHEN s.open THEN s.attempts - 1
-            ELSE coalesce(s.handed_out, 0) END AS attempts,
+            ELSE coalesce(s.deliveries, 0) END AS attempts,
        CASE WHEN d.id IS NULL AND r.id IS NULL AND NOT s.open THEN s.acked_at END AS processed_at,
-       CASE WHEN s.in_hand THEN s.locked_until END AS locked_until,
-       CASE WHEN s.in_hand AND c.is_shown THEN s.token END AS lock_token,
-       CASE WHEN s.in_hand AND c.is_shown THEN s.worker END AS worker,
-       coalesce(d.died_at, CASE WHEN s.in_hand THEN s.claimed_at END, r.failed_at, s.acked_at, m.occurred_at) AS since,
+       CASE WHEN s.is_leased THEN s.locked_until END AS locked_until,
+       CASE WHEN s.is_leased AND c.is_shown THEN s.token END AS lock_token,
+       CASE WHEN s.is_leased AND c.is_shown THEN s.worker END AS worker,
+       coalesce(d.died_at, CASE WHEN s.is_leased THEN s.claimed_at END, r.failed_at, s.acked_at,
+                m.occurred_at) AS since,
        CASE WHEN d.id IS NULL THEN r.available_at END AS available_at,
        coalesce(d.last_error, r.last_error,
                 CASE WHEN c.is_shown AND (s.open OR NOT _outbox.has_passed(n.newest, m.xid, m.id))
                      THEN coalesce(t.last_error, c.pause_reason) END)
        AS last_error
-       -- To a tenant a consumer of all tenants shows what became of the tenant's events, and nothing of itself.
+       -- is_shown: a tenant sees the state of its events for a consumer of all tenants, but no data of that consumer.
   FROM (SELECT *, _outbox.shows_tenant(tenant_id) AS is_shown FROM _outbox.consumers) c
   LEFT JOIN _outbox.sink_states() t ON t.consumer_id = c.consumer_id AND t.troubles > 0
  CROSS JOIN @extschema@.outbox_messages m
@@ -2236,8 +2243,10 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
   LEFT JOIN _outbox.dead_letters d ON d.consumer_id = c.consumer_id AND d.id = m.id
   LEFT JOIN _outbox.retries r ON r.consumer_id = c.consumer_id AND r.id = m.id
   LEFT JOIN LATERAL (
-      SELECT b.token, b.attempts, (count(*) FILTER (WHERE l.token IS NULL OR l.claimed_at IS NOT NULL) OVER ())::integer AS handed_out, l.locked_until, l.worker, l.claimed_at, l.acked_at,
-             o.open, o.open AND l.locked_until IS NOT NULL AND l.locked_until <> '-infinity' AS in_hand
+      SELECT b.token, b.attempts,
+             (count(*) FILTER (WHERE l.token IS NULL OR l.claimed_at IS NOT NULL) OVER ())::integer AS deliveries,
+             l.locked_until, l.worker, l.claimed_at, l.acked_at,
+             o.open, o.open AND l.locked_until IS NOT NULL AND l.locked_until <> '-infinity' AS is_leased
         FROM _outbox.batches b LEFT JOIN _outbox.leases l USING (consumer_id, token),
              LATERAL (SELECT l.token IS NOT NULL AND l.acked_at IS NULL AND l.superseded_by IS NULL
                              AND coalesce(l.remaining @> m.id, true)) o (open)
@@ -2251,33 +2260,35 @@ SELECT c.name AS consumer_name, m.id, m.tracking_id, m.tenant_id, m.aggregate_ty
 PERFORM set_config('search_path', path, true);
 END $do$;
 
-COMMENT ON VIEW consumer_offsets
-IS 'how far each consumer is';
-COMMENT ON COLUMN consumer_offsets.consumer_name IS 'the consumer';
-COMMENT ON COLUMN consumer_offsets.partition_key IS 'its partition; empty where there is only one';
-COMMENT ON COLUMN consumer_offsets.last_processed_id IS 'the highest id up to which everything is settled';
-COMMENT ON COLUMN consumer_offsets.last_processed_at IS 'when a batch was settled last';
-COMMENT ON COLUMN consumer_offsets.lag IS 'ids that were drawn and not yet read, gaps included, and what was read and nobody has in hand';
+COMMENT ON VIEW consumer_offsets IS 'progress of each consumer';
+COMMENT ON COLUMN consumer_offsets.consumer_name IS 'name of the consumer';
+COMMENT ON COLUMN consumer_offsets.partition_key IS 'consumer partition; empty if the consumer has only one';
+COMMENT ON COLUMN consumer_offsets.last_processed_id IS 'highest id up to which all messages are settled';
+COMMENT ON COLUMN consumer_offsets.last_processed_at IS 'time when the last batch was settled';
+COMMENT ON COLUMN consumer_offsets.lag
+IS 'ids drawn but not yet read, gaps included, plus messages read but not under a lease';
 
-COMMENT ON VIEW outbox_deliveries
-IS 'every message in the log and every consumer that wants it: where is it, and what happened to it?';
-COMMENT ON COLUMN outbox_deliveries.consumer_name IS 'the consumer';
+COMMENT ON VIEW outbox_deliveries IS 'state of each message in the log, for each consumer that wants it';
+COMMENT ON COLUMN outbox_deliveries.consumer_name IS 'name of the consumer';
 COMMENT ON COLUMN outbox_deliveries.id IS 'position in the log';
-COMMENT ON COLUMN outbox_deliveries.tracking_id IS 'the event''s identity';
-COMMENT ON COLUMN outbox_deliveries.tenant_id IS 'whose event it is';
-COMMENT ON COLUMN outbox_deliveries.aggregate_type IS 'what kind of thing the event is about';
-COMMENT ON COLUMN outbox_deliveries.aggregate_id IS 'which one';
-COMMENT ON COLUMN outbox_deliveries.event_type IS 'what happened';
-COMMENT ON COLUMN outbox_deliveries.occurred_at IS 'when the event entered the log';
+COMMENT ON COLUMN outbox_deliveries.tracking_id IS 'identity of the event';
+COMMENT ON COLUMN outbox_deliveries.tenant_id IS 'tenant of the event';
+COMMENT ON COLUMN outbox_deliveries.aggregate_type IS 'type of the aggregate';
+COMMENT ON COLUMN outbox_deliveries.aggregate_id IS 'id of the aggregate';
+COMMENT ON COLUMN outbox_deliveries.event_type IS 'type of the event';
+COMMENT ON COLUMN outbox_deliveries.occurred_at IS 'time when the event entered the log';
 COMMENT ON COLUMN outbox_deliveries.status IS 'PENDING, PROCESSING, COMPLETED, RETRY or DEAD_LETTER';
-COMMENT ON COLUMN outbox_deliveries.attempts IS 'how often it was tried, the one in hand included';
-COMMENT ON COLUMN outbox_deliveries.processed_at IS 'when its batch was settled';
-COMMENT ON COLUMN outbox_deliveries.locked_until IS 'until when its worker has it';
-COMMENT ON COLUMN outbox_deliveries.lock_token IS 'of the batch that it is in; not for a tenant, if the consumer is for all';
-COMMENT ON COLUMN outbox_deliveries.worker IS 'who has it; likewise';
-COMMENT ON COLUMN outbox_deliveries.since IS 'since when it is in this status, as far as that is known';
-COMMENT ON COLUMN outbox_deliveries.available_at IS 'when a retry is due; infinity: it waits behind another';
-COMMENT ON COLUMN outbox_deliveries.last_error IS 'what the worker said, or what is wrong with the sink';
+COMMENT ON COLUMN outbox_deliveries.attempts IS 'number of attempts, including the current one';
+COMMENT ON COLUMN outbox_deliveries.processed_at IS 'time when the batch was settled';
+COMMENT ON COLUMN outbox_deliveries.locked_until IS 'end of the lease';
+COMMENT ON COLUMN outbox_deliveries.lock_token
+IS 'fencing token of the batch; hidden from tenants if the consumer is for all tenants';
+COMMENT ON COLUMN outbox_deliveries.worker
+IS 'worker that has the lease; hidden from tenants if the consumer is for all tenants';
+COMMENT ON COLUMN outbox_deliveries.since IS 'time since when the message has this status, as far as known';
+COMMENT ON COLUMN outbox_deliveries.available_at
+IS 'time of the next attempt; infinity if the message is blocked by an earlier one';
+COMMENT ON COLUMN outbox_deliveries.last_error IS 'last error reported by the worker, or the problem of the sink';
 
 CREATE FUNCTION outbox_find(
     tracking_id uuid, OUT place text, OUT id bigint, OUT consumer_name text, OUT status text,
@@ -2288,7 +2299,8 @@ LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp A
 #variable_conflict use_column
 DECLARE
     wanted  CONSTANT uuid := outbox_find.tracking_id;
-    -- A UUIDv7 begins with its time, and most events enter the log right then.
+    -- A UUIDv7 starts with its creation time. Most events enter the log at that time, so its partition is
+    -- searched first.
     made_at CONSTANT timestamptz := CASE WHEN substr(wanted::text, 15, 1) = '7' THEN
         to_timestamp(('x' || translate(left(wanted::text, 13), '-', ''))::bit(48)::bigint / 1000.0) END;
     entry   record;
@@ -2325,8 +2337,7 @@ BEGIN
                    FROM _outbox.dead_letters l JOIN _outbox.consumers c USING (consumer_id)
                   WHERE l.tracking_id = wanted AND _outbox.shows_tenant(l.tenant_id);
 END $$;
-COMMENT ON FUNCTION outbox_find(uuid)
-IS 'where an event is, and what each consumer has made of it';
+COMMENT ON FUNCTION outbox_find(uuid) IS 'place of an event, and its state for each consumer';
 
 CREATE FUNCTION outbox_history(
     aggregate_type text, aggregate_id text, OUT id bigint, OUT tracking_id uuid, OUT event_type text,
@@ -2344,7 +2355,7 @@ BEGIN
     RETURN QUERY SELECT m.id, m.tracking_id, m.event_type, m.event_version::integer, m.occurred_at,
                         d.consumer_name, d.status, d.attempts, d.since, d.last_error
                    FROM @extschema@.outbox_messages m
-                   -- OFFSET: for one message after the other, or the view would be asked about all of them.
+                   -- OFFSET 0 is an optimization fence: the view is evaluated per message, not for the whole log.
                    LEFT JOIN LATERAL (SELECT * FROM @extschema@.outbox_deliveries x
                                        WHERE x.id = m.id AND x.occurred_at = m.occurred_at OFFSET 0) d ON true
                   WHERE m.aggregate_type = outbox_history.aggregate_type
@@ -2353,30 +2364,30 @@ BEGIN
                   ORDER BY m.id, d.consumer_name;
 END $$;
 COMMENT ON FUNCTION outbox_history(text, text)
-IS 'the events of an aggregate that are in the log, and what each consumer has made of them';
+IS 'events of an aggregate that are in the log, and their state for each consumer';
 
 ----------------------------------------------------------------------------------------------------
--- Maintenance. Each step is a function of its own: the worker runs each in its own transaction, and
--- outbox_maintain() all of them in the caller's. Whatever needs a strong lock waits for it no longer than
--- producers can bear, and comes again later.
+-- Maintenance. Each step is a function: the maintenance worker runs each step in a transaction of its own,
+-- outbox_maintain() runs all steps in the caller's transaction. A step that needs an exclusive lock waits for
+-- at most lock_timeout, so that producers behind it are not blocked for longer, and is repeated later.
 ----------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION _outbox.setting(name text) RETURNS interval
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_setting';
-COMMENT ON FUNCTION _outbox.setting(text)
-IS 'internal: a setting that is a time; NULL if it means for ever';
+COMMENT ON FUNCTION _outbox.setting(text) IS 'internal: value of an interval setting; NULL if it is unlimited';
 
 CREATE FUNCTION _outbox.partition_readers(partition regclass, OUT consumer text, OUT reason text)
 RETURNS SETOF record LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_partition_readers';
 COMMENT ON FUNCTION _outbox.partition_readers(regclass)
-IS 'internal: the consumers that still need a partition, and what for';
+IS 'internal: consumers that still need a partition, with the reason';
 
 CREATE FUNCTION _outbox.skip_unwanted_events(consumer text) RETURNS boolean
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_skip_unwanted_events';
 COMMENT ON FUNCTION _outbox.skip_unwanted_events(text)
-IS 'internal: moves a cursor past what its consumer does not want; true if it was moved';
+IS 'internal: advances a cursor past events that its consumer does not want; returns true if it moved';
 
-CREATE FUNCTION _outbox.due_partitions(OUT partition regclass, OUT lower_bound timestamptz, OUT upper_bound timestamptz)
+CREATE FUNCTION _outbox.due_partitions(
+    OUT partition regclass, OUT lower_bound timestamptz, OUT upper_bound timestamptz)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.partition, p.lower_bound, p.upper_bound FROM _outbox.partitions() p
@@ -2384,9 +2395,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY p.upper_bound
 $$;
 COMMENT ON FUNCTION _outbox.due_partitions()
-IS 'internal: the partitions of the log whose time to be archived has come, the oldest first';
+IS 'internal: partitions of the log that are due to be archived, oldest first';
 
-CREATE FUNCTION _outbox.expired_partitions(OUT partition regclass, OUT upper_bound timestamptz, OUT restored boolean)
+CREATE FUNCTION _outbox.expired_partitions(
+    OUT partition regclass, OUT upper_bound timestamptz, OUT restored boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.oid::regclass, a.upper_bound, a.restored_at IS NOT NULL
@@ -2400,12 +2412,12 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY a.upper_bound
 $$;
 COMMENT ON FUNCTION _outbox.expired_partitions()
-IS 'internal: the partitions of the archive whose time is over, the oldest first';
+IS 'internal: partitions of the archive that are past their retention, oldest first';
 
--- Who keeps partitions from being archived or dropped. Cheap enough to be asked often: a consumer that is
--- far behind is found by one look into the partition's index.
-CREATE FUNCTION _outbox.held_partitions(OUT partition regclass, OUT consumer text, OUT reason text,
-                                        OUT since timestamptz, OUT bytes bigint)
+-- Consumers that keep partitions from being archived or dropped. Cheap enough for frequent calls: one probe
+-- of the partition's index finds a consumer that is far behind.
+CREATE FUNCTION _outbox.held_partitions(
+    OUT partition regclass, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH due AS (
@@ -2419,34 +2431,34 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      WHERE _outbox.shows_tenant(NULL)
      ORDER BY d.since, h.consumer
 $$;
-COMMENT ON FUNCTION _outbox.held_partitions()
-IS 'internal: the rows of outbox_held_partitions()';
+COMMENT ON FUNCTION _outbox.held_partitions() IS 'internal: rows of outbox_held_partitions()';
 
-CREATE FUNCTION outbox_held_partitions(OUT partition regclass, OUT consumer text, OUT reason text,
-                                       OUT since timestamptz, OUT bytes bigint)
+CREATE FUNCTION outbox_held_partitions(
+    OUT partition regclass, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.held_partitions()
 $$;
 COMMENT ON FUNCTION outbox_held_partitions()
-IS 'the partitions whose time is over and that a consumer still needs: which, since when, and how large they are';
+IS 'partitions past their retention that a consumer still needs, with the reason and their size';
 
--- One at a time: until the end of its transaction nobody else does maintenance. And what is decided here must be
--- decided by what is there now, not by what was there when a transaction began.
+-- The table lock conflicts with itself, so one session at a time runs maintenance. READ COMMITTED is required
+-- because steps decide by the current state, not by the state at the start of the transaction.
 CREATE FUNCTION _outbox.begin_maintenance() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE active_sql_transaction USING
-            MESSAGE = format('maintenance cannot be done in a transaction that is %s', current_setting('transaction_isolation')),
-            HINT = 'Use READ COMMITTED.';
+            MESSAGE = format('maintenance cannot run in a transaction with isolation level %s',
+                             upper(current_setting('transaction_isolation'))),
+            HINT = 'Run it in a READ COMMITTED transaction.';
     END IF;
     LOCK TABLE _outbox.maintenance_state IN SHARE UPDATE EXCLUSIVE MODE;
 END $$;
 COMMENT ON FUNCTION _outbox.begin_maintenance()
-IS 'internal: keeps others from doing maintenance, or raises an error if they are at it for long';
+IS 'internal: locks out other sessions from maintenance until the end of the transaction';
 
--- Leaves the error for the caller: its locks go with the subtransaction.
+-- The caller catches the error: the rollback of its subtransaction releases the locks.
 CREATE FUNCTION _outbox.check_no_readers(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2458,7 +2470,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_no_readers(regclass)
-IS 'internal: raises an error that names the consumers which still need a partition';
+IS 'internal: raises an error that names the consumers that still need a partition';
 
 CREATE FUNCTION _outbox.archive_partition(partition regclass) RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -2469,7 +2481,7 @@ DECLARE
     first_id bigint;
     last_id  bigint;
 BEGIN
-    -- Before anybody is kept waiting, and again behind the locks.
+    -- Checked before the locks, which block producers, and again under them, because the first result may be outdated.
     PERFORM _outbox.check_no_readers(partition);
     spare := (SELECT p.partition FROM _outbox.partitions() p WHERE p.is_default);
     LOCK TABLE ONLY @extschema@.outbox_messages IN ACCESS EXCLUSIVE MODE;
@@ -2496,7 +2508,7 @@ BEGIN
     RETURN 'archived';
 END $$;
 COMMENT ON FUNCTION _outbox.archive_partition(regclass)
-IS 'internal: moves a partition from the log to the archive, or drops it if it is empty; or raises an error that says why not';
+IS 'internal: moves a partition from the log to the archive, or drops it if it is empty';
 
 CREATE FUNCTION _outbox.drop_partition(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
@@ -2509,8 +2521,7 @@ BEGIN
      WHERE c.oid = drop_partition.partition AND a.partition = c.relname;
     EXECUTE format('DROP TABLE %s', partition);
 END $$;
-COMMENT ON FUNCTION _outbox.drop_partition(regclass)
-IS 'internal: drops a partition of the archive, or raises an error that says why not';
+COMMENT ON FUNCTION _outbox.drop_partition(regclass) IS 'internal: drops a partition of the archive';
 
 CREATE FUNCTION _outbox.is_stored(partition regclass) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -2522,21 +2533,21 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     HAVING count(*) > 0
 $$;
 COMMENT ON FUNCTION _outbox.is_stored(regclass)
-IS 'internal: is what is in this partition in cold storage? NULL if it has not been exported';
+IS 'internal: returns true if a partition is in cold storage, NULL if it has not been exported';
 
 CREATE FUNCTION _outbox.try_lock(target regclass) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
-    RAISE SQLSTATE 'OB999'; -- gives it back
+    RAISE SQLSTATE 'OB999'; -- the rollback of the subtransaction releases the lock
 EXCEPTION
     WHEN lock_not_available THEN RETURN false;
     WHEN SQLSTATE 'OB999' THEN RETURN true;
 END $$;
 COMMENT ON FUNCTION _outbox.try_lock(regclass)
-IS 'internal: could a table be locked now, if others are kept waiting for 50 ms at most?';
+IS 'internal: returns true if a table can be locked exclusively within 50 ms; releases the lock';
 
--- Others are kept waiting for 50 ms at most, and have their turn in between.
+-- lock_timeout bounds the time that other sessions queue behind the request; they proceed between two attempts.
 CREATE FUNCTION _outbox.lock_with_retry(target regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
@@ -2551,11 +2562,15 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
 END $$;
 COMMENT ON FUNCTION _outbox.lock_with_retry(regclass)
-IS 'internal: locks a table, without keeping others waiting for long at a time';
+IS 'internal: locks a table exclusively; waits for at most 50 ms at a time';
 
--- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
--- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
-CREATE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint, object text, detail text)
+-- Rows are in the default partition if no partition existed for their time. They move with their xid and id
+-- to a new table, which is attached afterwards. Only if producers can still insert rows for that time is the
+-- default partition locked before the move, otherwise after it. Returns a partition with its number of rows,
+-- or an object that conflicts with the name of a partition; all columns NULL: more partitions are needed, in
+-- another transaction.
+CREATE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages')
+RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -2571,28 +2586,30 @@ BEGIN
     END IF;
     SELECT * INTO place FROM _outbox.partition_width(parent);
     IF place.width IS NULL THEN
-        RETURN; -- pg_partman knows nothing of the log: whoever makes partitions says so
+        RETURN; -- pg_partman has no configuration for the log; creating partitions raises an error for that
     END IF;
-    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
+    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at)'
+                                ' ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
         partition := NULL;
         events := NULL;
-        SELECT o.object, o.detail INTO object, detail FROM _outbox.name_conflict(parent, '_p' || to_char(start, place.suffix)) o;
+        SELECT o.object, o.detail INTO object, detail
+          FROM _outbox.name_conflict(parent, '_p' || to_char(start, place.suffix)) o;
         IF FOUND THEN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        -- A time that was archived, and that the clock has come back to.
+        -- The partition of that time is in the archive: the clock was set back.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
         IF moved THEN
-            -- The default is locked by now, until the end of the transaction.
+            -- The lock on the default partition is held until the end of the transaction, so one partition is enough.
             RETURN NEXT;
             RETURN;
         END IF;
         is_over := start + place.width <= clock_timestamp();
         IF is_over THEN
-            -- Is it to be had at all? Otherwise everything would be moved for nothing.
+            -- ATTACH PARTITION will need an exclusive lock; if it is not available, the move would be in vain.
             CONTINUE WHEN NOT _outbox.try_lock(spare);
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
@@ -2617,9 +2634,9 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.move_default_rows(regclass)
-IS 'internal: moves the events of one day from the default partition to a partition of their own; an object is in the way; all NULL: there are more';
+IS 'internal: moves rows from the default partition to partitions of their own';
 
--- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
+-- Old batches record past deliveries. The newest batch of each consumer is its cursor and stays, as do open batches.
 CREATE FUNCTION _outbox.prune_batches(max_batches integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -2648,36 +2665,38 @@ BEGIN
     RETURN total;
 END $$;
 COMMENT ON FUNCTION _outbox.prune_batches(integer)
-IS 'internal: removes the record of old deliveries, no more than so many batches; returns how many';
+IS 'internal: deletes up to max_batches old batches with their leases; returns their number';
 
--- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
-CREATE FUNCTION _outbox.set_partition_retention(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- Rows leave the default partition first: PostgreSQL rejects a new partition while the default one has rows
+-- of its range.
+CREATE FUNCTION _outbox.maintain_partitions(
+    parent regclass, OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM _outbox.partitions(parent) p);
-    told   text[] := '{}';
-    count  bigint;
-    moved  regclass;
+    before   CONSTANT regclass[] := ARRAY(SELECT p.partition FROM _outbox.partitions(parent) p);
+    reported text[] := '{}';
+    count    bigint;
+    moved    regclass;
 BEGIN
-    again := false;
+    has_more := false;
     PERFORM _outbox.install_retention_guard();
     FOR moved, count, object, detail IN SELECT * FROM _outbox.move_default_rows(parent) LOOP
-        done := moved IS NOT NULL;
+        changed := moved IS NOT NULL;
         IF object IS NOT NULL THEN
-            told := told || object;
+            reported := reported || object;
             RETURN NEXT;
             CONTINUE;
         END IF;
-        again := NOT done;
-        IF again THEN
+        has_more := NOT changed;
+        IF has_more THEN
             object := parent;
-            detail := 'waits for its turn';
+            detail := 'postponed to the next transaction';
             RETURN NEXT;
             RETURN;
         END IF;
         object := moved;
-        detail := format('made for %s %s from the default partition', count,
+        detail := format('created for %s %s from the default partition', count,
                          CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'events' ELSE 'rows' END);
         RETURN NEXT;
     END LOOP;
@@ -2686,30 +2705,34 @@ BEGIN
     ELSE
         PERFORM _outbox.audit_setup();
     END IF;
-    done := false;
-    FOR object, detail IN SELECT g.object, g.detail FROM _outbox.missing_partitions(parent) g WHERE g.object <> ALL (told) LOOP
+    changed := false;
+    FOR object, detail IN SELECT g.object, g.detail FROM _outbox.missing_partitions(parent) g
+                           WHERE g.object <> ALL (reported) LOOP
         RETURN NEXT;
     END LOOP;
-    done := true;
+    changed := true;
     FOR object IN SELECT p.partition FROM _outbox.partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
-        detail := 'made';
+        detail := 'created';
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _outbox.set_partition_retention(regclass)
-IS 'internal: makes partitions ahead, and empties the default';
+COMMENT ON FUNCTION _outbox.maintain_partitions(regclass)
+IS 'internal: creates partitions ahead of time and empties the default partition';
 
-CREATE FUNCTION _outbox.step_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_partitions(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT * FROM _outbox.set_partition_retention('@extschema@.outbox_messages')
+    SELECT * FROM _outbox.maintain_partitions('@extschema@.outbox_messages')
 $$;
 COMMENT ON FUNCTION _outbox.step_partitions()
-IS 'internal: makes partitions of the log ahead, and empties the default';
+IS 'internal: creates partitions of the log ahead of time and empties its default partition';
 
--- Locks stay until the end of the transaction, so one that has archived for some milliseconds goes no further.
-CREATE FUNCTION _outbox.step_archive(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- Locks are held until the end of the transaction, so a transaction stops after 20 ms and leaves the rest to
+-- the next one.
+CREATE FUNCTION _outbox.step_archive(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2717,58 +2740,59 @@ DECLARE
     locked timestamptz;
     moved  boolean;
 BEGIN
-    -- Before the log is locked: this may take a while.
+    -- This reads the log, which may take long, so it precedes the locks on the log.
     SELECT coalesce(bool_or(_outbox.skip_unwanted_events(l.consumer)), false) INTO moved
       FROM (SELECT DISTINCT h.consumer FROM _outbox.due_partitions() d
              CROSS JOIN LATERAL _outbox.partition_readers(d.partition) h) l;
-    -- Likewise: columns that the log was given. They take locks on all of the archive.
+    -- Adding columns of the log to the archive locks all partitions of the archive, so it precedes those locks, too.
     IF EXISTS (SELECT FROM _outbox.due_partitions()) THEN
         BEGIN
-            PERFORM _outbox.add_columns(of => '@extschema@.outbox_messages', target => '@extschema@.outbox_messages_archive');
+            PERFORM _outbox.add_columns(of => '@extschema@.outbox_messages',
+                                        target => '@extschema@.outbox_messages_archive');
         EXCEPTION WHEN lock_not_available THEN
             object := '@extschema@.outbox_messages_archive'::regclass;
-            detail := 'lacks a column that the log has, because it is in use';
-            done := false;
-            again := true;
+            detail := 'lacks a column of the log, because the archive is in use';
+            changed := false;
+            has_more := true;
             RETURN NEXT;
             RETURN;
         END;
     END IF;
     FOR due IN SELECT d.partition FROM _outbox.due_partitions() d LOOP
         object := due;
-        done := false;
-        again := locked IS NOT NULL AND clock_timestamp() - locked > '20 ms';
-        IF again THEN
-            detail := 'waits for its turn';
+        changed := false;
+        has_more := locked IS NOT NULL AND clock_timestamp() - locked > '20 ms';
+        IF has_more THEN
+            detail := 'postponed to the next transaction';
             RETURN NEXT;
             RETURN;
         END IF;
         BEGIN
             detail := _outbox.archive_partition(due);
             locked := coalesce(locked, clock_timestamp());
-            done := true;
+            changed := true;
         EXCEPTION
             WHEN lock_not_available THEN
                 detail := 'stays, because the log is in use';
-                again := true;
+                has_more := true;
             WHEN object_in_use THEN
                 detail := SQLERRM;
-                again := moved;
+                has_more := moved;
             WHEN undefined_table OR undefined_object THEN
                 detail := SQLERRM;
-                again := true;
+                has_more := true;
             WHEN others THEN
-                detail := SQLERRM; -- of this one
+                detail := SQLERRM; -- other partitions may succeed
         END;
         RETURN NEXT;
-        -- Whoever is in the way of one is in the way of all.
-        EXIT WHEN again AND NOT moved;
+        -- A lock conflict on the log affects all partitions alike.
+        EXIT WHEN has_more AND NOT moved;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _outbox.step_archive()
-IS 'internal: archives partitions of the log that are due';
+COMMENT ON FUNCTION _outbox.step_archive() IS 'internal: archives partitions of the log that are due';
 
-CREATE FUNCTION _outbox.step_export(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_export(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2784,29 +2808,30 @@ BEGIN
     IF FOUND THEN
         object := next;
         detail := 'exported to ' || _outbox.export_partition(next);
-        done := true;
-        again := true;
+        changed := true;
+        has_more := true;
         RETURN NEXT;
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.step_export()
-IS 'internal: exports a partition of the archive whose time is over';
+IS 'internal: exports one partition of the archive that is past its retention';
 
-CREATE FUNCTION _outbox.step_drop(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_drop(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    -- Each takes a handful of locks, which are kept to the end.
-    most    CONSTANT integer := 20;
-    dropped integer := 0;
-    expired record;
+    -- Each partition takes several locks until the end of the transaction; this bounds their number.
+    max_dropped CONSTANT integer := 20;
+    dropped     integer := 0;
+    expired     record;
 BEGIN
     FOR expired IN SELECT e.partition, e.restored FROM _outbox.expired_partitions() e LOOP
         object := expired.partition;
-        done := false;
-        again := dropped >= most;
-        IF again THEN
-            detail := 'waits for its turn';
+        changed := false;
+        has_more := dropped >= max_dropped;
+        IF has_more THEN
+            detail := 'postponed to the next transaction';
             RETURN NEXT;
             RETURN;
         END IF;
@@ -2817,32 +2842,32 @@ BEGIN
             ELSE
                 PERFORM _outbox.drop_partition(expired.partition);
                 detail := 'dropped';
-                done := true;
+                changed := true;
                 dropped := dropped + 1;
             END IF;
         EXCEPTION
             WHEN lock_not_available THEN
                 detail := 'stays, because the archive is in use';
-                again := true;
+                has_more := true;
             WHEN undefined_table OR undefined_object THEN
                 detail := SQLERRM;
-                again := true;
+                has_more := true;
             WHEN others THEN
-                detail := SQLERRM; -- of this one
+                detail := SQLERRM; -- other partitions may succeed
         END;
         RETURN NEXT;
-        EXIT WHEN again;
+        EXIT WHEN has_more;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _outbox.step_drop()
-IS 'internal: drops partitions of the archive whose time is over';
+COMMENT ON FUNCTION _outbox.step_drop() IS 'internal: drops partitions of the archive that are past their retention';
 
-CREATE FUNCTION _outbox.step_cold_files(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_cold_files(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    done := true;
-    again := false;
+    changed := true;
+    has_more := false;
     detail := 'removed from cold storage';
     FOR object IN SELECT f.file FROM _outbox.cold_files f
                    WHERE f.upper_bound <= clock_timestamp() - _outbox.setting('outbox.cold_retention')
@@ -2853,48 +2878,52 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.step_cold_files()
-IS 'internal: removes files from cold storage whose time is over';
+IS 'internal: removes files from cold storage that are past outbox.cold_retention';
 
--- Each table in transactions of its own: what one has removed stays locked until its end. Some tenths of a second.
-CREATE FUNCTION _outbox.expire_table(swept regclass, condition text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- Each table has a step, and thus transactions, of its own: deleted rows stay locked until the end of the
+-- transaction. 50,000 rows take some tenths of a second.
+CREATE FUNCTION _outbox.expire_table(
+    swept regclass, condition text, OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     removed integer;
 BEGIN
-    SELECT s.removed, s.again INTO removed, again FROM _outbox.delete_expired(swept, condition, max_rows => 50000) s;
+    SELECT s.removed, s.has_more INTO removed, has_more
+      FROM _outbox.delete_expired(swept, condition, max_rows => 50000) s;
     object := (SELECT c.relname FROM pg_class c WHERE c.oid = swept);
     detail := CASE WHEN removed > 0 THEN format('%s removed', removed) END;
-    done := true;
+    changed := true;
 END $$;
-COMMENT ON FUNCTION _outbox.expire_table(regclass, text)
-IS 'internal: removes some of the rows whose time is over';
+COMMENT ON FUNCTION _outbox.expire_table(regclass, text) IS 'internal: deletes some of the expired rows of a table';
 
-CREATE FUNCTION _outbox.step_expire_idempotency_keys(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_expire_idempotency_keys(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.expire_table('_outbox.idempotency_keys', 'expires_at <= clock_timestamp()')
 $$;
-COMMENT ON FUNCTION _outbox.step_expire_idempotency_keys()
-IS 'internal: removes some of the idempotency keys that have expired';
+COMMENT ON FUNCTION _outbox.step_expire_idempotency_keys() IS 'internal: deletes some of the expired idempotency keys';
 
-CREATE FUNCTION _outbox.step_expire_dedup_keys(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_expire_dedup_keys(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.expire_table('_outbox.dedup_keys', 'expires_at <= clock_timestamp()')
 $$;
-COMMENT ON FUNCTION _outbox.step_expire_dedup_keys()
-IS 'internal: removes some of the dedup keys that have expired';
+COMMENT ON FUNCTION _outbox.step_expire_dedup_keys() IS 'internal: deletes some of the expired dedup keys';
 
-CREATE FUNCTION _outbox.step_expire_inbox(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_expire_inbox(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.expire_table('_outbox.inbox',
         'accepted_at <= clock_timestamp() - _outbox.setting(''outbox.inbox_retention'')')
 $$;
 COMMENT ON FUNCTION _outbox.step_expire_inbox()
-IS 'internal: removes some of the entries of the inbox that are old';
+IS 'internal: deletes some of the inbox entries that are past outbox.inbox_retention';
 
-CREATE FUNCTION _outbox.step_prune(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_prune(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -2904,8 +2933,8 @@ DECLARE
 BEGIN
     object := '_outbox.batches';
     detail := format('%s removed', removed);
-    done := true;
-    again := removed >= max_batches;
+    changed := true;
+    has_more := removed >= max_batches;
     IF removed > 0 THEN
         RETURN NEXT;
     END IF;
@@ -2913,53 +2942,53 @@ BEGIN
     DELETE FROM _outbox.tenant_turns t
      USING (SELECT o.consumer_id, o.tenant_id, o.served FROM _outbox.tenant_turns o
              WHERE EXISTS (SELECT FROM _outbox.tenant_turns newer
-                            WHERE newer.consumer_id = o.consumer_id AND newer.tenant_id = o.tenant_id AND newer.served > o.served)
+                            WHERE newer.consumer_id = o.consumer_id AND newer.tenant_id = o.tenant_id
+                              AND newer.served > o.served)
              LIMIT max_batches FOR UPDATE OF o SKIP LOCKED) old
      WHERE t.consumer_id = old.consumer_id AND t.tenant_id = old.tenant_id AND t.served = old.served;
     GET DIAGNOSTICS turns = ROW_COUNT;
     object := '_outbox.tenant_turns';
     detail := format('%s removed', turns);
-    again := turns >= max_batches;
+    has_more := turns >= max_batches;
     IF turns > 0 THEN
         RETURN NEXT;
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.step_prune()
-IS 'internal: removes some of the record of deliveries';
+COMMENT ON FUNCTION _outbox.step_prune() IS 'internal: deletes some of the old batches, leases and tenant turns';
 
 CREATE FUNCTION _outbox.has_cold_storage() RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_has_cold_storage';
 COMMENT ON FUNCTION _outbox.has_cold_storage()
-IS 'internal: do partitions have to be exported before they are dropped?';
+IS 'internal: returns true if partitions must be exported before they are dropped';
 
 CREATE FUNCTION _outbox.export_partition(partition regclass) RETURNS text
-LANGUAGE c VOLATILE STRICT SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS 'MODULE_PATHNAME', 'outbox_export_partition';
+LANGUAGE c VOLATILE STRICT SET timezone = 'UTC' SET datestyle = 'ISO, YMD'
+AS 'MODULE_PATHNAME', 'outbox_export_partition';
 COMMENT ON FUNCTION _outbox.export_partition(regclass)
-IS 'internal: writes a partition of the archive to a file in outbox.cold_storage_dir; returns its name';
+IS 'internal: exports a partition of the archive to a file in outbox.cold_storage_dir; returns its name';
 
 CREATE FUNCTION _outbox.remove_cold_file(file text) RETURNS void
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_remove_cold_file';
 COMMENT ON FUNCTION _outbox.remove_cold_file(text)
-IS 'internal: removes a file from outbox.cold_storage_dir, if it is there';
+IS 'internal: removes a file from outbox.cold_storage_dir, if it exists';
 
 CREATE FUNCTION _outbox.cold_prefix() RETURNS text
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_cold_prefix';
 COMMENT ON FUNCTION _outbox.cold_prefix()
-IS 'internal: what the names of files that are exported from this database begin with';
+IS 'internal: prefix of the names of files that are exported from this database';
 
 CREATE FUNCTION _outbox.read_cold_file(file text) RETURNS SETOF text
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_read_cold_file';
-COMMENT ON FUNCTION _outbox.read_cold_file(text)
-IS 'internal: the lines of a file in outbox.cold_storage_dir';
+COMMENT ON FUNCTION _outbox.read_cold_file(text) IS 'internal: lines of a file in outbox.cold_storage_dir';
 
--- The file's name says what it is. Its rows come back with xid and id as they were: consumers that have passed them
--- stay behind them, and outbox_seek() makes one read them again.
+-- The file name has the name and the bounds of the partition. Rows keep their xid and id, so that cursors
+-- that have passed them do not deliver them again; outbox_seek() moves a cursor back to them.
 CREATE FUNCTION outbox_restore_partition(file text) RETURNS regclass
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' AS $$
 DECLARE
-    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]{1,46})\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)'
-                                                '\.[0-9]+\.ndjson\.zst$');
+    parts CONSTANT text[] := regexp_match(file, '^[^./]+\.(outbox_messages_p[0-9a-z_]{1,46})'
+                                                '\.([0-9]{8}T[0-9]{6}Z)-([0-9]{8}T[0-9]{6}Z)\.[0-9]+\.ndjson\.zst$');
     own   CONSTANT text := quote_ident(_outbox.schema_of('outbox')) || '.' || quote_ident(parts[1]);
     columns  text;
     values   text;
@@ -2972,41 +3001,45 @@ BEGIN
     ELSIF parts IS NULL THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'file must be the name of an exported partition',
-            HINT = 'Such as shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst;'
-                   ' outbox_cold_files has them.';
+            HINT = 'See outbox_cold_files for the names of exported files, such as'
+                   ' shop.outbox_messages_p2026_01_31.20260131T000000Z-20260201T000000Z.1.ndjson.zst.';
     ELSIF split_part(file, '.', 1) <> _outbox.cold_prefix()
           AND NOT EXISTS (SELECT FROM _outbox.cold_files f WHERE f.file = outbox_restore_partition.file) THEN
-        -- The directory is one for all databases, and an admin is an admin of one. A database that was renamed, or restored
-        -- under another name, knows its files by its list.
+        -- All databases share the directory, but an admin must not read events of another database. After the
+        -- database was renamed, or restored under another name, outbox_cold_files still lists its files.
         RAISE invalid_parameter_value USING
-            MESSAGE = 'file must be one that was exported from this database',
-            HINT = format('Its name would begin with %s. Whoever can rename files there can bring it here all the same.',
-                          _outbox.cold_prefix());
+            MESSAGE = 'file must be the name of a file that was exported from this database',
+            HINT = format('Names of such files start with %s. To restore a file of another database here, rename it in'
+                          ' outbox.cold_storage_dir.', _outbox.cold_prefix());
     ELSIF to_regclass(own) IS NOT NULL THEN
         RAISE duplicate_table USING
-            MESSAGE = format('partition %s exists already', parts[1]),
-            HINT = 'Its events can be read where they are.';
+            MESSAGE = format('partition %s already exists', parts[1]),
+            HINT = 'Its events can be read without restoring it.';
     END IF;
     LOCK TABLE _outbox.maintenance_state IN SHARE UPDATE EXCLUSIVE MODE;
-    PERFORM _outbox.create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz, '@extschema@.outbox_messages_archive');
-    -- JSON null is a payload, and the function would make it NULL.
+    PERFORM _outbox.create_partition(own, parts[2]::timestamptz, parts[3]::timestamptz,
+                                     '@extschema@.outbox_messages_archive');
+    -- json_populate_record() turns JSON null into SQL NULL, which the columns payload and metadata reject.
     SELECT string_agg(c.name, ', '),
-           string_agg(format(CASE WHEN c.name IN ('payload', 'metadata') THEN 'coalesce(r.%s, ''null'')' ELSE 'r.%s' END, c.name), ', ')
+           string_agg(format(CASE WHEN c.name IN ('payload', 'metadata') THEN 'coalesce(r.%s, ''null'')'
+                                  ELSE 'r.%s' END, c.name), ', ')
       INTO STRICT columns, values
       FROM _outbox.table_columns(own::regclass) c WHERE c.generated IS NULL;
     BEGIN
-        EXECUTE format('INSERT INTO %1$s (%2$s) SELECT %3$s FROM %4$s line, json_populate_record(NULL::%1$s, line::json) r',
+        EXECUTE format('INSERT INTO %1$s (%2$s)'
+                       ' SELECT %3$s FROM %4$s line, json_populate_record(NULL::%1$s, line::json) r',
                        own, columns, values, '_outbox.read_cold_file($1)') USING file;
     EXCEPTION WHEN data_exception OR not_null_violation OR unique_violation THEN
-        RAISE data_corrupted USING MESSAGE = 'the file has something else than events in it', DETAIL = SQLERRM;
+        RAISE data_corrupted USING MESSAGE = 'the file contains data other than events', DETAIL = SQLERRM;
     END;
     EXECUTE format('SELECT min(id), max(id) FROM %s', own) INTO first_id, last_id;
     IF last_id IS NULL THEN
-        RAISE data_corrupted USING MESSAGE = 'the file has no events';
+        RAISE data_corrupted USING MESSAGE = 'the file contains no events';
     ELSIF last_id > _outbox.last_id() THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = format('the file has ids up to %s, and this log has come to %s', last_id, _outbox.last_id()),
-            HINT = 'It is from another database. Only a copy of that one can take it back.';
+            MESSAGE = format('the file contains ids up to %s, but the last id of this log is %s',
+                             last_id, _outbox.last_id()),
+            HINT = 'The file is from another database. Restore it there, or in a copy of that database.';
     END IF;
     EXECUTE format('ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM (%L) TO (%L)',
                    '@extschema@.outbox_messages_archive'::regclass, own, parts[2]::timestamptz, parts[3]::timestamptz);
@@ -3015,9 +3048,9 @@ BEGIN
     RETURN own::regclass;
 END $$;
 COMMENT ON FUNCTION outbox_restore_partition(text)
-IS 'brings a partition back from a file in outbox.cold_storage_dir into the archive, for a replay; returns its table';
+IS 'restores a partition from a file in outbox.cold_storage_dir to the archive; returns the partition';
 
--- Not those that wait for cold storage, of which outbox_status() speaks by itself.
+-- Partitions that wait for cold storage are excluded: outbox_status() reports them in a row of their own.
 CREATE FUNCTION _outbox.stuck_partitions(OUT partition regclass, OUT since timestamptz)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3027,18 +3060,22 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
              UNION ALL
             SELECT e.partition, e.upper_bound + _outbox.setting('outbox.archive_retention')
               FROM _outbox.expired_partitions() e
-             WHERE NOT e.restored AND (NOT _outbox.has_cold_storage() OR _outbox.is_stored(e.partition))) d (partition, since)
+             WHERE NOT e.restored
+               AND (NOT _outbox.has_cold_storage() OR _outbox.is_stored(e.partition))) d (partition, since)
      WHERE d.since < clock_timestamp() - 2 * _outbox.setting('outbox.maintenance_interval')
        AND NOT EXISTS (SELECT FROM _outbox.partition_readers(d.partition))
      ORDER BY d.since
 $$;
 COMMENT ON FUNCTION _outbox.stuck_partitions()
-IS 'internal: the partitions whose time is over, that nobody needs, and that are still where they were';
+IS 'internal: partitions past their retention that no consumer needs and that maintenance has not handled';
 
--- The only list of the steps. In outbox_maintain() all of them share one transaction, so those that take long come first there, and
--- strong locks are held for a short time.
-CREATE FUNCTION _outbox.maintenance_steps(OUT step text, OUT "position" integer, OUT touches_log boolean, OUT takes_long boolean,
-                                          OUT is_routine boolean, OUT follows_storing boolean)
+-- The only list of steps. touches_log: skipped while the database is being restored. takes_long: precedes the
+-- other steps in outbox_maintain(), which runs all steps in one transaction, so that exclusive locks are held
+-- for a short time. is_routine: logged at DEBUG1. follows_storing: repeated when outbox.archive_command has
+-- stored a file.
+CREATE FUNCTION _outbox.maintenance_steps(
+    OUT step text, OUT "position" integer, OUT touches_log boolean, OUT takes_long boolean, OUT is_routine boolean,
+    OUT follows_storing boolean)
 RETURNS SETOF record
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM (VALUES
@@ -3058,11 +3095,10 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         ('drop',                    13,  true, false, false,  true),
         ('archive',                 14,  true, false, false, false)) s
 $$;
-COMMENT ON FUNCTION _outbox.maintenance_steps()
-IS 'internal: the steps of maintenance; touches_log: not while the database is being restored; is_routine: logged at DEBUG1;'
-   ' follows_storing: run again when outbox.archive_command has stored a file';
+COMMENT ON FUNCTION _outbox.maintenance_steps() IS 'internal: steps of maintenance, with their order and properties';
 
-CREATE FUNCTION _outbox.run_step(step text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.run_step(
+    step text, OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -3070,10 +3106,10 @@ BEGIN
     RETURN QUERY EXECUTE format('SELECT * FROM _outbox.%I()', 'step_' || step);
 END $$;
 COMMENT ON FUNCTION _outbox.run_step(text)
-IS 'internal: one step of maintenance: what it did and could not do, with a detail if it is worth to be told, and whether there is more to do at once';
+IS 'internal: runs one step of maintenance; returns changes, and objects that it could not change';
 
--- A step that fails changes nothing, and the next one is run all the same.
-CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT done boolean)
+-- Each step runs in a subtransaction: the error of one step rolls back that step only.
+CREATE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT changed boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -3081,40 +3117,40 @@ BEGIN
     BEGIN
         PERFORM _outbox.begin_maintenance();
     EXCEPTION WHEN lock_not_available THEN
-        detail := 'another session is at it';
-        done := false;
+        detail := 'another session is running maintenance';
+        changed := false;
         RETURN NEXT;
         RETURN;
     END;
     INSERT INTO _outbox.maintenance_state SELECT WHERE NOT EXISTS (SELECT FROM _outbox.maintenance_state);
     FOR step IN SELECT s.step FROM _outbox.maintenance_steps() s ORDER BY NOT s.takes_long, s.position LOOP
         BEGIN
-            FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM _outbox.run_step(step) s
+            FOR object, detail, changed IN SELECT s.object, s.detail, s.changed FROM _outbox.run_step(step) s
                                          WHERE s.detail IS NOT NULL LOOP
                 RETURN NEXT;
             END LOOP;
         EXCEPTION WHEN others THEN
             object := NULL;
             detail := SQLERRM;
-            done := false;
+            changed := false;
             RETURN NEXT;
         END;
     END LOOP;
     step := 'export';
-    done := false;
-    detail := 'waits for outbox.archive_command, which the worker runs';
+    changed := false;
+    detail := 'waits for outbox.archive_command, which the maintenance worker runs';
     FOR object IN SELECT f.file FROM _outbox.cold_files f WHERE f.stored_at IS NULL LOOP
         PERFORM _outbox.request_maintenance();
         RETURN NEXT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_maintain()
-IS 'makes partitions, archives, drops and prunes what is due, as the worker does; returns what it did and what it could not do';
+IS 'runs all steps of maintenance, as the worker does; returns changes, and objects that they could not change';
 
 CREATE FUNCTION _outbox.request_maintenance() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_request_maintenance';
 COMMENT ON FUNCTION _outbox.request_maintenance()
-IS 'internal: has a worker do maintenance as soon as this transaction has committed';
+IS 'internal: starts a maintenance worker when the transaction commits';
 
 ----------------------------------------------------------------------------------------------------
 -- Status
@@ -3122,13 +3158,13 @@ IS 'internal: has a worker do maintenance as soon as this transaction has commit
 
 CREATE FUNCTION _outbox.is_preloaded() RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_is_preloaded';
-COMMENT ON FUNCTION _outbox.is_preloaded()
-IS 'internal: was the library loaded at server start?';
+COMMENT ON FUNCTION _outbox.is_preloaded() IS 'internal: returns true if the library was loaded at server start';
 
-CREATE FUNCTION _outbox.relay_status(OUT launcher boolean, OUT worker integer, OUT vacancy text, OUT lacks_maintenance boolean)
+CREATE FUNCTION _outbox.relay_status(
+    OUT launcher boolean, OUT worker integer, OUT absence text, OUT lacks_maintenance boolean)
 RETURNS record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_relay_status';
 COMMENT ON FUNCTION _outbox.relay_status()
-IS 'internal: is there a launcher, which process relays this database, and why none does; is there no worker slot for maintenance?';
+IS 'internal: state of the launcher, and of the relay and the maintenance worker of this database';
 
 CREATE FUNCTION _outbox.sink_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -3137,29 +3173,29 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            NOT c.paused AND coalesce(t.troubles, 0) = 0,
            CASE WHEN c.paused THEN 'paused' || coalesce(': ' || c.pause_reason, '')
                 WHEN t.troubles > 0 THEN
-                    format('in trouble, %s times in a row, tried again %s: %s', t.troubles,
+                    format('in trouble, %s failures in a row, next attempt %s: %s', t.troubles,
                            coalesce('at ' || t.resume_at, 'now'), t.last_error)
                 WHEN t.consumer_id IS NULL THEN 'nothing sent yet'
-                ELSE format('%s delivered, %s rejected, %s in hand', t.delivered, t.rejected, t.in_hand) END,
+                ELSE format('%s delivered, %s rejected, %s claimed', t.delivered, t.rejected, t.claimed) END,
            CASE WHEN c.paused AND s.home <> _outbox.database_identity()
-                    THEN 'outbox_resume() lets it send from here, too.'
-                WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Mend it, then call outbox_resume().'
-                WHEN c.paused THEN 'outbox_resume() ends the pause.'
-                WHEN t.troubles > 0 THEN 'Its events wait. CALL outbox_test_sink() shows what the receiver says.' END
+                    THEN 'To send from this database, too, call outbox_resume().'
+                WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Fix the problem, then call outbox_resume().'
+                WHEN c.paused THEN 'To end the pause, call outbox_resume().'
+                WHEN t.troubles > 0 THEN 'Its events are kept. CALL outbox_test_sink() shows the response.' END
       FROM _outbox.consumers c
       JOIN _outbox.sinks s USING (consumer_id)
       LEFT JOIN _outbox.sink_states() t USING (consumer_id)
      ORDER BY c.name
 $$;
-COMMENT ON FUNCTION _outbox.sink_status()
-IS 'internal: the rows of outbox_status() about sinks';
+COMMENT ON FUNCTION _outbox.sink_status() IS 'internal: rows of outbox_status() about sinks';
 
--- A trigger on the referring table runs with the rights of the owner of the log when a row is removed here and the key cascades.
+-- A DELETE here cascades to the referring table, and runs triggers on it with the privileges of the owner of the log.
 CREATE FUNCTION _outbox.foreign_keys(OUT referring regclass, OUT owner name, OUT referred regclass)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE ours (oid) AS (
-        SELECT d.objid FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        SELECT d.objid
+          FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
          WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
          UNION
         SELECT c.oid FROM pg_class c JOIN pg_extension e ON e.extnamespace = c.relnamespace
@@ -3167,13 +3203,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT i.inhrelid FROM pg_inherits i JOIN ours o ON i.inhparent = o.oid)
     SELECT r.oid::regclass, w.rolname, o.oid::regclass
-      FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid JOIN pg_roles w ON w.oid = r.relowner
+      FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid
+      JOIN pg_roles w ON w.oid = r.relowner
      WHERE k.contype = 'f' AND NOT w.rolsuper AND w.oid <> (SELECT c.relowner FROM pg_class c WHERE c.oid = o.oid)
        AND w.oid <> (SELECT l.relowner FROM pg_class l WHERE l.oid = '@extschema@.outbox_messages'::regclass)
      ORDER BY r.oid::regclass::text, o.oid::regclass::text
 $$;
 COMMENT ON FUNCTION _outbox.foreign_keys()
-IS 'internal: foreign keys to tables of the extension, from tables of roles that are not trusted';
+IS 'internal: foreign keys to tables of the extension, from tables of untrusted roles';
 
 CREATE FUNCTION _outbox.check_no_foreign_key(target regclass) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -3183,15 +3220,16 @@ BEGIN
     SELECT * INTO key FROM _outbox.foreign_keys() k WHERE k.referred = target LIMIT 1;
     IF FOUND THEN
         RAISE insufficient_privilege USING
-            MESSAGE = format('%s has a foreign key of another role', target),
-            DETAIL = format('Triggers on %s of %I would run with the rights of the owner of the log.', key.referring, key.owner),
-            HINT = 'Drop the key.';
+            MESSAGE = format('%s is referenced by a foreign key of another role', target),
+            DETAIL = format('Triggers on %s of %I would run with the privileges of the owner of the log.',
+                            key.referring, key.owner),
+            HINT = 'Drop the foreign key.';
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_no_foreign_key(regclass)
-IS 'internal: raises an error if removing rows of a table could run triggers of another role';
+IS 'internal: raises an error if deleting rows of a table could run triggers of another role';
 
--- A gap at the end is no gap: maintenance has not come by yet.
+-- Partitions missing after the last one are not reported: maintenance creates them.
 CREATE FUNCTION _outbox.partition_status(parent regclass, OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -3203,18 +3241,21 @@ BEGIN
     SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false), max(upper_bound)
       INTO partitions, has_default, last_bound
       FROM _outbox.partitions(parent);
-    SELECT * INTO gap FROM _outbox.missing_partitions(parent) g WHERE partitions > 0 AND (g.start < last_bound OR g.object IS NOT NULL)
+    SELECT * INTO gap FROM _outbox.missing_partitions(parent) g
+     WHERE partitions > 0 AND (g.start < last_bound OR g.object IS NOT NULL)
      ORDER BY g.object IS NULL, g.start LIMIT 1;
     ok := partitions > 0 AND has_default AND last_bound > clock_timestamp() AND gap.start IS NULL;
-    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue makes them'
-                   ELSE format('%s, up to %s%s%s', partitions, last_bound, CASE WHEN NOT has_default THEN ', and no default' END,
+    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue creates them'
+                   ELSE format('%s, up to %s%s%s', partitions, last_bound,
+                               CASE WHEN NOT has_default THEN ', and no default' END,
                                ', but none for ' || gap.start) END;
-    hint := CASE WHEN gap.object IS NOT NULL THEN format('%s %s. Drop or rename it, then run SELECT outbox_maintain().', gap.object, gap.detail)
+    hint := CASE WHEN gap.object IS NOT NULL
+                     THEN format('%s %s. Drop or rename it, then run SELECT outbox_maintain().', gap.object, gap.detail)
                  WHEN last_bound > clock_timestamp() AND gap.start IS NOT NULL THEN 'Run SELECT outbox_maintain().'
                  WHEN NOT ok THEN 'Run SELECT outbox_setup().' END;
 END $$;
 COMMENT ON FUNCTION _outbox.partition_status(regclass)
-IS 'internal: what outbox_status() says of the partitions of the log, or of the audit log';
+IS 'internal: row of outbox_status() about the partitions of the log or of the audit log';
 
 CREATE FUNCTION _outbox.status_partman(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3232,60 +3273,57 @@ BEGIN
            || coalesce(', which has no configuration for ' || lost, '')
       INTO detail FROM pg_extension WHERE extname = 'pg_partman';
     hint := CASE WHEN roles IS NOT NULL
-                     THEN 'No partitions are made while others could slip functions of their'
-                          ' own under pg_partman''s. Its schema must be a superuser''s alone.'
+                     THEN 'No partitions are created while other roles could replace functions of pg_partman.'
+                          ' Its schema and all objects in it must belong to a superuser, and be closed to others.'
                  WHEN NOT guarded THEN 'Run SELECT outbox_maintain().'
-                 WHEN lost IS NOT NULL THEN 'Insert the row into part_config again, as a backup or another database with the extension has it.' END;
+                 WHEN lost IS NOT NULL
+                     THEN 'Insert its row into part_config, as in a backup or another database with the extension.' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_partman()
-IS 'internal: the row of outbox_status() about pg_partman';
+COMMENT ON FUNCTION _outbox.status_partman() IS 'internal: row of outbox_status() about pg_partman';
 
 CREATE FUNCTION _outbox.status_foreign_keys(OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT false, format('%s of %I refers to %s', k.referring, k.owner, k.referred),
-           'Drop it, or give the table that has it to the owner of the log: triggers on that table run with the rights of whoever writes to ours.'
+           'Drop it, or make the owner of the log the owner of the referring table: triggers on that table run with the'
+           ' privileges of the role that deletes rows of the referenced table.'
       FROM _outbox.foreign_keys() k
 $$;
-COMMENT ON FUNCTION _outbox.status_foreign_keys()
-IS 'internal: the rows of outbox_status() about foreign keys';
+COMMENT ON FUNCTION _outbox.status_foreign_keys() IS 'internal: rows of outbox_status() about foreign keys';
 
 CREATE FUNCTION _outbox.status_preload(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.ok, CASE WHEN p.ok THEN 'the library was loaded at server start'
                       ELSE 'the library is not in shared_preload_libraries' END,
-           CASE WHEN NOT p.ok THEN 'Enqueue works without. For background work add outbox to shared_preload_libraries'
-                                   ' and restart the server.' END
+           CASE WHEN NOT p.ok THEN 'Enqueue works without it. For background workers, add outbox to'
+                                   ' shared_preload_libraries and restart the server.' END
       FROM _outbox.is_preloaded() p (ok)
 $$;
-COMMENT ON FUNCTION _outbox.status_preload()
-IS 'internal: the row of outbox_status() about shared_preload_libraries';
+COMMENT ON FUNCTION _outbox.status_preload() IS 'internal: row of outbox_status() about shared_preload_libraries';
 
 CREATE FUNCTION _outbox.status_relay(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.worker IS NOT NULL,
            CASE WHEN r.worker IS NOT NULL THEN 'process ' || r.worker
-                WHEN NOT r.launcher THEN 'no launcher runs'
-                ELSE 'none serves this database' || coalesce(': ' || r.vacancy, '') END,
+                WHEN NOT r.launcher THEN 'the launcher is not running'
+                ELSE 'none serves this database' || coalesce(': ' || r.absence, '') END,
            CASE WHEN r.worker IS NOT NULL THEN NULL
-                WHEN NOT r.launcher THEN 'It comes with shared_preload_libraries, and waits for the end of recovery.'
+                WHEN NOT r.launcher THEN 'It requires outbox in shared_preload_libraries, and starts after recovery.'
                 ELSE 'See outbox.relay, outbox.databases and max_worker_processes, and the server log.' END
       FROM _outbox.relay_status() r
 $$;
-COMMENT ON FUNCTION _outbox.status_relay()
-IS 'internal: the row of outbox_status() about the relay';
+COMMENT ON FUNCTION _outbox.status_relay() IS 'internal: row of outbox_status() about the relay';
 
 CREATE FUNCTION _outbox.status_default_partition(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT has_rows IS NOT TRUE,
            CASE WHEN has_rows IS NULL THEN 'none' WHEN has_rows THEN 'holds events' ELSE 'empty' END,
-           CASE WHEN has_rows THEN 'Events came while there was no partition for their time. They'
-                                   ' are safe and seen by consumers, but a partition for that time'
-                                   ' cannot be made.' END
+           CASE WHEN has_rows THEN 'Events were enqueued while no partition existed for their time. Consumers read'
+                                   ' them. Run SELECT outbox_maintain() to move them to partitions of their own.' END
       FROM _outbox.default_partition_has_rows() has_rows
 $$;
 COMMENT ON FUNCTION _outbox.status_default_partition()
-IS 'internal: the row of outbox_status() about the default partition';
+IS 'internal: row of outbox_status() about the default partition';
 
 CREATE FUNCTION _outbox.status_maintenance(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3293,14 +3331,16 @@ DECLARE
     since        CONSTANT timestamptz := (SELECT min(s.since) FROM _outbox.maintenance_state s);
     lacks_worker CONSTANT boolean := (SELECT r.lacks_maintenance FROM _outbox.relay_status() r);
 BEGIN
-    ok := (since IS NOT NULL OR NOT EXISTS (SELECT FROM _outbox.partitions() p WHERE NOT p.is_default)) AND NOT lacks_worker;
+    ok := (since IS NOT NULL OR NOT EXISTS (SELECT FROM _outbox.partitions() p WHERE NOT p.is_default))
+          AND NOT lacks_worker;
     detail := CASE WHEN lacks_worker THEN 'no worker slot is free'
-                   WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
-    hint := CASE WHEN lacks_worker THEN 'Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.'
+                   WHEN NOT ok THEN 'not started, because this database was restored'
+                   ELSE coalesce('since ' || since, 'nothing to do yet') END;
+    hint := CASE WHEN lacks_worker
+                     THEN 'Raise max_worker_processes. Until then, run SELECT outbox_maintain() yourself.'
                  WHEN NOT ok THEN 'Once the restore is complete, run SELECT outbox_maintain().' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_maintenance()
-IS 'internal: the row of outbox_status() about maintenance';
+COMMENT ON FUNCTION _outbox.status_maintenance() IS 'internal: row of outbox_status() about maintenance';
 
 CREATE FUNCTION _outbox.status_archive(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3317,20 +3357,22 @@ BEGIN
     IF NOT ok THEN
         detail := format('%s partitions of %s should have been archived or dropped, the first at %s; held back by %s',
                          held.count, held.size, held.since, held.holders);
-        hint := 'Let those consumers read on, or drop them: nothing goes before it was delivered.';
+        hint := 'Let those consumers catch up, or drop them: partitions stay until their events are delivered.';
         RETURN;
     END IF;
-    SELECT count(*) AS count, min(s.since) AS since, (array_agg(s.partition))[1] AS first INTO stuck FROM _outbox.stuck_partitions() s;
+    SELECT count(*) AS count, min(s.since) AS since, (array_agg(s.partition))[1] AS first
+      INTO stuck FROM _outbox.stuck_partitions() s;
     IF stuck.count > 0 THEN
         ok := false;
-        detail := format('%s partitions should have been archived or dropped, the first, %s, at %s', stuck.count, stuck.first, stuck.since);
-        hint := 'outbox_maintain() and the server log say why not.';
+        detail := format('%s partitions should have been archived or dropped, the first, %s, at %s',
+                         stuck.count, stuck.first, stuck.since);
+        hint := 'For the reason, run SELECT * FROM outbox_maintain() or see the server log.';
         RETURN;
     END IF;
     SELECT format('%s partitions', count(*)) INTO detail FROM _outbox.archived_partitions;
 END $$;
 COMMENT ON FUNCTION _outbox.status_archive()
-IS 'internal: the row of outbox_status() about archived partitions, and those that should be';
+IS 'internal: row of outbox_status() about archived and overdue partitions';
 
 CREATE FUNCTION _outbox.status_cold_storage(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3353,11 +3395,10 @@ BEGIN
                 WHEN ok THEN format('%s files', count(*))
                 ELSE format('%s files wait for outbox.archive_command, the oldest since %s', unstored, since) END
       INTO detail FROM _outbox.cold_files;
-    hint := CASE WHEN unexported > 0 THEN 'outbox_maintain() and the server log say why not. They stay.'
-                 WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
+    hint := CASE WHEN unexported > 0 THEN 'For the reason, run SELECT * FROM outbox_maintain() or see the server log.'
+                 WHEN NOT ok THEN 'For the error of the command, see the server log.' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_cold_storage()
-IS 'internal: the row of outbox_status() about cold storage';
+COMMENT ON FUNCTION _outbox.status_cold_storage() IS 'internal: row of outbox_status() about cold storage';
 
 CREATE FUNCTION _outbox.status_scheduled(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3370,14 +3411,16 @@ BEGIN
      WHERE available_at <= clock_timestamp() AND try_again_at IS NULL;
     ok := overdue = 0 AND refused = 0;
     detail := CASE WHEN ok THEN 'nothing overdue'
-                   ELSE concat_ws('; ', CASE WHEN overdue > 0 THEN format('%s overdue, the oldest since %s', overdue, since) END,
-                                        CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
-    hint := CASE WHEN refused > 0 THEN 'last_error in outbox_scheduled says why. They are tried again, less and less often;'
-                                       ' outbox_release_due() tries them at once, outbox_cancel() takes them back.'
+                   ELSE concat_ws('; ',
+                                  CASE WHEN overdue > 0
+                                       THEN format('%s overdue, the oldest since %s', overdue, since) END,
+                                  CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
+    hint := CASE WHEN refused > 0
+                     THEN 'For the reason, see last_error in outbox_scheduled. They are retried with increasing delays;'
+                          ' outbox_release_due() retries at once, outbox_cancel() cancels events.'
                  WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_scheduled()
-IS 'internal: the row of outbox_status() about scheduled events';
+COMMENT ON FUNCTION _outbox.status_scheduled() IS 'internal: row of outbox_status() about scheduled events';
 
 CREATE FUNCTION _outbox.status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -3396,91 +3439,91 @@ BEGIN
     RETURN QUERY SELECT 'maintenance', s.* FROM _outbox.status_maintenance() s;
     RETURN QUERY SELECT 'archive', s.* FROM _outbox.status_archive() s;
     RETURN QUERY SELECT 'cold storage', s.* FROM _outbox.status_cold_storage() s;
-    RETURN QUERY SELECT 'statistics', NOT full_up, CASE WHEN full_up THEN 'there are more consumers or event types than places' ELSE 'complete' END,
-                        CASE WHEN full_up THEN 'What has no place is counted under "other".' END
+    RETURN QUERY SELECT 'statistics', NOT full_up,
+                        CASE WHEN full_up THEN 'more consumers or event types than slots' ELSE 'complete' END,
+                        CASE WHEN full_up THEN 'Consumers and event types without a slot are counted under "other".' END
                    FROM _outbox.stats_overflowed() full_up;
     RETURN QUERY SELECT 'scheduled', s.* FROM _outbox.status_scheduled() s;
     RETURN QUERY SELECT * FROM _outbox.sink_status();
 END $$;
-COMMENT ON FUNCTION _outbox.status()
-IS 'internal: the rows of outbox_status()';
+COMMENT ON FUNCTION _outbox.status() IS 'internal: rows of outbox_status()';
 
 CREATE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.status()
 $$;
-COMMENT ON FUNCTION outbox_status()
-IS 'what runs, what does not, and a hint for each';
+COMMENT ON FUNCTION outbox_status() IS 'state of each component, with a hint for each problem';
 
 ----------------------------------------------------------------------------------------------------
--- Statistics. Counters are in shared memory. Everything else is looked up, and nothing scans the log.
+-- Statistics. Counters are in shared memory; all other figures are read from tables, without a scan of the log.
 ----------------------------------------------------------------------------------------------------
 
+-- consumer_id 0 stands for all consumers without a slot. latency[i] counts events that took 2^(i+4) up to
+-- 2^(i+5) microseconds.
 CREATE FUNCTION _outbox.consumer_counts(
     OUT consumer_id integer, OUT delivered bigint, OUT failed bigint, OUT dead bigint, OUT bytes bigint,
     OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
     OUT p99_ms double precision, OUT latency bigint[], OUT latency_sum double precision,
     OUT last_error text, OUT last_error_at timestamptz, OUT since timestamptz)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_consumer_counts';
-COMMENT ON FUNCTION _outbox.consumer_counts()
-IS 'internal: what was counted for each consumer; 0 is all that have no place of their own. latency[i] took less than 2^(i+5) microseconds, and not less than half of that';
+COMMENT ON FUNCTION _outbox.consumer_counts() IS 'internal: counters of each consumer';
 
 CREATE FUNCTION _outbox.event_counts(
     OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
     OUT since timestamptz)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_event_counts';
 COMMENT ON FUNCTION _outbox.event_counts()
-IS 'internal: what was counted for each event type; NULL is all that have no place of their own';
+IS 'internal: counters of each event type; NULL stands for all types without a slot';
 
 CREATE FUNCTION _outbox.stats_overflowed() RETURNS boolean
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_overflowed';
 COMMENT ON FUNCTION _outbox.stats_overflowed()
-IS 'internal: is anything counted under "other", because there are no more places?';
+IS 'internal: returns true if a consumer or an event type has no slot for its counters';
 
 CREATE FUNCTION _outbox.release_stats_slots(consumers integer[]) RETURNS void
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_release_stats_slots';
 COMMENT ON FUNCTION _outbox.release_stats_slots(integer[])
-IS 'internal: frees the places of databases that are gone, and of all consumers of this one except these';
+IS 'internal: frees the slots of dropped databases, and of all other consumers of this database';
 
 CREATE FUNCTION outbox_stats_reset() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_stats_reset';
-COMMENT ON FUNCTION outbox_stats_reset()
-IS 'starts the counters of this database anew';
+COMMENT ON FUNCTION outbox_stats_reset() IS 'resets the counters of this database';
 
 CREATE FUNCTION _outbox.oldest_unsettled(consumer text, OUT occurred_at timestamptz, OUT is_exact boolean)
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_oldest_unsettled';
 COMMENT ON FUNCTION _outbox.oldest_unsettled(text)
-IS 'internal: the oldest event that a consumer has yet to settle, retries aside';
+IS 'internal: oldest event that a consumer has not settled, retries excluded';
 
--- Not for times without end, whose difference is an error before PostgreSQL 17.
+-- Infinite times are handled apart: before PostgreSQL 17, subtracting them is an error.
 CREATE FUNCTION _outbox.age_of(since timestamptz) RETURNS double precision
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE WHEN isfinite(since) THEN greatest(extract(epoch FROM clock_timestamp() - since), 0)
                 WHEN since < clock_timestamp() THEN 'Infinity' ELSE 0 END
 $$;
-COMMENT ON FUNCTION _outbox.age_of(timestamptz)
-IS 'internal: how many seconds ago that was; 0: it is yet to come, or never was';
+COMMENT ON FUNCTION _outbox.age_of(timestamptz) IS 'internal: age in seconds; 0 for a time in the future, and for NULL';
 
 CREATE FUNCTION _outbox.collect_stats(
     OUT consumer text, OUT kind text, OUT paused boolean,
     OUT lag_seconds double precision, OUT lag_is_exact boolean, OUT lag_messages bigint,
     OUT delivered bigint, OUT failed bigint, OUT retried bigint, OUT dead bigint, OUT bytes bigint,
-    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision, OUT p99_ms double precision,
-    OUT open_leases bigint, OUT stale_leases bigint, OUT in_flight bigint,
+    OUT per_second double precision, OUT p50_ms double precision, OUT p95_ms double precision,
+    OUT p99_ms double precision, OUT open_leases bigint, OUT stale_leases bigint, OUT in_flight bigint,
     OUT waiting_retries bigint, OUT oldest_retry_at timestamptz, OUT max_attempts integer, OUT dlq_depth bigint,
     OUT backoff_until timestamptz, OUT last_error text, OUT last_error_at timestamptz, OUT stats_reset timestamptz)
 RETURNS SETOF record
-LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE sql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
     SELECT c.name, c.kind, c.paused,
            _outbox.age_of(least(o.occurred_at, r.oldest)),
            o.is_exact OR coalesce(r.oldest <= o.occurred_at, false),
            greatest(_outbox.last_id() - coalesce(b.target_seq, b.passed_seq), 0)
-           + CASE WHEN b.target_seq IS NULL THEN 0 ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
+           + CASE WHEN b.target_seq IS NULL THEN 0
+                  ELSE greatest(b.target_seq - greatest(b.last_id, b.passed_seq), 0) END
            + l.waiting,
            coalesce(n.delivered, 0), coalesce(n.failed, 0), coalesce(n.failed - n.dead, 0), coalesce(n.dead, 0),
            coalesce(n.bytes, 0), coalesce(n.per_second, 0), n.p50_ms, n.p95_ms, n.p99_ms,
-           l.open, l.stale, coalesce(s.in_hand, l.in_hand), r.count, r.next, r.attempts, d.count,
+           l.open, l.stale, coalesce(s.claimed, l.claimed), r.count, r.next, r.attempts, d.count,
            CASE WHEN s.resume_at > clock_timestamp() THEN s.resume_at END,
            CASE WHEN s.last_error_at > n.last_error_at IS NOT FALSE AND s.last_error_at IS NOT NULL
                 THEN s.last_error ELSE n.last_error END,
@@ -3493,10 +3536,13 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
      CROSS JOIN LATERAL _outbox.oldest_unsettled(c.name) o
      CROSS JOIN LATERAL (SELECT count(*) AS open, count(*) FILTER (WHERE x.locked_until < clock_timestamp()
                                                                      AND x.locked_until <> '-infinity') AS stale,
-                                coalesce(sum(e.count) FILTER (WHERE x.locked_until >= clock_timestamp()), 0)::bigint AS in_hand,
-                                coalesce(sum(e.count) FILTER (WHERE (x.locked_until >= clock_timestamp()) IS NOT TRUE), 0)::bigint AS waiting
+                                coalesce(sum(e.count) FILTER (WHERE x.locked_until >= clock_timestamp()),
+                                         0)::bigint AS claimed,
+                                coalesce(sum(e.count) FILTER (WHERE (x.locked_until >= clock_timestamp()) IS NOT TRUE),
+                                         0)::bigint AS waiting
                            FROM _outbox.leases x
-                          CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), x.size) AS count FROM unnest(x.remaining) run) e
+                          CROSS JOIN LATERAL (SELECT coalesce(sum(upper(run) - lower(run)), x.size) AS count
+                                                FROM unnest(x.remaining) run) e
                           WHERE x.token = ANY (b.open_tokens) AND x.acked_at IS NULL AND x.superseded_by IS NULL) l
      CROSS JOIN LATERAL (SELECT count(*) AS count, min(x.occurred_at) AS oldest,
                                 min(x.available_at) FILTER (WHERE x.available_at <> 'infinity') AS next,
@@ -3506,8 +3552,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
                           WHERE x.consumer_id = c.consumer_id) d
      WHERE _outbox.shows_tenant(c.tenant_id)
 $$;
-COMMENT ON FUNCTION _outbox.collect_stats()
-IS 'internal: the rows of outbox_stats';
+COMMENT ON FUNCTION _outbox.collect_stats() IS 'internal: rows of outbox_stats';
 
 CREATE FUNCTION _outbox.collect_event_stats(
     OUT event_type text, OUT enqueued bigint, OUT delivered bigint, OUT failed bigint, OUT dead bigint,
@@ -3517,20 +3562,23 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT coalesce(event_type, 'other'), enqueued, delivered, failed, dead, since FROM _outbox.event_counts()
      WHERE enqueued + delivered + failed > 0 AND _outbox.shows_tenant(NULL)
 $$;
-COMMENT ON FUNCTION _outbox.collect_event_stats()
-IS 'internal: the rows of outbox_stats_events';
+COMMENT ON FUNCTION _outbox.collect_event_stats() IS 'internal: rows of outbox_stats_events';
 
 CREATE FUNCTION _outbox.health(OUT status text, OUT reasons text[])
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH consumers AS MATERIALIZED (SELECT * FROM _outbox.collect_stats()),
          problems AS (
-        SELECT s.component IN ('relay', 'preload') -- where a partition is missing, the default one takes the events
-               OR s.component = 'partitions' AND (SELECT count(*) FILTER (WHERE p.is_default) = 0 OR count(*) FILTER (WHERE p.upper_bound > clock_timestamp()) = 0
-                                                    FROM _outbox.partitions() p) AS fails, format('%s: %s', s.component, s.detail) AS reason
+        -- A missing partition is no failure: the default partition takes its events.
+        SELECT s.component IN ('relay', 'preload')
+               OR s.component = 'partitions'
+                  AND (SELECT count(*) FILTER (WHERE p.is_default) = 0
+                              OR count(*) FILTER (WHERE p.upper_bound > clock_timestamp()) = 0
+                         FROM _outbox.partitions() p) AS fails,
+               format('%s: %s', s.component, s.detail) AS reason
           FROM _outbox.status() s WHERE NOT s.ok
          UNION ALL
-        SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds)) FROM consumers c
-         WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
+        SELECT c.lag_seconds > 300, format('consumer %s is %s s behind', c.consumer, round(c.lag_seconds))
+          FROM consumers c WHERE c.lag_seconds > 60 AND c.lag_is_exact AND NOT c.paused
          UNION ALL
         SELECT false, format('consumer %s has %s dead letters', c.consumer, c.dlq_depth) FROM consumers c
          WHERE c.dlq_depth > 0)
@@ -3538,32 +3586,31 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            coalesce(array_agg(reason ORDER BY fails DESC, reason), '{}')
       FROM problems
 $$;
-COMMENT ON FUNCTION _outbox.health()
-IS 'internal: the row of outbox_health()';
+COMMENT ON FUNCTION _outbox.health() IS 'internal: row of outbox_health()';
 
 CREATE FUNCTION outbox_health(OUT status text, OUT reasons text[])
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.health()
 $$;
-COMMENT ON FUNCTION outbox_health()
-IS 'ok, degraded or failing, and why';
+COMMENT ON FUNCTION outbox_health() IS 'health of the database: ok, degraded or failing, with the reasons';
 
--- Cumulative, as histograms are in Prometheus; what took longer than the last bound is in the count alone.
+-- Buckets are cumulative, as in Prometheus; events above the last bound are only in latency_seconds_count.
 CREATE FUNCTION _outbox.collect_latency(
     OUT consumer text, OUT latency_seconds double precision[], OUT latency_seconds_bucket bigint[],
     OUT latency_seconds_sum double precision, OUT latency_seconds_count bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT c.name, h.bounds, h.counts, coalesce(n.latency_sum, 0), coalesce((SELECT sum(x) FROM unnest(n.latency) x), 0)::bigint
+    SELECT c.name, h.bounds, h.counts, coalesce(n.latency_sum, 0),
+           coalesce((SELECT sum(x) FROM unnest(n.latency) x), 0)::bigint
       FROM _outbox.consumers c
       LEFT JOIN _outbox.consumer_counts() n USING (consumer_id)
      CROSS JOIN LATERAL (SELECT array_agg(2 ^ (i + 5) / 1e6 ORDER BY i) AS bounds,
-                                array_agg(coalesce((SELECT sum(x) FROM unnest(n.latency[:i]) x), 0)::bigint ORDER BY i) AS counts
+                                array_agg(coalesce((SELECT sum(x) FROM unnest(n.latency[:i]) x), 0)::bigint
+                                          ORDER BY i) AS counts
                            FROM generate_series(1, 28) i) h
      WHERE _outbox.shows_tenant(c.tenant_id)
 $$;
-COMMENT ON FUNCTION _outbox.collect_latency()
-IS 'internal: the rows of outbox_stats_latency';
+COMMENT ON FUNCTION _outbox.collect_latency() IS 'internal: rows of outbox_stats_latency';
 
 CREATE FUNCTION _outbox.collect_dead_letters(OUT consumer text, OUT event_type text, OUT dead_letters bigint)
 RETURNS SETOF record
@@ -3572,32 +3619,32 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
       FROM _outbox.dead_letters d JOIN _outbox.consumers c USING (consumer_id)
      WHERE _outbox.shows_tenant(c.tenant_id) GROUP BY 1, 2
 $$;
-COMMENT ON FUNCTION _outbox.collect_dead_letters()
-IS 'internal: the rows of outbox_stats_dead_letters';
+COMMENT ON FUNCTION _outbox.collect_dead_letters() IS 'internal: rows of outbox_stats_dead_letters';
 
 CREATE FUNCTION _outbox.collect_tables(OUT "table" text, OUT dead_tuples bigint, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT CASE t.relnamespace WHEN '_outbox'::regnamespace THEN '_outbox.' ELSE '' END || t.relname,
-           sum(pg_stat_get_dead_tuples(coalesce(p.relid, t.oid)))::bigint, sum(pg_total_relation_size(coalesce(p.relid, t.oid)))::bigint
+           sum(pg_stat_get_dead_tuples(coalesce(p.relid, t.oid)))::bigint,
+           sum(pg_total_relation_size(coalesce(p.relid, t.oid)))::bigint
       FROM pg_extension e
-      JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid AND d.classid = 'pg_class'::regclass
+      JOIN pg_depend d ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+       AND d.classid = 'pg_class'::regclass
       JOIN pg_class t ON t.oid = d.objid AND t.relkind IN ('r', 'p')
       LEFT JOIN LATERAL pg_partition_tree(t.oid) p ON p.isleaf
      WHERE e.extname = 'outbox' AND d.deptype = 'e' AND _outbox.shows_tenant(NULL)
      GROUP BY 1
 $$;
-COMMENT ON FUNCTION _outbox.collect_tables()
-IS 'internal: the rows of outbox_stats_tables';
+COMMENT ON FUNCTION _outbox.collect_tables() IS 'internal: rows of outbox_stats_tables';
 
-CREATE FUNCTION _outbox.collect_held(OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
+CREATE FUNCTION _outbox.collect_held(
+    OUT consumer text, OUT held_partition_seconds double precision, OUT held_partition_bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT h.consumer, max(_outbox.age_of(h.since)), sum(h.bytes)::bigint
       FROM _outbox.held_partitions() h GROUP BY 1
 $$;
-COMMENT ON FUNCTION _outbox.collect_held()
-IS 'internal: the rows of outbox_stats_held';
+COMMENT ON FUNCTION _outbox.collect_held() IS 'internal: rows of outbox_stats_held';
 
 CREATE FUNCTION _outbox.collect_database(
     OUT health integer, OUT relay_up integer, OUT scheduled_overdue bigint, OUT default_partition_events integer)
@@ -3608,8 +3655,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
            coalesce(_outbox.default_partition_has_rows(), false)::integer
       FROM _outbox.health() h, _outbox.relay_status() r
 $$;
-COMMENT ON FUNCTION _outbox.collect_database()
-IS 'internal: the row of outbox_stats_database';
+COMMENT ON FUNCTION _outbox.collect_database() IS 'internal: row of outbox_stats_database';
 
 DO $do$
 DECLARE
@@ -3626,86 +3672,84 @@ CREATE VIEW @extschema@.outbox_stats_database AS SELECT * FROM _outbox.collect_d
 PERFORM set_config('search_path', path, true);
 END $do$;
 
-COMMENT ON VIEW outbox_stats
-IS 'how each consumer is doing, sinks included';
-COMMENT ON COLUMN outbox_stats.consumer IS 'the consumer';
+COMMENT ON VIEW outbox_stats IS 'statistics of each consumer, sinks included';
+COMMENT ON COLUMN outbox_stats.consumer IS 'name of the consumer';
 COMMENT ON COLUMN outbox_stats.kind IS 'worker, http or kafka';
-COMMENT ON COLUMN outbox_stats.paused IS 'is it paused?';
-COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that it has yet to settle; 0: there is none';
-COMMENT ON COLUMN outbox_stats.lag_is_exact IS 'false: an upper bound, because the next events may not be for it';
-COMMENT ON COLUMN outbox_stats.lag_messages IS 'ids that were drawn and not yet read, gaps and what it does not want included, and events that were read and nobody has in hand';
-COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled as done';
-COMMENT ON COLUMN outbox_stats.failed IS 'attempts that failed';
-COMMENT ON COLUMN outbox_stats.retried IS 'of these, those that were to be tried again';
-COMMENT ON COLUMN outbox_stats.dead IS 'of these, those that became dead letters';
-COMMENT ON COLUMN outbox_stats.bytes IS 'payloads of what was delivered, as they are stored';
+COMMENT ON COLUMN outbox_stats.paused IS 'true if the consumer is paused';
+COMMENT ON COLUMN outbox_stats.lag_seconds IS 'age of the oldest event that is not settled; 0 if there is none';
+COMMENT ON COLUMN outbox_stats.lag_is_exact
+IS 'false if lag_seconds is an upper bound, because the next events may be unwanted';
+COMMENT ON COLUMN outbox_stats.lag_messages
+IS 'ids drawn but not yet read, gaps and unwanted events included, plus events read but not under a lease';
+COMMENT ON COLUMN outbox_stats.delivered IS 'events that were settled successfully';
+COMMENT ON COLUMN outbox_stats.failed IS 'failed attempts';
+COMMENT ON COLUMN outbox_stats.retried IS 'failed attempts that were followed by a retry';
+COMMENT ON COLUMN outbox_stats.dead IS 'failed attempts that led to a dead letter';
+COMMENT ON COLUMN outbox_stats.bytes IS 'size of the delivered payloads, as stored';
 COMMENT ON COLUMN outbox_stats.per_second IS 'deliveries per second over the last minute';
-COMMENT ON COLUMN outbox_stats.p50_ms IS 'half of the events were settled within so many milliseconds of being enqueued';
-COMMENT ON COLUMN outbox_stats.p95_ms IS '95 percent of them were';
-COMMENT ON COLUMN outbox_stats.p99_ms IS '99 percent of them were';
-COMMENT ON COLUMN outbox_stats.open_leases IS 'batches that are handed out or wait for a worker';
-COMMENT ON COLUMN outbox_stats.stale_leases IS 'of these, those whose lease has run out';
-COMMENT ON COLUMN outbox_stats.in_flight IS 'events that a worker or the relay has in hand';
-COMMENT ON COLUMN outbox_stats.waiting_retries IS 'events that wait for another attempt, or behind one that does';
-COMMENT ON COLUMN outbox_stats.oldest_retry_at IS 'when the first of them is due';
-COMMENT ON COLUMN outbox_stats.max_attempts IS 'how often the one was tried that was tried most often';
-COMMENT ON COLUMN outbox_stats.dlq_depth IS 'dead letters';
-COMMENT ON COLUMN outbox_stats.backoff_until IS 'when the sink is tried again; NULL: it is not in trouble';
-COMMENT ON COLUMN outbox_stats.last_error IS 'of a message, or of the sink';
-COMMENT ON COLUMN outbox_stats.last_error_at IS 'when that was';
-COMMENT ON COLUMN outbox_stats.stats_reset IS 'since when it is counted';
+COMMENT ON COLUMN outbox_stats.p50_ms IS 'median time from enqueue to settlement, in milliseconds';
+COMMENT ON COLUMN outbox_stats.p95_ms IS '95th percentile of the time from enqueue to settlement, in milliseconds';
+COMMENT ON COLUMN outbox_stats.p99_ms IS '99th percentile of the time from enqueue to settlement, in milliseconds';
+COMMENT ON COLUMN outbox_stats.open_leases IS 'open batches, under a lease or waiting for a worker';
+COMMENT ON COLUMN outbox_stats.stale_leases IS 'open batches with an expired lease';
+COMMENT ON COLUMN outbox_stats.in_flight IS 'events that are claimed by a worker or the relay';
+COMMENT ON COLUMN outbox_stats.waiting_retries IS 'events that wait for a retry, or are blocked by one';
+COMMENT ON COLUMN outbox_stats.oldest_retry_at IS 'time when the next retry is due';
+COMMENT ON COLUMN outbox_stats.max_attempts IS 'highest number of attempts among the events that wait for a retry';
+COMMENT ON COLUMN outbox_stats.dlq_depth IS 'number of dead letters';
+COMMENT ON COLUMN outbox_stats.backoff_until IS 'time until which the sink backs off; NULL if it does not';
+COMMENT ON COLUMN outbox_stats.last_error IS 'last error of a message or of the sink';
+COMMENT ON COLUMN outbox_stats.last_error_at IS 'time of last_error';
+COMMENT ON COLUMN outbox_stats.stats_reset IS 'time since when events are counted';
 
-COMMENT ON VIEW outbox_stats_events
-IS 'what happened to events of each type, since the server started or the counters were reset';
-COMMENT ON COLUMN outbox_stats_events.event_type IS 'other: all for which there was no place';
+COMMENT ON VIEW outbox_stats_events IS 'counters of each event type, since server start or the last reset';
+COMMENT ON COLUMN outbox_stats_events.event_type IS 'event type; other stands for all types without a slot';
 COMMENT ON COLUMN outbox_stats_events.enqueued IS 'events that entered the log';
-COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.failed IS 'attempts that failed, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters, of all consumers';
-COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'since when it is counted';
+COMMENT ON COLUMN outbox_stats_events.delivered IS 'deliveries by all consumers';
+COMMENT ON COLUMN outbox_stats_events.failed IS 'failed attempts of all consumers';
+COMMENT ON COLUMN outbox_stats_events.dead IS 'dead letters of all consumers';
+COMMENT ON COLUMN outbox_stats_events.stats_reset IS 'time since when events are counted';
 
-COMMENT ON VIEW outbox_stats_latency
-IS 'how long it took from enqueue to settlement, as histograms that Prometheus understands';
-COMMENT ON COLUMN outbox_stats_latency.consumer IS 'the consumer';
-COMMENT ON COLUMN outbox_stats_latency.latency_seconds IS 'upper bounds';
-COMMENT ON COLUMN outbox_stats_latency.latency_seconds_bucket IS 'how many events were settled within each of them';
-COMMENT ON COLUMN outbox_stats_latency.latency_seconds_sum IS 'what all events took together';
-COMMENT ON COLUMN outbox_stats_latency.latency_seconds_count IS 'how many events there were';
+COMMENT ON VIEW outbox_stats_latency IS 'histograms of the time from enqueue to settlement, for Prometheus';
+COMMENT ON COLUMN outbox_stats_latency.consumer IS 'name of the consumer';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds IS 'upper bounds of the buckets';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_bucket IS 'number of events settled within each bound';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_sum IS 'sum of the times of all events';
+COMMENT ON COLUMN outbox_stats_latency.latency_seconds_count IS 'number of events';
 
-COMMENT ON VIEW outbox_stats_dead_letters
-IS 'what is in outbox_messages_dlq, by consumer and event type';
-COMMENT ON COLUMN outbox_stats_dead_letters.consumer IS 'who has given them up';
-COMMENT ON COLUMN outbox_stats_dead_letters.event_type IS 'their type';
-COMMENT ON COLUMN outbox_stats_dead_letters.dead_letters IS 'how many there are';
+COMMENT ON VIEW outbox_stats_dead_letters IS 'number of dead letters, by consumer and event type';
+COMMENT ON COLUMN outbox_stats_dead_letters.consumer IS 'name of the consumer';
+COMMENT ON COLUMN outbox_stats_dead_letters.event_type IS 'type of the events';
+COMMENT ON COLUMN outbox_stats_dead_letters.dead_letters IS 'number of dead letters';
 
 COMMENT ON VIEW outbox_stats_tables
-IS 'the tables of the extension; the log and the archive with all of their partitions';
-COMMENT ON COLUMN outbox_stats_tables."table" IS 'the table';
-COMMENT ON COLUMN outbox_stats_tables.dead_tuples IS 'dead rows that autovacuum has yet to remove';
-COMMENT ON COLUMN outbox_stats_tables.bytes IS 'its size, with indexes';
+IS 'size of the tables of the extension; log and archive include all of their partitions';
+COMMENT ON COLUMN outbox_stats_tables."table" IS 'name of the table';
+COMMENT ON COLUMN outbox_stats_tables.dead_tuples IS 'dead rows that vacuum has not removed yet';
+COMMENT ON COLUMN outbox_stats_tables.bytes IS 'size of the table, including its indexes';
 
-COMMENT ON VIEW outbox_stats_held
-IS 'consumers that hold back partitions which are due to be archived or dropped';
-COMMENT ON COLUMN outbox_stats_held.consumer IS 'the consumer';
-COMMENT ON COLUMN outbox_stats_held.held_partition_seconds IS 'for how long';
-COMMENT ON COLUMN outbox_stats_held.held_partition_bytes IS 'how large they are';
+COMMENT ON VIEW outbox_stats_held IS 'consumers that hold back partitions due to be archived or dropped';
+COMMENT ON COLUMN outbox_stats_held.consumer IS 'name of the consumer';
+COMMENT ON COLUMN outbox_stats_held.held_partition_seconds
+IS 'time since the first of these partitions was due, in seconds';
+COMMENT ON COLUMN outbox_stats_held.held_partition_bytes IS 'total size of these partitions';
 
-COMMENT ON VIEW outbox_stats_database
-IS 'how the database is doing, in one row';
-COMMENT ON COLUMN outbox_stats_database.health IS 'outbox_health(): 0 ok, 1 degraded, 2 failing';
-COMMENT ON COLUMN outbox_stats_database.relay_up IS '1: there is a worker for this database';
-COMMENT ON COLUMN outbox_stats_database.scheduled_overdue IS 'scheduled events that should have entered the log, but for those that it refused';
-COMMENT ON COLUMN outbox_stats_database.default_partition_events IS '1: the default partition holds events';
+COMMENT ON VIEW outbox_stats_database IS 'state of the database, in one row';
+COMMENT ON COLUMN outbox_stats_database.health IS 'status of outbox_health(): 0 ok, 1 degraded, 2 failing';
+COMMENT ON COLUMN outbox_stats_database.relay_up IS '1 if a relay serves this database';
+COMMENT ON COLUMN outbox_stats_database.scheduled_overdue
+IS 'overdue scheduled events, except those that the log refused';
+COMMENT ON COLUMN outbox_stats_database.default_partition_events IS '1 if the default partition has events';
 
--- Escaped as Prometheus wants it.
+-- The text format of Prometheus requires these three escapes.
 CREATE FUNCTION _outbox.metric_label(label text, value text) RETURNS text
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT format('%s="%s"', label, replace(replace(replace(value, '\', '\\'), '"', '\"'), E'\n', '\n'))
 $$;
-COMMENT ON FUNCTION _outbox.metric_label(text, text)
-IS 'internal: a label of a metric';
+COMMENT ON FUNCTION _outbox.metric_label(text, text) IS 'internal: label of a metric, escaped for Prometheus';
 
-CREATE FUNCTION _outbox.metric_samples(OUT name text, OUT type text, OUT help text, OUT labels text, OUT value double precision)
+CREATE FUNCTION _outbox.metric_samples(
+    OUT name text, OUT type text, OUT help text, OUT labels text, OUT value double precision)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH consumers AS MATERIALIZED (SELECT s.*, _outbox.metric_label('consumer', s.consumer) AS label
@@ -3713,85 +3757,98 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
          types AS MATERIALIZED (SELECT t.*, _outbox.metric_label('event_type', t.event_type) AS label
                                   FROM _outbox.collect_event_stats() t)
     SELECT m.* FROM consumers c CROSS JOIN LATERAL (VALUES
-        ('outbox_lag_seconds', 'gauge', 'Age of the oldest event that a consumer has yet to settle.', c.label, c.lag_seconds),
-        ('outbox_lag_is_exact', 'gauge', '0: the lag is an upper bound, because the next events may not be for the consumer.', c.label, c.lag_is_exact::integer),
-        ('outbox_lag_messages', 'gauge', 'Ids that were drawn and not yet read by a consumer, and events that were read and nobody has in hand.', c.label, c.lag_messages),
-        ('outbox_throughput_total', 'counter', 'Events that a consumer has settled as done.', c.label, c.delivered),
-        ('outbox_delivered_bytes_total', 'counter', 'Payloads of these events.', c.label, c.bytes),
-        ('outbox_retries_total', 'counter', 'Attempts that failed and were to be repeated.', c.label, c.retried),
-        ('outbox_given_up_total', 'counter', 'Events that a consumer has given up.', c.label, c.dead),
-        ('outbox_dlq_depth', 'gauge', 'Dead letters.', c.label, c.dlq_depth),
-        ('outbox_waiting_retries', 'gauge', 'Events that wait for another attempt.', c.label, c.waiting_retries),
-        ('outbox_max_attempts', 'gauge', 'How often the event was tried that was tried most often, of those that wait.', c.label, c.max_attempts),
-        ('outbox_in_flight', 'gauge', 'Events that a worker or the relay has in hand.', c.label, c.in_flight),
-        ('outbox_open_leases', 'gauge', 'Batches that are handed out or wait for a worker.', c.label, c.open_leases),
-        ('outbox_stale_leases', 'gauge', 'Batches whose lease has run out.', c.label, c.stale_leases),
-        ('outbox_paused', 'gauge', 'Is the consumer paused?', c.label, c.paused::integer),
-        ('outbox_backing_off', 'gauge', 'Is the sink left alone for a while, because it is in trouble?', c.label,
+        ('outbox_lag_seconds', 'gauge', 'Age of the oldest unsettled event of a consumer.', c.label, c.lag_seconds),
+        ('outbox_lag_is_exact', 'gauge',
+         '1 if the lag is exact; 0 if it is an upper bound, because the consumer may not want the unread events.',
+         c.label, c.lag_is_exact::integer),
+        ('outbox_lag_messages', 'gauge',
+         'Upper bound of the unclaimed events of a consumer: unread ids, and events that were read and not claimed.',
+         c.label, c.lag_messages),
+        ('outbox_throughput_total', 'counter', 'Events delivered to a consumer and acknowledged.',
+         c.label, c.delivered),
+        ('outbox_delivered_bytes_total', 'counter', 'Bytes of the payloads of delivered events.', c.label, c.bytes),
+        ('outbox_retries_total', 'counter', 'Failed attempts that were followed by a retry.', c.label, c.retried),
+        ('outbox_given_up_total', 'counter', 'Events that became dead letters of a consumer.', c.label, c.dead),
+        ('outbox_dlq_depth', 'gauge', 'Dead letters of a consumer.', c.label, c.dlq_depth),
+        ('outbox_waiting_retries', 'gauge', 'Events that wait for a retry.', c.label, c.waiting_retries),
+        ('outbox_max_attempts', 'gauge', 'Largest number of attempts of an event that waits for a retry.',
+         c.label, c.max_attempts),
+        ('outbox_in_flight', 'gauge', 'Events claimed by a worker or the relay and not yet settled.',
+         c.label, c.in_flight),
+        ('outbox_open_leases', 'gauge', 'Batches that are claimed or wait for a worker.', c.label, c.open_leases),
+        ('outbox_stale_leases', 'gauge', 'Batches whose lease has expired.', c.label, c.stale_leases),
+        ('outbox_paused', 'gauge', '1 if the consumer is paused.', c.label, c.paused::integer),
+        ('outbox_backing_off', 'gauge', '1 if the sink backs off.', c.label,
          (c.backoff_until IS NOT NULL)::integer)
         ) m (name, type, help, labels, value)
     UNION ALL
     SELECT m.* FROM types t CROSS JOIN LATERAL (VALUES
         ('outbox_enqueued_total', 'counter', 'Events that entered the log.', t.label, t.enqueued::double precision),
-        ('outbox_delivered_total', 'counter', 'Deliveries, of all consumers.', t.label, t.delivered),
-        ('outbox_failures_total', 'counter', 'Attempts that failed, of all consumers.', t.label, t.failed),
-        ('outbox_dead_events_total', 'counter', 'Events that became dead letters, of all consumers.', t.label, t.dead)) m
+        ('outbox_delivered_total', 'counter', 'Deliveries to all consumers.', t.label, t.delivered),
+        ('outbox_failures_total', 'counter', 'Failed attempts of all consumers.', t.label, t.failed),
+        ('outbox_dead_events_total', 'counter', 'Events that became dead letters of any consumer.', t.label, t.dead)) m
     UNION ALL
     SELECT 'outbox_dlq_messages', 'gauge', 'Dead letters by event type.',
-           concat_ws(',', _outbox.metric_label('consumer', d.consumer), _outbox.metric_label('event_type', d.event_type)), d.dead_letters
+           concat_ws(',', _outbox.metric_label('consumer', d.consumer),
+                     _outbox.metric_label('event_type', d.event_type)), d.dead_letters
       FROM _outbox.collect_dead_letters() d
     UNION ALL
     SELECT m.* FROM _outbox.collect_held() h CROSS JOIN LATERAL (VALUES
-        ('outbox_held_partition_seconds', 'gauge', 'For how long a consumer has held back a partition that is due to be archived or dropped.',
+        ('outbox_held_partition_seconds', 'gauge',
+         'Seconds for which a consumer has held back a partition that is due to be archived or dropped.',
          _outbox.metric_label('consumer', h.consumer), h.held_partition_seconds),
         ('outbox_held_partition_bytes', 'gauge', 'Size of the partitions that a consumer holds back.',
          _outbox.metric_label('consumer', h.consumer), h.held_partition_bytes)) m
     UNION ALL
     SELECT m.* FROM _outbox.collect_tables() t CROSS JOIN LATERAL (VALUES
-        ('outbox_dead_tuples', 'gauge', 'Dead rows that autovacuum has yet to remove.',
+        ('outbox_dead_tuples', 'gauge', 'Dead rows that autovacuum has not removed yet.',
          _outbox.metric_label('table', t."table"), t.dead_tuples::double precision),
-        ('outbox_table_bytes', 'gauge', 'Size of a table, with its indexes and partitions.',
+        ('outbox_table_bytes', 'gauge', 'Size of a table with its indexes and partitions.',
          _outbox.metric_label('table', t."table"), t.bytes)) m
     UNION ALL
     SELECT m.* FROM _outbox.collect_database() d CROSS JOIN LATERAL (VALUES
-        ('outbox_health_status', 'gauge', 'What outbox_health() says: 0 ok, 1 degraded, 2 failing.', '', d.health::double precision),
-        ('outbox_relay_up', 'gauge', 'Is there a worker for this database?', '', d.relay_up),
-        ('outbox_scheduled_overdue', 'gauge', 'Scheduled events that should have entered the log.', '', d.scheduled_overdue),
-        ('outbox_default_partition_events', 'gauge', 'Does the default partition hold events?', '', d.default_partition_events)) m
+        ('outbox_health_status', 'gauge', 'Status of outbox_health(): 0 ok, 1 degraded, 2 failing.',
+         '', d.health::double precision),
+        ('outbox_relay_up', 'gauge', '1 if a relay serves this database.', '', d.relay_up),
+        ('outbox_scheduled_overdue', 'gauge', 'Scheduled events that are due and not yet in the log.',
+         '', d.scheduled_overdue),
+        ('outbox_default_partition_events', 'gauge', '1 if the default partition holds events.',
+         '', d.default_partition_events)) m
 $$;
-COMMENT ON FUNCTION _outbox.metric_samples()
-IS 'internal: what outbox_metrics() shows, histograms aside';
+COMMENT ON FUNCTION _outbox.metric_samples() IS 'internal: samples of outbox_metrics(), except histograms';
 
 CREATE FUNCTION _outbox.metric_histograms(OUT name text, OUT help text, OUT lines text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT 'outbox_latency_seconds', 'Time from enqueue to settlement.',
-           string_agg(format(E'%4$soutbox_latency_seconds_bucket{%1$s,le="+Inf"} %2$s\noutbox_latency_seconds_sum{%1$s} %3$s\noutbox_latency_seconds_count{%1$s} %2$s',
-                             l.label, l.latency_seconds_count, l.latency_seconds_sum, l.buckets), E'\n' ORDER BY l.label)
+           string_agg(format(E'%4$soutbox_latency_seconds_bucket{%1$s,le="+Inf"} %2$s\n'
+                             'outbox_latency_seconds_sum{%1$s} %3$s\noutbox_latency_seconds_count{%1$s} %2$s',
+                             l.label, l.latency_seconds_count, l.latency_seconds_sum, l.buckets),
+                      E'\n' ORDER BY l.label)
       FROM (SELECT h.*, x.label,
-                   (SELECT string_agg(format(E'outbox_latency_seconds_bucket{%s,le="%s"} %s\n', x.label, b.bound, b.count), '' ORDER BY b.bound)
+                   (SELECT string_agg(format(E'outbox_latency_seconds_bucket{%s,le="%s"} %s\n',
+                                             x.label, b.bound, b.count), '' ORDER BY b.bound)
                       FROM unnest(h.latency_seconds, h.latency_seconds_bucket) b (bound, count)) AS buckets
               FROM _outbox.collect_latency() h
              CROSS JOIN LATERAL (SELECT _outbox.metric_label('consumer', h.consumer) AS label) x) l
     HAVING count(*) > 0
 $$;
-COMMENT ON FUNCTION _outbox.metric_histograms()
-IS 'internal: the histograms of outbox_metrics()';
+COMMENT ON FUNCTION _outbox.metric_histograms() IS 'internal: histograms of outbox_metrics()';
 
 CREATE FUNCTION outbox_metrics() RETURNS text
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(format(E'# HELP %1$s %2$s\n# TYPE %1$s %3$s\n%4$s\n', name, help, type, lines), '' ORDER BY name)
       FROM (SELECT name, min(help) AS help, min(type) AS type,
-                   string_agg(format('%s%s %s', name, '{' || nullif(labels, '') || '}', value), E'\n' ORDER BY labels) AS lines
+                   string_agg(format('%s%s %s', name, '{' || nullif(labels, '') || '}', value),
+                              E'\n' ORDER BY labels) AS lines
               FROM _outbox.metric_samples() GROUP BY name
              UNION ALL
             SELECT name, help, 'histogram', lines FROM _outbox.metric_histograms()) m
 $$;
-COMMENT ON FUNCTION outbox_metrics()
-IS 'all figures in the text format of Prometheus';
+COMMENT ON FUNCTION outbox_metrics() IS 'all statistics in the text format of Prometheus';
 
 ----------------------------------------------------------------------------------------------------
--- What the statistics were, for bin/outbox_report
+-- History of the statistics, for bin/outbox_report
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.stats_history (
@@ -3812,9 +3869,9 @@ CREATE TABLE _outbox.stats_history (
     PRIMARY KEY (consumer_id, at)
 );
 COMMENT ON TABLE _outbox.stats_history
-IS 'outbox_stats as it was at each maintenance, for as long as outbox.stats_retention says';
-COMMENT ON COLUMN _outbox.stats_history.at IS 'when that was';
-COMMENT ON COLUMN _outbox.stats_history.consumer_id IS '0: all of the database';
+IS 'samples of outbox_stats, taken by maintenance and kept for outbox.stats_retention';
+COMMENT ON COLUMN _outbox.stats_history.at IS 'time of the sample';
+COMMENT ON COLUMN _outbox.stats_history.consumer_id IS 'id of the consumer; 0 for the whole database';
 COMMENT ON COLUMN _outbox.stats_history.lag_seconds IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.lag_messages IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.delivered IS 'as in outbox_stats, since stats_reset';
@@ -3824,9 +3881,11 @@ COMMENT ON COLUMN _outbox.stats_history.bytes IS 'as in outbox_stats, since stat
 COMMENT ON COLUMN _outbox.stats_history.waiting_retries IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.dlq_depth IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.in_flight IS 'as in outbox_stats';
-COMMENT ON COLUMN _outbox.stats_history.enqueued IS 'events that entered the log since stats_reset; only of the whole database';
-COMMENT ON COLUMN _outbox.stats_history.latency IS 'the i-th took less than 2^(i+5) microseconds, and not less than half of that; since stats_reset';
-COMMENT ON COLUMN _outbox.stats_history.stats_reset IS 'since when it was counted';
+COMMENT ON COLUMN _outbox.stats_history.enqueued
+IS 'events that entered the log since stats_reset; only for the whole database';
+COMMENT ON COLUMN _outbox.stats_history.latency
+IS 'histogram since stats_reset: [i] counts events that took 2^(i+4) up to 2^(i+5) microseconds';
+COMMENT ON COLUMN _outbox.stats_history.stats_reset IS 'time since when events are counted';
 
 CREATE FUNCTION _outbox.stats_now() RETURNS SETOF _outbox.stats_history
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -3840,17 +3899,18 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            NULL, NULL, NULL, sum(t.enqueued)::bigint, NULL, min(t.stats_reset)
       FROM _outbox.collect_event_stats() t HAVING count(*) > 0
 $$;
-COMMENT ON FUNCTION _outbox.stats_now()
-IS 'internal: what outbox_stats_history would hold if it were written now';
+COMMENT ON FUNCTION _outbox.stats_now() IS 'internal: current sample for outbox_stats_history';
 
--- A sink that wants few of the events is not woken for the others. Where its cursor is shall not look like a lag.
-CREATE FUNCTION _outbox.step_skip_unwanted_events(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- The relay does not wake a sink for events that it does not want, so its cursor stays before them. Advancing
+-- it keeps that distance from being reported as lag.
+CREATE FUNCTION _outbox.step_skip_unwanted_events(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    detail := 'its cursor is past what it does not want';
-    done := true;
-    again := true;
+    detail := 'cursor advanced past unwanted events';
+    changed := true;
+    has_more := true;
     FOR object IN SELECT s.consumer FROM _outbox.collect_stats() s WHERE NOT s.lag_is_exact AND NOT s.paused LOOP
         IF _outbox.skip_unwanted_events(object) THEN
             RETURN NEXT;
@@ -3858,9 +3918,10 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.step_skip_unwanted_events()
-IS 'internal: moves cursors past events that nobody would claim';
+IS 'internal: advances cursors past events that their consumers do not want';
 
-CREATE FUNCTION _outbox.step_sample(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_sample(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -3871,8 +3932,7 @@ BEGIN
     END IF;
     PERFORM _outbox.release_stats_slots(ARRAY(SELECT c.consumer_id FROM _outbox.consumers c));
 END $$;
-COMMENT ON FUNCTION _outbox.step_sample()
-IS 'internal: remembers what the statistics are';
+COMMENT ON FUNCTION _outbox.step_sample() IS 'internal: adds a sample of the statistics to outbox_stats_history';
 
 ----------------------------------------------------------------------------------------------------
 -- Rows that bin/outbox_report reads beside the views of statistics. The report covers all tenants:
@@ -3905,7 +3965,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
       FROM present p
 $$;
 COMMENT ON FUNCTION _outbox.report_samples(text[], timestamptz)
-IS 'internal: samples of these consumers and, with consumer NULL, of the whole database: outbox_stats_history since then, and the present';
+IS 'internal: samples of these consumers and, with consumer NULL, of the database: outbox_stats_history since then,'
+   ' and now';
 
 CREATE FUNCTION _outbox.report_problems(OUT component text, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -3913,8 +3974,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT _outbox.require_no_tenant('_outbox.report_problems()');
     SELECT s.component, s.detail, s.hint FROM _outbox.status() s WHERE NOT s.ok
 $$;
-COMMENT ON FUNCTION _outbox.report_problems()
-IS 'internal: rows of outbox_status() that are not ok';
+COMMENT ON FUNCTION _outbox.report_problems() IS 'internal: rows of outbox_status() that are not ok';
 
 -- The newest 10,000 dead letters of each consumer are counted, which bounds the time with millions of them.
 CREATE FUNCTION _outbox.report_dead_letters(
@@ -3934,7 +3994,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
      GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 20
 $$;
 COMMENT ON FUNCTION _outbox.report_dead_letters()
-IS 'internal: the 20 pairs of event type and consumer that have most dead letters, with the last error of each';
+IS 'internal: the 20 pairs of event type and consumer with most dead letters, with the last error of each';
 
 CREATE FUNCTION _outbox.report_partitions(
     OUT place text, OUT partition text, OUT is_default boolean, OUT lower_bound timestamptz,
@@ -3957,7 +4017,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
       FROM _outbox.cold_files f
 $$;
 COMMENT ON FUNCTION _outbox.report_partitions()
-IS 'internal: partitions of the log and of the archive, with estimated numbers of events, and files in cold storage';
+IS 'internal: partitions of the log and the archive, with estimated numbers of events, and files in cold storage';
 
 CREATE FUNCTION _outbox.report_held(
     OUT partition text, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)
@@ -3971,14 +4031,14 @@ COMMENT ON FUNCTION _outbox.report_held()
 IS 'internal: rows of outbox_held_partitions(), with the name of the partition';
 
 ----------------------------------------------------------------------------------------------------
--- The audit log: who did what to what. It is no event source. Rows are appended, and leave by retention
--- alone. As with the log, parents only are made here.
+-- The audit log records actions on entities. It is not a source of events. Only retention deletes rows. The
+-- script creates the parent table only: audit_record() and maintenance create the partitions, so that pg_dump
+-- includes them.
 ----------------------------------------------------------------------------------------------------
 
--- CACHE 1, as for the log.
+-- CACHE 1: ids cached by a session would be lower than ids that the chain has already passed.
 CREATE SEQUENCE _outbox.audit_log_id_seq AS bigint CACHE 1 NO CYCLE;
-COMMENT ON SEQUENCE _outbox.audit_log_id_seq
-IS 'ids of rows of the audit log; gaps are normal, and it is never set back';
+COMMENT ON SEQUENCE _outbox.audit_log_id_seq IS 'ids of rows of the audit log; has gaps, and is never set back';
 
 CREATE TABLE audit_log (
     xid         xid8        NOT NULL DEFAULT pg_current_xact_id(),
@@ -3993,37 +4053,38 @@ CREATE TABLE audit_log (
     after       jsonb,
     context     jsonb       NOT NULL DEFAULT '{}'
 ) PARTITION BY RANGE (occurred_at);
-COMMENT ON TABLE audit_log IS 'who did what to what: append-only, partitioned by month';
-COMMENT ON COLUMN audit_log.xid IS 'the transaction that wrote the row';
-COMMENT ON COLUMN audit_log.id IS 'what audit_record() returned';
-COMMENT ON COLUMN audit_log.occurred_at IS 'when the row was written';
-COMMENT ON COLUMN audit_log.tenant_id IS 'whose row it is; 0 where there are no tenants';
-COMMENT ON COLUMN audit_log.actor IS 'who did it';
-COMMENT ON COLUMN audit_log.action IS 'what was done';
-COMMENT ON COLUMN audit_log.entity_type IS 'what kind of thing it was done to; retention goes by it';
-COMMENT ON COLUMN audit_log.entity_id IS 'which one';
-COMMENT ON COLUMN audit_log.before IS 'how the thing was before; NULL: it was not, or does not matter';
-COMMENT ON COLUMN audit_log.after IS 'how it is now; NULL: it is not, or does not matter';
-COMMENT ON COLUMN audit_log.context IS 'an object: where from, why, on whose behalf';
+COMMENT ON TABLE audit_log IS 'append-only log of actions on entities, partitioned by month';
+COMMENT ON COLUMN audit_log.xid IS 'transaction that wrote the row';
+COMMENT ON COLUMN audit_log.id IS 'id of the row, as returned by audit_record()';
+COMMENT ON COLUMN audit_log.occurred_at IS 'time when the row was written';
+COMMENT ON COLUMN audit_log.tenant_id IS 'tenant of the row; 0 without tenants';
+COMMENT ON COLUMN audit_log.actor IS 'user or service that acted';
+COMMENT ON COLUMN audit_log.action IS 'name of the action';
+COMMENT ON COLUMN audit_log.entity_type IS 'type of the entity; determines the retention of the row';
+COMMENT ON COLUMN audit_log.entity_id IS 'id of the entity';
+COMMENT ON COLUMN audit_log.before
+IS 'state of the entity before the action; NULL if it did not exist or is not recorded';
+COMMENT ON COLUMN audit_log.after
+IS 'state of the entity after the action; NULL if it does not exist or is not recorded';
+COMMENT ON COLUMN audit_log.context IS 'JSON object with further facts, such as origin and reason';
 
--- The second one is unique because pg_partman copies no other.
+-- Both indexes are unique because pg_partman copies unique indexes only.
 CREATE TABLE _outbox.audit_log_template (LIKE audit_log INCLUDING DEFAULTS);
 CREATE UNIQUE INDEX ON _outbox.audit_log_template (id);
 CREATE UNIQUE INDEX ON _outbox.audit_log_template (entity_type, entity_id, id);
-COMMENT ON TABLE _outbox.audit_log_template
-IS 'always empty: the indexes that each partition of the audit log gets';
+COMMENT ON TABLE _outbox.audit_log_template IS 'empty table with the indexes that each partition of the audit log gets';
 
--- One for all of them: partitions get it too, by themselves or from audit_guard_partitions().
+-- PostgreSQL copies row triggers to partitions; audit_guard_partitions() creates the statement trigger on them.
 CREATE TRIGGER audit_forbid_change BEFORE UPDATE OR DELETE ON audit_log
     FOR EACH ROW EXECUTE FUNCTION _outbox.audit_forbid_change();
 CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON audit_log
     FOR EACH STATEMENT EXECUTE FUNCTION _outbox.audit_forbid_change();
 ALTER TABLE audit_log ENABLE ALWAYS TRIGGER audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
-COMMENT ON TRIGGER audit_forbid_change ON audit_log IS 'the audit log is append-only';
-COMMENT ON TRIGGER audit_refuse_truncate ON audit_log IS 'the audit log is append-only';
+COMMENT ON TRIGGER audit_forbid_change ON audit_log IS 'rejects UPDATE and DELETE: the audit log is append-only';
+COMMENT ON TRIGGER audit_refuse_truncate ON audit_log IS 'rejects TRUNCATE: the audit log is append-only';
 
--- One chain per month, whichever partition its rows are in. Nothing here refers to a row by more than its id:
--- rows that retention has removed stay in it as hashes.
+-- There is one chain per month, independent of the partitions of its rows. An entry has the id and the hash
+-- of a row, so the chain can be checked after retention has removed rows.
 CREATE TABLE _outbox.audit_chain (
     period     date        NOT NULL,
     position   bigint      NOT NULL,
@@ -4035,22 +4096,23 @@ CREATE TABLE _outbox.audit_chain (
     PRIMARY KEY (period, position)
 );
 CREATE INDEX ON _outbox.audit_chain (period, position) WHERE removed IS NOT NULL;
-COMMENT ON TABLE _outbox.audit_chain IS 'the hash chain over the audit log: append-only';
-COMMENT ON COLUMN _outbox.audit_chain.period IS 'the first day of the month, in UTC';
-COMMENT ON COLUMN _outbox.audit_chain.position IS 'the place in the chain of that month, from 1';
-COMMENT ON COLUMN _outbox.audit_chain.id IS 'the row; NULL: this is about what retention has removed';
-COMMENT ON COLUMN _outbox.audit_chain.removed IS 'the ids of rows that retention has removed; {(,)}: all before this';
-COMMENT ON COLUMN _outbox.audit_chain.content IS 'SHA-256 over the row, or over what is in removed';
-COMMENT ON COLUMN _outbox.audit_chain.hash IS 'SHA-256 over the hash before it, and over all else in this row';
-COMMENT ON COLUMN _outbox.audit_chain.chained_at IS 'when it was put in the chain';
+COMMENT ON TABLE _outbox.audit_chain IS 'append-only hash chain over the audit log';
+COMMENT ON COLUMN _outbox.audit_chain.period IS 'first day of the month, in UTC';
+COMMENT ON COLUMN _outbox.audit_chain.position IS 'position in the chain of that month, from 1';
+COMMENT ON COLUMN _outbox.audit_chain.id IS 'id of the row; NULL if the entry is about rows that retention has removed';
+COMMENT ON COLUMN _outbox.audit_chain.removed
+IS 'ids of rows that retention has removed; {(,)} stands for all rows before this entry';
+COMMENT ON COLUMN _outbox.audit_chain.content IS 'SHA-256 of the row, or of removed';
+COMMENT ON COLUMN _outbox.audit_chain.hash IS 'SHA-256 of the previous hash and all other columns of this entry';
+COMMENT ON COLUMN _outbox.audit_chain.chained_at IS 'time when the entry was added';
 
 CREATE TRIGGER audit_forbid_change BEFORE UPDATE OR DELETE ON _outbox.audit_chain
     FOR EACH ROW EXECUTE FUNCTION _outbox.audit_forbid_change();
 CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON _outbox.audit_chain
     FOR EACH STATEMENT EXECUTE FUNCTION _outbox.audit_forbid_change();
 ALTER TABLE _outbox.audit_chain ENABLE ALWAYS TRIGGER audit_forbid_change, ENABLE ALWAYS TRIGGER audit_refuse_truncate;
-COMMENT ON TRIGGER audit_forbid_change ON _outbox.audit_chain IS 'the chain is append-only';
-COMMENT ON TRIGGER audit_refuse_truncate ON _outbox.audit_chain IS 'the chain is append-only';
+COMMENT ON TRIGGER audit_forbid_change ON _outbox.audit_chain IS 'rejects UPDATE and DELETE: the chain is append-only';
+COMMENT ON TRIGGER audit_refuse_truncate ON _outbox.audit_chain IS 'rejects TRUNCATE: the chain is append-only';
 
 CREATE TABLE _outbox.audit_progress (
     identity    text    NOT NULL,
@@ -4059,31 +4121,35 @@ CREATE TABLE _outbox.audit_progress (
     pending_id  bigint  NOT NULL,
     pending_xid xid8    NOT NULL
 );
-ALTER TABLE _outbox.audit_progress REPLICA IDENTITY FULL; -- see secure_partition()
-COMMENT ON TABLE _outbox.audit_progress IS 'one row, since the audit log is in use: how far the chain is';
-COMMENT ON COLUMN _outbox.audit_progress.identity IS 'the database whose transactions these are';
-COMMENT ON COLUMN _outbox.audit_progress.settled_id IS 'all rows up to this id are in the chain; one that comes later was slipped in';
-COMMENT ON COLUMN _outbox.audit_progress.horizon IS 'what transactions before this one have written is in the chain';
-COMMENT ON COLUMN _outbox.audit_progress.pending_id IS 'what settled_id will be once all transactions before pending_xid have ended';
-COMMENT ON COLUMN _outbox.audit_progress.pending_xid IS 'see pending_id';
+ALTER TABLE _outbox.audit_progress REPLICA IDENTITY FULL; -- see _outbox.secure_partition()
+COMMENT ON TABLE _outbox.audit_progress IS 'progress of the chain; has one row as soon as the audit log is in use';
+COMMENT ON COLUMN _outbox.audit_progress.identity IS 'identity of the database that assigned the transaction ids';
+COMMENT ON COLUMN _outbox.audit_progress.settled_id
+IS 'highest id up to which all rows are in the chain; a row that appears below it later is reported';
+COMMENT ON COLUMN _outbox.audit_progress.horizon
+IS 'transaction id; all rows written by earlier transactions are in the chain';
+COMMENT ON COLUMN _outbox.audit_progress.pending_id
+IS 'next settled_id, valid as soon as all transactions before pending_xid have ended';
+COMMENT ON COLUMN _outbox.audit_progress.pending_xid IS 'transaction id that pending_id waits for';
 
 CREATE TABLE _outbox.audit_retention (
     entity_type text     PRIMARY KEY,
     retention   interval NOT NULL
 );
-COMMENT ON TABLE _outbox.audit_retention IS 'what audit_set_retention() was told';
-COMMENT ON COLUMN _outbox.audit_retention.entity_type IS 'rows of this entity type';
-COMMENT ON COLUMN _outbox.audit_retention.retention IS 'are removed when they are as old as this, with their month';
+COMMENT ON TABLE _outbox.audit_retention
+IS 'retention of entity types in the audit log, as set by audit_set_retention()';
+COMMENT ON COLUMN _outbox.audit_retention.entity_type IS 'type of the entity';
+COMMENT ON COLUMN _outbox.audit_retention.retention
+IS 'age, counted from the end of the month, at which rows are removed';
 
 CREATE FUNCTION _outbox.audit_begin_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
 COMMENT ON FUNCTION _outbox.audit_begin_removal()
-IS 'internal: from here on this transaction may remove rows of the audit log';
+IS 'internal: permits this transaction to delete rows of the audit log';
 
 CREATE FUNCTION _outbox.audit_end_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
-COMMENT ON FUNCTION _outbox.audit_end_removal()
-IS 'internal: from here on it may not';
+COMMENT ON FUNCTION _outbox.audit_end_removal() IS 'internal: withdraws the permission given by audit_begin_removal()';
 
 CREATE FUNCTION audit_record(
     actor text, action text, entity_type text, entity_id text, before jsonb DEFAULT NULL, after jsonb DEFAULT NULL,
@@ -4107,7 +4173,7 @@ BEGIN
     ELSIF retention <= '0' OR retention > '1000 years' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('retention must be positive and at most 1000 years, not %s', retention),
-            HINT = 'NULL makes outbox.audit_retention hold again.';
+            HINT = 'To restore outbox.audit_retention, use NULL.';
     END IF;
     IF retention IS NULL THEN
         DELETE FROM _outbox.audit_retention r WHERE r.entity_type = audit_set_retention.entity_type;
@@ -4117,14 +4183,14 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION audit_set_retention(text, interval)
-IS 'how long rows of an entity type stay in the audit log; NULL: as long as outbox.audit_retention says';
+IS 'sets how long rows of an entity type stay in the audit log; NULL restores outbox.audit_retention';
 
 CREATE FUNCTION _outbox.audit_may_read(tenant_id bigint) RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
 COMMENT ON FUNCTION _outbox.audit_may_read(bigint)
-IS 'for the policy of the audit log: may this session see rows of a tenant?';
+IS 'returns true if the session may read rows of a tenant; called by the policy of the audit log';
 
--- What is an object on both sides, or only on one, is gone into. Arrays are values.
+-- Descends into JSON objects, also if a key has an object on one side only. Arrays are compared as a whole.
 CREATE FUNCTION audit_diff(id bigint) RETURNS TABLE (path text[], before jsonb, after jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -4137,7 +4203,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE no_data_found USING
             MESSAGE = format('the audit log has no row %s', audit_diff.id),
-            HINT = 'Its id is what audit_record() returned. Retention may have removed it.';
+            HINT = 'Use the id that audit_record() returned. Retention may have removed the row.';
     END IF;
     RETURN QUERY
     WITH RECURSIVE walk(path, b, a) AS (
@@ -4150,60 +4216,57 @@ BEGIN
            AND coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object')
     SELECT w.path, w.b, w.a FROM walk w
      WHERE w.b IS DISTINCT FROM w.a
-       -- Unless it was gone into.
+       -- Objects into which the query descended are reported by their keys.
        AND NOT (coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object'
                 AND (coalesce(w.b <> '{}', false) OR coalesce(w.a <> '{}', false)))
      ORDER BY w.path;
 END $$;
 COMMENT ON FUNCTION audit_diff(bigint)
-IS 'what a row of the audit log has changed: the path to each key, and its value before and after';
+IS 'changes that a row of the audit log records: path, value before and value after';
 
 ----------------------------------------------------------------------------------------------------
--- The chain over the audit log, and its retention. Writers know nothing of it: it is made by maintenance.
+-- The hash chain over the audit log. Maintenance adds rows to it after their commit, so writers do not wait for it.
 ----------------------------------------------------------------------------------------------------
 
 CREATE FUNCTION _outbox.audit_next_xid() RETURNS xid8
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_xid';
-COMMENT ON FUNCTION _outbox.audit_next_xid()
-IS 'internal: all transactions that have an xid have a lesser one';
+COMMENT ON FUNCTION _outbox.audit_next_xid() IS 'internal: next transaction id, greater than all that are assigned';
 
 CREATE FUNCTION _outbox.audit_content(recorded audit_log) RETURNS bytea
 LANGUAGE c STABLE STRICT PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_content';
 COMMENT ON FUNCTION _outbox.audit_content(audit_log)
-IS 'internal: SHA-256 over every column of a row, whatever the settings of the session';
+IS 'internal: SHA-256 of all columns of a row, independent of the settings of the session';
 
 CREATE FUNCTION _outbox.audit_link(previous bytea, entry _outbox.audit_chain) RETURNS bytea
 LANGUAGE c STABLE PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_link';
 COMMENT ON FUNCTION _outbox.audit_link(bytea, _outbox.audit_chain)
-IS 'internal: what the hash of an entry of the chain has to be';
+IS 'internal: hash that an entry of the chain must have';
 
--- Ranges have one form, and no letters but digits.
+-- The text form of a multirange is canonical ASCII, so the hash does not depend on settings or encoding.
 CREATE FUNCTION _outbox.audit_content(removed int8multirange) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT sha256(convert_to(removed::text, 'SQL_ASCII'))
 $$;
-COMMENT ON FUNCTION _outbox.audit_content(int8multirange)
-IS 'internal: SHA-256 over the ids of rows that were removed';
+COMMENT ON FUNCTION _outbox.audit_content(int8multirange) IS 'internal: SHA-256 of the ids of removed rows';
 
 CREATE FUNCTION _outbox.audit_period(occurred_at timestamptz) RETURNS date
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date
 $$;
-COMMENT ON FUNCTION _outbox.audit_period(timestamptz)
-IS 'internal: the month whose chain a row belongs to';
+COMMENT ON FUNCTION _outbox.audit_period(timestamptz) IS 'internal: month of the chain that a row belongs to';
 
--- The newest entry of a month, or what comes before the first one.
+-- Returns a made-up entry at position 0 if the chain of the month is empty.
 CREATE FUNCTION _outbox.audit_newest(period date) RETURNS _outbox.audit_chain
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT c FROM _outbox.audit_chain c WHERE c.period = audit_newest.period
                       ORDER BY c.position DESC LIMIT 1),
                     ROW(period, 0, NULL, NULL, '', NULL, '-infinity')::_outbox.audit_chain)
 $$;
-COMMENT ON FUNCTION _outbox.audit_newest(date)
-IS 'internal: the newest entry in the chain of a month';
+COMMENT ON FUNCTION _outbox.audit_newest(date) IS 'internal: newest entry in the chain of a month';
 
--- Of either a row or what was removed.
-CREATE FUNCTION _outbox.audit_append(newest _outbox.audit_chain, id bigint, removed int8multirange, content bytea) RETURNS _outbox.audit_chain
+-- An entry is about a row (id) or about removed rows (removed); the other argument is NULL.
+CREATE FUNCTION _outbox.audit_append(
+    newest _outbox.audit_chain, id bigint, removed int8multirange, content bytea) RETURNS _outbox.audit_chain
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     entry _outbox.audit_chain := newest;
@@ -4218,19 +4281,21 @@ BEGIN
     RETURN entry;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_append(_outbox.audit_chain, bigint, int8multirange, bytea)
-IS 'internal: puts an entry behind the newest one of its month';
+IS 'internal: appends an entry to the chain of a month';
 
--- Which rows: those that have committed and are not in the chain yet, written by transactions before the oldest
--- one that is still running. All transactions before that have ended, so what is not visible now never will be.
+-- Rows to add: committed, not yet in the chain, and with an xid below the xmin of the snapshot. All
+-- transactions below xmin have ended, so a row of theirs that is invisible now stays invisible.
 --
--- Where to begin looking: a writer has its xid before it draws an id. When the sequence is read first and the next
--- xid after it, ids up to the one belong to xids below the other; once all of those have ended, nothing
--- is to come up to that id (pending_id, pending_xid), and that is settled_id.
+-- Starting id: a writer gets its xid before it draws an id. If the sequence is read before the next xid,
+-- every id up to the one read belongs to an xid below that xid. As soon as all these transactions have ended,
+-- no row with such an id can appear. pending_id and pending_xid are that pair; afterwards pending_id becomes
+-- settled_id.
 --
--- xids mean nothing in another cluster. There the audit log is locked against writers instead, once: what
--- is visible then is all there is.
+-- xids of another cluster are meaningless here. In a database that was copied or restored, the audit log is
+-- locked against writers once instead: every row is visible then.
 CREATE FUNCTION _outbox.audit_chain_rows(max_rows integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     progress _outbox.audit_progress;
     is_home  boolean;
@@ -4247,7 +4312,7 @@ BEGIN
     IF NOT is_home THEN
         LOCK TABLE @extschema@.audit_log IN SHARE MODE;
     END IF;
-    -- What is passed over now is never looked at again.
+    -- The relcache must have every partition: rows of one attached meanwhile would be passed, and never added.
     PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
     last_id := coalesce(pg_sequence_last_value('_outbox.audit_log_id_seq'), 0);
     next_xid := _outbox.audit_next_xid();
@@ -4284,13 +4349,14 @@ BEGIN
     RETURN count;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_chain_rows(integer)
-IS 'internal: puts rows of the audit log into the chain, no more than so many; returns how many';
+IS 'internal: adds up to max_rows rows of the audit log to the chain; returns their number';
 
--- Every month that anything is known of.
+-- The recursive query is a loose index scan: it reads one entry per month.
 CREATE FUNCTION _outbox.audit_periods() RETURNS SETOF date
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    spare CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p WHERE p.is_default);
+    spare CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p
+                                 WHERE p.is_default);
 BEGIN
     RETURN QUERY
     WITH RECURSIVE chained(period) AS (
@@ -4306,16 +4372,15 @@ BEGIN
         RETURN QUERY EXECUTE format('SELECT DISTINCT %s(occurred_at) FROM %s', '_outbox.audit_period', spare);
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.audit_periods()
-IS 'internal: the months that have rows or a chain, some perhaps twice';
+COMMENT ON FUNCTION _outbox.audit_periods() IS 'internal: months that have rows or a chain, possibly with duplicates';
 
--- One statement for a month, so that rows and chain are of one moment.
+-- One statement per month: rows and chain are read under one snapshot.
 CREATE FUNCTION _outbox.audit_verify_period(
-    period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint, OUT problem text,
-    OUT last_position bigint, OUT last_hash text)
+    period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint,
+    OUT problem text, OUT last_position bigint, OUT last_hash text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH ended AS (
-        -- Behind the last time that all of it was dropped.
+        -- The chain is checked from the last entry for a dropped partition on.
         SELECT max(c.position) AS position, max(c.chained_at) AS at FROM _outbox.audit_chain c
          WHERE c.period = $1 AND c.removed IS NOT NULL AND c.removed = '{(,)}'
     ), gone AS (
@@ -4324,27 +4389,32 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     ), links AS (
         SELECT c AS entry, c.position, c.id, c.removed, c.content, c.hash,
                lag(c.hash) OVER (ORDER BY c.position) AS previous,
-               lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position, c.position = e.position AS is_end
+               lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position,
+               c.position = e.position AS is_end
           FROM _outbox.audit_chain c, ended e WHERE c.period = $1 AND c.position >= coalesce(e.position, 0)
     ), recorded AS (
         SELECT a.id, _outbox.audit_content(a) AS content FROM @extschema@.audit_log a
          WHERE a.occurred_at >= $1::timestamp AT TIME ZONE 'UTC'
-           AND a.occurred_at <= CASE WHEN isfinite($1) THEN ($1 + interval '1 month' - interval '1 microsecond') ELSE $1::timestamp END AT TIME ZONE 'UTC'
+           AND a.occurred_at <= CASE WHEN isfinite($1) THEN $1 + interval '1 month' - interval '1 microsecond'
+                                     ELSE $1::timestamp END AT TIME ZONE 'UTC'
     ), judged AS (
         SELECT l.position, coalesce(l.id, r.id) AS id, r.id IS NOT NULL AND l.position IS NOT NULL AS is_checked,
-               r.id IS NOT NULL AND l.position IS NULL AND r.id > coalesce((SELECT p.settled_id FROM _outbox.audit_progress p), 0) AS is_new,
+               r.id IS NOT NULL AND l.position IS NULL
+               AND r.id > coalesce((SELECT p.settled_id FROM _outbox.audit_progress p), 0) AS is_new,
                CASE WHEN l.position IS NULL THEN
-                         CASE WHEN r.id <= (SELECT p.settled_id FROM _outbox.audit_progress p) THEN 'the row is not in the chain' END
+                         CASE WHEN r.id <= (SELECT p.settled_id FROM _outbox.audit_progress p)
+                              THEN 'the row is not in the chain' END
                     WHEN l.is_end THEN NULL
-                    WHEN l.previous_position <> l.position - 1 THEN 'the entry of the chain before it is missing'
+                    WHEN l.previous_position <> l.position - 1 THEN 'the previous entry of the chain is missing'
                     WHEN l.hash <> _outbox.audit_link(l.previous, l.entry) THEN 'its entry in the chain was changed'
                     WHEN l.id IS NULL THEN
-                         CASE WHEN l.removed IS NULL OR l.content <> _outbox.audit_content(l.removed) THEN 'an entry about retention was changed' END
+                         CASE WHEN l.removed IS NULL OR l.content <> _outbox.audit_content(l.removed)
+                              THEN 'an entry about retention was changed' END
                     WHEN r.id IS NULL THEN CASE WHEN l.id <@ g.ids THEN NULL ELSE 'the row is missing' END
                     WHEN l.content <> r.content THEN 'the row was changed' END AS problem
           FROM links l FULL JOIN recorded r ON r.id = l.id CROSS JOIN gone g
     ), compared AS (
-        SELECT NULL::bigint AS position, NULL::bigint AS id, 'no entry of the chain has the hash that is known' AS problem
+        SELECT NULL::bigint AS position, NULL::bigint AS id, 'no entry of the chain has the known hash' AS problem
          WHERE known IS NOT NULL AND NOT EXISTS (SELECT FROM links l WHERE encode(l.hash, 'hex') = known)
            AND NOT EXISTS (SELECT FROM ended e WHERE e.position IS NOT NULL)
     ), first AS (
@@ -4358,12 +4428,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
            (SELECT f.id FROM first f), (SELECT f.problem FROM first f),
            (SELECT n.position FROM newest n), (SELECT encode(n.hash, 'hex') FROM newest n)
 $$;
-COMMENT ON FUNCTION _outbox.audit_verify_period(date, text)
-IS 'internal: audit_verify() for one month';
+COMMENT ON FUNCTION _outbox.audit_verify_period(date, text) IS 'internal: audit_verify() for one month';
 
 CREATE FUNCTION audit_verify(since timestamptz DEFAULT NULL, known jsonb DEFAULT '{}')
-RETURNS TABLE (month text, ok boolean, rows_checked bigint, not_yet_chained bigint, broken_id bigint, problem text,
-               last_position bigint, last_hash text)
+RETURNS TABLE (
+    month text, ok boolean, rows_checked bigint, not_yet_chained bigint, broken_id bigint, problem text,
+    last_position bigint, last_hash text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     period date;
@@ -4373,14 +4443,16 @@ BEGIN
     IF known IS NULL OR jsonb_typeof(known) <> 'object' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'known must be a JSON object of months and hashes',
-            HINT = 'Such as SELECT jsonb_object_agg(month, last_hash) FROM audit_verify().';
+            HINT = 'Use the result of SELECT jsonb_object_agg(month, last_hash) FROM audit_verify().';
     END IF;
     SELECT k.key INTO wrong FROM jsonb_each(known) k
-     WHERE k.key !~ '^(\d{4,}-\d\d|-?infinity)$' OR jsonb_typeof(k.value) <> 'string' OR k.value #>> '{}' !~ '^[0-9a-f]{64}$' LIMIT 1;
+     WHERE k.key !~ '^(\d{4,}-\d\d|-?infinity)$' OR jsonb_typeof(k.value) <> 'string'
+        OR k.value #>> '{}' !~ '^[0-9a-f]{64}$' LIMIT 1;
     IF FOUND THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = format('known has something else than a hash for a month: %L', wrong),
-            HINT = 'Such as {"2026-01": "..."} with the last_hash that audit_verify() returned, 64 hexadecimal digits.';
+            MESSAGE = format('known must map months to hashes, but its key %L does not', wrong),
+            HINT = 'Use the form {"2026-01": "..."}, with the 64 hexadecimal digits of last_hash as returned by'
+                   ' audit_verify().';
     END IF;
     PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
     FOR period IN SELECT DISTINCT p FROM _outbox.audit_periods() p
@@ -4393,7 +4465,7 @@ BEGIN
         known := known - month;
         RETURN NEXT;
     END LOOP;
-    -- A hash of a month of which nothing is left. A month before that was asked for is not looked at.
+    -- A known hash of a month without rows and chain. Months before `since` are skipped.
     FOR month IN SELECT k FROM jsonb_object_keys(known) k
                   WHERE since IS NULL OR k >= to_char(_outbox.audit_period(since), 'YYYY-MM') ORDER BY k LOOP
         ok := false;
@@ -4407,37 +4479,41 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION audit_verify(timestamptz, jsonb)
-IS 'checks the audit log against its chain, month by month from a time on: the first row that is wrong, and the last hash, to be kept elsewhere and given as known';
+IS 'checks the audit log against its chain; returns the first broken row and the last hash of each month';
 
--- Row triggers come to partitions by themselves, those for TRUNCATE do not.
+-- PostgreSQL copies row triggers to partitions, but not statement triggers such as those for TRUNCATE.
 CREATE FUNCTION _outbox.audit_guard_partitions() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     partition regclass;
 BEGIN
     FOR partition IN SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p
-                      WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = p.partition AND t.tgname = 'audit_refuse_truncate') LOOP
-        EXECUTE format('CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON %s FOR EACH STATEMENT EXECUTE FUNCTION %s',
+                      WHERE NOT EXISTS (SELECT FROM pg_trigger t
+                                         WHERE t.tgrelid = p.partition AND t.tgname = 'audit_refuse_truncate') LOOP
+        EXECUTE format('CREATE TRIGGER audit_refuse_truncate BEFORE TRUNCATE ON %s'
+                       ' FOR EACH STATEMENT EXECUTE FUNCTION %s',
                        partition, '_outbox.audit_forbid_change()'::regprocedure);
         EXECUTE format('ALTER TABLE %s ENABLE ALWAYS TRIGGER audit_refuse_truncate', partition);
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_guard_partitions()
-IS 'internal: refuses TRUNCATE of partitions of the audit log';
+IS 'internal: creates the trigger that rejects TRUNCATE on partitions of the audit log';
 
-CREATE FUNCTION _outbox.step_audit_partitions(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_audit_partitions(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
-    -- The first audit_record() makes them.
+    -- Without partitions there is nothing to maintain: the first audit_record() creates them.
     IF EXISTS (SELECT FROM _outbox.partitions('@extschema@.audit_log')) THEN
-        RETURN QUERY SELECT * FROM _outbox.set_partition_retention('@extschema@.audit_log');
+        RETURN QUERY SELECT * FROM _outbox.maintain_partitions('@extschema@.audit_log');
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.step_audit_partitions()
-IS 'internal: makes partitions of the audit log ahead, and empties the default';
+IS 'internal: creates partitions of the audit log ahead of time and empties its default partition';
 
-CREATE FUNCTION _outbox.step_audit_chain(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_audit_chain(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -4448,15 +4524,14 @@ BEGIN
         chained := _outbox.audit_chain_rows(max_rows);
         object := 'audit_chain';
         detail := format('%s rows chained', chained);
-        done := true;
-        again := chained >= max_rows;
+        changed := true;
+        has_more := chained >= max_rows;
         IF chained > 0 THEN
             RETURN NEXT;
         END IF;
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.step_audit_chain()
-IS 'internal: puts rows of the audit log into the chain';
+COMMENT ON FUNCTION _outbox.step_audit_chain() IS 'internal: adds some of the rows of the audit log to the chain';
 
 CREATE FUNCTION _outbox.audit_cutoff(entity_type text) RETURNS timestamptz
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -4464,29 +4539,30 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                                         _outbox.setting('outbox.audit_retention'))
 $$;
 COMMENT ON FUNCTION _outbox.audit_cutoff(text)
-IS 'internal: rows of an entity type that are older are past their retention; NULL if they stay for ever';
+IS 'internal: time before which rows of an entity type are past their retention; NULL if it is unlimited';
 
--- From one to the next in the index, because there are few.
+-- A loose index scan: entity types are few, so one index probe for each is cheaper than reading the partition.
 CREATE FUNCTION _outbox.audit_types(partition regclass) RETURNS SETOF text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     type text;
 BEGIN
     LOOP
-        EXECUTE format('SELECT entity_type FROM %s WHERE $1 IS NULL OR entity_type > $1 ORDER BY entity_type LIMIT 1', partition)
+        EXECUTE format('SELECT entity_type FROM %s WHERE $1 IS NULL OR entity_type > $1'
+                       ' ORDER BY entity_type LIMIT 1', partition)
            INTO type USING type;
         EXIT WHEN type IS NULL;
         RETURN NEXT type;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _outbox.audit_types(regclass)
-IS 'internal: the entity types in a partition of the audit log';
+COMMENT ON FUNCTION _outbox.audit_types(regclass) IS 'internal: entity types in a partition of the audit log';
 
--- What can be done to an old partition: removing rows of some types, dropping it, or nothing.
-CREATE FUNCTION _outbox.audit_due(partition regclass, upper_bound timestamptz, OUT types text[], OUT is_all boolean)
+-- The result decides whether a partition is dropped (is_all), loses the rows of some types, or stays as it is.
+CREATE FUNCTION _outbox.audit_due(
+    partition regclass, upper_bound timestamptz, OUT types text[], OUT is_all boolean)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT array_agg(t.type) FILTER (WHERE t.is_over), coalesce(bool_and(t.is_over),
-           -- Nothing is left in it. Everything that could have been is past its time.
+           -- An empty partition is dropped once its end is past the longest retention.
            (SELECT bool_and(coalesce(upper_bound <= clock_timestamp() - r.retention, false))
               FROM (SELECT a.retention FROM _outbox.audit_retention a
                      UNION ALL SELECT _outbox.setting('outbox.audit_retention')) r))
@@ -4494,9 +4570,9 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
               FROM _outbox.audit_types(partition) AS type) t
 $$;
 COMMENT ON FUNCTION _outbox.audit_due(regclass, timestamptz)
-IS 'internal: the entity types whose time is over in a partition, and whether that is all that is in it';
+IS 'internal: entity types in a partition that are past their retention; is_all: no others are in it';
 
--- What is not as the chain has it must not be covered up by dropping it.
+-- Dropping a partition with missing rows would hide tampering from audit_verify().
 CREATE FUNCTION _outbox.audit_check_complete(partition regclass, period date) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -4504,8 +4580,10 @@ DECLARE
 BEGIN
     EXECUTE format('SELECT c.id FROM %s c WHERE c.period = $1 AND c.id IS NOT NULL'
                    ' AND NOT EXISTS (SELECT FROM %s a WHERE a.id = c.id)'
-                   ' AND NOT EXISTS (SELECT FROM %s r WHERE r.period = $1 AND r.position > c.position AND r.removed IS NOT NULL AND c.id <@ r.removed)'
-                   ' ORDER BY c.position LIMIT 1', '_outbox.audit_chain'::regclass, partition, '_outbox.audit_chain'::regclass)
+                   ' AND NOT EXISTS (SELECT FROM %s r WHERE r.period = $1 AND r.position > c.position'
+                   ' AND r.removed IS NOT NULL AND c.id <@ r.removed)'
+                   ' ORDER BY c.position LIMIT 1',
+                   '_outbox.audit_chain'::regclass, partition, '_outbox.audit_chain'::regclass)
        INTO missing USING period;
     IF missing IS NOT NULL THEN
         RAISE object_in_use USING
@@ -4515,13 +4593,15 @@ END $$;
 COMMENT ON FUNCTION _outbox.audit_check_complete(regclass, date)
 IS 'internal: raises an error if a row is missing that retention has not removed';
 
-CREATE FUNCTION _outbox.audit_drop_partition(partition regclass, period date, upper_bound timestamptz) RETURNS void
+CREATE FUNCTION _outbox.audit_drop_partition(
+    partition regclass, period date, upper_bound timestamptz) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    spare  CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p WHERE p.is_default);
+    spare  CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p
+                                  WHERE p.is_default);
     newest _outbox.audit_chain;
 BEGIN
-    -- Before anybody is kept waiting.
+    -- The check may take long, so it precedes the locks, which block writers.
     PERFORM _outbox.audit_check_complete(partition, period);
     LOCK TABLE ONLY @extschema@.audit_log IN ACCESS EXCLUSIVE MODE;
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE NOWAIT', partition);
@@ -4538,7 +4618,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_drop_partition(regclass, date, timestamptz)
-IS 'internal: drops a partition of the audit log, or raises an error that says why not';
+IS 'internal: drops a partition of the audit log, and records that in the chain';
 
 CREATE FUNCTION _outbox.audit_is_settled(partition regclass) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
@@ -4549,9 +4629,10 @@ BEGIN
     RETURN newest IS NULL OR newest <= (SELECT p.settled_id FROM _outbox.audit_progress p);
 END $$;
 COMMENT ON FUNCTION _outbox.audit_is_settled(regclass)
-IS 'internal: is all that is in a partition of the audit log in the chain?';
+IS 'internal: returns true if all rows in a partition of the audit log are in the chain';
 
-CREATE FUNCTION _outbox.audit_remove_rows(partition regclass, period date, types text[], max_rows integer) RETURNS integer
+CREATE FUNCTION _outbox.audit_remove_rows(
+    partition regclass, period date, types text[], max_rows integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     ids   int8multirange;
@@ -4559,7 +4640,8 @@ DECLARE
 BEGIN
     PERFORM _outbox.check_no_foreign_key(partition);
     PERFORM _outbox.audit_begin_removal();
-    EXECUTE format('WITH gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY(SELECT ctid FROM %1$s WHERE entity_type = ANY ($1) LIMIT $2)) RETURNING id)'
+    EXECUTE format('WITH gone AS (DELETE FROM %1$s WHERE ctid = ANY (ARRAY('
+                   'SELECT ctid FROM %1$s WHERE entity_type = ANY ($1) LIMIT $2)) RETURNING id)'
                    ' SELECT range_agg(int8range(id, id, ''[]'')), count(*) FROM gone', partition)
        INTO ids, count USING types, max_rows;
     PERFORM _outbox.audit_end_removal();
@@ -4569,9 +4651,9 @@ BEGIN
     RETURN count;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_remove_rows(regclass, date, text[], integer)
-IS 'internal: removes rows of some entity types, no more than so many, and says so in the chain; returns how many';
+IS 'internal: deletes up to max_rows rows of some entity types, and records that in the chain; returns their number';
 
--- Of a month that was dropped the last entry stays, with the last hash.
+-- The last entry of a dropped month stays: its hash can still be compared with a known one.
 CREATE FUNCTION _outbox.audit_prune_chain(max_rows integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -4579,16 +4661,18 @@ DECLARE
 BEGIN
     PERFORM _outbox.audit_begin_removal();
     DELETE FROM _outbox.audit_chain WHERE ctid = ANY (ARRAY(
-        SELECT c.ctid FROM _outbox.audit_chain e JOIN _outbox.audit_chain c ON c.period = e.period AND c.position < e.position
+        SELECT c.ctid FROM _outbox.audit_chain e
+          JOIN _outbox.audit_chain c ON c.period = e.period AND c.position < e.position
          WHERE e.removed IS NOT NULL AND e.removed = '{(,)}' LIMIT max_rows));
     GET DIAGNOSTICS removed = ROW_COUNT;
     PERFORM _outbox.audit_end_removal();
     RETURN removed;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_prune_chain(integer)
-IS 'internal: removes entries of the chain whose partition was dropped, no more than so many; returns how many';
+IS 'internal: deletes up to max_rows entries of the chain of dropped partitions; returns their number';
 
-CREATE FUNCTION _outbox.step_audit_retention(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE FUNCTION _outbox.step_audit_retention(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -4601,8 +4685,8 @@ BEGIN
     IF removed > 0 THEN
         object := 'audit_chain';
         detail := format('%s entries removed', removed);
-        done := true;
-        again := removed >= max_rows;
+        changed := true;
+        has_more := removed >= max_rows;
         RETURN NEXT;
     END IF;
     FOR old IN SELECT p.partition, p.upper_bound, _outbox.audit_period(p.lower_bound) AS period
@@ -4611,40 +4695,40 @@ BEGIN
         SELECT * INTO due FROM _outbox.audit_due(old.partition, old.upper_bound);
         CONTINUE WHEN due.types IS NULL AND due.is_all IS NOT TRUE;
         object := old.partition;
-        done := false;
-        again := false;
+        changed := false;
+        has_more := false;
         BEGIN
             IF NOT _outbox.audit_is_settled(old.partition) THEN
                 detail := 'stays until all of it is in the chain';
             ELSIF due.is_all THEN
                 PERFORM _outbox.audit_drop_partition(old.partition, old.period, old.upper_bound);
                 detail := 'dropped';
-                done := true;
-                again := true; -- its chain goes, too
+                changed := true;
+                has_more := true; -- the next round prunes its chain
             ELSE
                 removed := _outbox.audit_remove_rows(old.partition, old.period, due.types, max_rows);
                 detail := format('%s rows removed', removed);
-                done := true;
-                again := removed >= max_rows;
+                changed := true;
+                has_more := removed >= max_rows;
             END IF;
         EXCEPTION
             WHEN lock_not_available THEN
                 detail := 'stays, because the audit log is in use';
-                again := true;
+                has_more := true;
             WHEN others THEN
-                detail := SQLERRM; -- of this one
+                detail := SQLERRM; -- other partitions may succeed
         END;
         RETURN NEXT;
-        -- Locks stay until the end of the transaction.
-        EXIT WHEN again;
+        -- Locks are held until the end of the transaction, so the rest is left to the next one.
+        EXIT WHEN has_more;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.step_audit_retention()
-IS 'internal: removes rows of the audit log whose time is over, and drops partitions that have no others';
+IS 'internal: deletes rows of the audit log past their retention, and drops partitions without others';
 
 ----------------------------------------------------------------------------------------------------
--- The catalog of events: what they are called, whose they are, and what they look like. Enqueue asks it, as
--- outbox.catalog_mode says.
+-- The catalog of events: name, owner module and payload schema of each version. Enqueue checks events against
+-- it according to outbox.catalog_mode.
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.event_types (
@@ -4660,18 +4744,18 @@ CREATE TABLE _outbox.event_types (
     changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, event_version)
 );
-COMMENT ON TABLE _outbox.event_types IS 'the catalog of events';
-COMMENT ON COLUMN _outbox.event_types.event_type IS 'its name: <Aggregate><PastTenseVerb>';
-COMMENT ON COLUMN _outbox.event_types.event_version IS 'each version has a schema of its own';
-COMMENT ON COLUMN _outbox.event_types.owner_module IS 'the one module that emits the event, in all versions';
-COMMENT ON COLUMN _outbox.event_types.json_schema IS 'what its payload looks like; NULL: anything';
-COMMENT ON COLUMN _outbox.event_types.description IS 'what it means, for people';
-COMMENT ON COLUMN _outbox.event_types.consumers IS 'who is known to listen, for people';
-COMMENT ON COLUMN _outbox.event_types.replay_safe IS 'whether consumers may get it again, for people';
+COMMENT ON TABLE _outbox.event_types IS 'catalog of events';
+COMMENT ON COLUMN _outbox.event_types.event_type IS 'name of the event: <Aggregate><PastTenseVerb>';
+COMMENT ON COLUMN _outbox.event_types.event_version IS 'version of the event; each version has its own schema';
+COMMENT ON COLUMN _outbox.event_types.owner_module IS 'module that emits the event, the same for all versions';
+COMMENT ON COLUMN _outbox.event_types.json_schema IS 'JSON Schema of the payload; NULL permits any payload';
+COMMENT ON COLUMN _outbox.event_types.description IS 'meaning of the event; documentation only';
+COMMENT ON COLUMN _outbox.event_types.consumers IS 'known consumers of the event; documentation only';
+COMMENT ON COLUMN _outbox.event_types.replay_safe IS 'true if consumers may get the event again; documentation only';
 COMMENT ON COLUMN _outbox.event_types.pii_fields
-IS 'JSON pointers to what must not be in a payload; * stands for all members or elements';
-COMMENT ON COLUMN _outbox.event_types.registered_at IS 'when it was registered';
-COMMENT ON COLUMN _outbox.event_types.changed_at IS 'when what is said about it changed';
+IS 'JSON pointers to values that a payload must not have; * stands for all members or elements';
+COMMENT ON COLUMN _outbox.event_types.registered_at IS 'time of the registration';
+COMMENT ON COLUMN _outbox.event_types.changed_at IS 'time of the last change';
 
 CREATE TRIGGER event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.event_types
 FOR EACH STATEMENT EXECUTE FUNCTION _outbox.event_types_changed();
@@ -4680,20 +4764,20 @@ ALTER TABLE _outbox.event_types ENABLE ALWAYS TRIGGER event_types_changed;
 CREATE FUNCTION _outbox.check_schema(json_schema jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_schema';
 COMMENT ON FUNCTION _outbox.check_schema(jsonb)
-IS 'internal: raises an error if a JSON Schema cannot be used';
+IS 'internal: raises an error if a JSON Schema is invalid or not supported';
 
 CREATE FUNCTION _outbox.breaking_change(before jsonb, after jsonb) RETURNS text
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_breaking_change';
 COMMENT ON FUNCTION _outbox.breaking_change(jsonb, jsonb)
-IS 'internal: why one schema cannot follow another under the same version; NULL if it can';
+IS 'internal: reason why a schema cannot replace another one in the same version; NULL if it can';
 
 CREATE FUNCTION _outbox.is_pointer(pointer text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_is_pointer';
 COMMENT ON FUNCTION _outbox.is_pointer(text)
-IS 'internal: is this a JSON pointer to a part of something?';
+IS 'internal: returns true if a text is a JSON pointer to a part of a document';
 
--- To be called after a C function: loading the library discards a value of the setting that the
--- session had no right to set.
+-- Call it after a C function of the library: loading the library discards a value of
+-- outbox.event_name_pattern that the session had no privilege to set.
 CREATE FUNCTION _outbox.check_event_name(event_type text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -4706,7 +4790,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_event_name(text)
-IS 'internal: refuses the name of an event that does not match outbox.event_name_pattern';
+IS 'internal: raises an error if the name of an event does not match outbox.event_name_pattern';
 
 CREATE FUNCTION _outbox.check_event_type(new _outbox.event_types) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4740,14 +4824,14 @@ BEGIN
     FOREACH pointer IN ARRAY new.pii_fields LOOP
         IF NOT _outbox.is_pointer(pointer) THEN
             RAISE invalid_parameter_value USING
-                MESSAGE = format('pii_fields must be JSON pointers, and "%s" is none', left(pointer, 63)),
-                HINT = 'For example /customer/email, or /travellers/*/passport.';
+                MESSAGE = format('pii_fields must be JSON pointers, not "%s"', left(pointer, 63)),
+                HINT = 'Examples: /customer/email, /travellers/*/passport.';
         END IF;
     END LOOP;
     PERFORM _outbox.check_schema(new.json_schema);
 END $$;
 COMMENT ON FUNCTION _outbox.check_event_type(_outbox.event_types)
-IS 'internal: raises an error if the catalog cannot have an event like this';
+IS 'internal: raises an error if a row is not valid in the catalog of events';
 
 CREATE FUNCTION outbox_register_event(
     event_type text, event_version integer, owner_module text, json_schema jsonb DEFAULT NULL,
@@ -4772,14 +4856,14 @@ BEGIN
     after.pii_fields := coalesce(pii_fields, '{}');
     PERFORM _outbox.check_event_type(after);
 
-    -- One at a time: whose an event is depends on all versions.
+    -- The lock serializes registrations: the owner of an event is checked across all of its versions.
     LOCK TABLE _outbox.event_types IN SHARE ROW EXCLUSIVE MODE;
     SELECT t.owner_module INTO owner FROM _outbox.event_types t
      WHERE t.event_type = event_type LIMIT 1;
     IF owner <> owner_module THEN
         RAISE object_in_use USING
             MESSAGE = format('event_type "%s" belongs to "%s"', event_type, owner),
-            HINT = 'One module emits an event. outbox_set_event_owner() hands it over, in all versions.';
+            HINT = 'To change the owner module of all versions, call outbox_set_event_owner().';
     END IF;
 
     SELECT * INTO before FROM _outbox.event_types t
@@ -4798,7 +4882,7 @@ BEGIN
         RETURN 'unchanged';
     END IF;
     IF (before.json_schema IS NULL) <> (json_schema IS NULL) THEN
-        breaks := CASE WHEN json_schema IS NULL THEN 'there is no schema any more' ELSE 'there was no schema' END;
+        breaks := CASE WHEN json_schema IS NULL THEN 'the schema is removed' ELSE 'a schema is added' END;
     ELSE
         breaks := _outbox.breaking_change(before.json_schema, json_schema);
     END IF;
@@ -4816,7 +4900,7 @@ BEGIN
     RETURN 'changed';
 END $$;
 COMMENT ON FUNCTION outbox_register_event(text, integer, text, jsonb, text, text[], boolean, text[])
-IS 'puts an event into the catalog, or changes what it says; a change that would break somebody is refused';
+IS 'adds a version of an event to the catalog, or changes it; rejects a breaking change';
 
 CREATE FUNCTION outbox_unregister_event(event_type text, event_version integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4832,7 +4916,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION outbox_unregister_event(text, integer)
-IS 'takes a version of an event out of the catalog; false if it was not there';
+IS 'removes a version of an event from the catalog; returns false if it is not registered';
 
 CREATE FUNCTION outbox_set_event_owner(event_type text, owner_module text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4859,9 +4943,9 @@ BEGIN
     RETURN versions;
 END $$;
 COMMENT ON FUNCTION outbox_set_event_owner(text, text)
-IS 'hands an event, in all versions, over to another module';
+IS 'changes the owner module of an event in all versions; returns their number';
 
--- Characters that mean something in Markdown are written as entities, which no renderer takes for markup.
+-- Special characters of Markdown become character references, which renderers do not interpret as markup.
 CREATE FUNCTION _outbox.markdown_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(string_agg(CASE
@@ -4870,17 +4954,15 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
                ELSE c END, '' ORDER BY n), '')
       FROM string_to_table(value, NULL) WITH ORDINALITY AS r(c, n)
 $$;
-COMMENT ON FUNCTION _outbox.markdown_text(text)
-IS 'internal: a text that means in Markdown nothing but itself';
+COMMENT ON FUNCTION _outbox.markdown_text(text) IS 'internal: text with the special characters of Markdown escaped';
 
--- A fence longer than any run of backticks inside: nothing in the schema ends it.
+-- The fence is longer than any run of backticks in the value, so the value cannot end it.
 CREATE FUNCTION _outbox.markdown_code(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT format(E'%1$sjson\n%2$s\n%1$s', repeat('`', 1 + greatest(2, max(length(r[1])))), value)
       FROM (SELECT ARRAY['``']::text[] AS r UNION ALL SELECT regexp_matches(value, '`+', 'g')) runs
 $$;
-COMMENT ON FUNCTION _outbox.markdown_code(text)
-IS 'internal: a block of code in Markdown';
+COMMENT ON FUNCTION _outbox.markdown_code(text) IS 'internal: code block in Markdown';
 
 CREATE FUNCTION _outbox.catalog_markdown() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4913,14 +4995,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT E'# Events\n\n' || coalesce(
         E'| Event | Version | Owner | Consumers | Safe to replay |\n|---|---|---|---|---|\n' || lines || E'\n\n' ||
-        sections, 'None are registered.') || E'\n'
+        sections, 'No events are registered.') || E'\n'
       FROM line
 $$;
-COMMENT ON FUNCTION _outbox.catalog_markdown()
-IS 'internal: the catalog of events as Markdown';
+COMMENT ON FUNCTION _outbox.catalog_markdown() IS 'internal: catalog of events as Markdown';
 
--- One channel, message and operation for each version of an event. What names one of them may only consist of
--- [A-Za-z0-9_-], so other characters become their bytes in hex; _ does, too, so no two are alike.
+-- Each version of an event has one channel, message and operation. AsyncAPI limits their keys to
+-- [A-Za-z0-9_-], so other characters are replaced by _ and the hex digits of their bytes. _ itself is
+-- replaced, too, which keeps keys unique.
 CREATE FUNCTION _outbox.asyncapi_key(event_type text, event_version integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(CASE WHEN c ~ '[A-Za-z0-9-]' THEN c ELSE '_' || encode(convert_to(c, 'UTF8'), 'hex') END, ''
@@ -4928,7 +5010,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
       FROM string_to_table(event_type, NULL) WITH ORDINALITY AS r(c, n)
 $$;
 COMMENT ON FUNCTION _outbox.asyncapi_key(text, integer)
-IS 'internal: what a version of an event is called inside an AsyncAPI document';
+IS 'internal: name of a version of an event inside an AsyncAPI document';
 
 CREATE FUNCTION _outbox.catalog_asyncapi() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -4951,9 +5033,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    'schemaFormat', CASE WHEN json_schema ->> '$schema' LIKE '%draft-07%'
                                         THEN 'application/schema+json;version=draft-07'
                                         ELSE 'application/schema+json;version=draft-2020-12' END,
-                   -- The document is another now: what a reference refers to has moved down.
+                   -- References point into the schema, which is now nested in the AsyncAPI document.
                    'schema', replace(json_schema::text, '"$ref": "#',
-                                     format('"$ref": "#/components/messages/%s/payload/schema', key))::jsonb) END) AS body
+                                     format('"$ref": "#/components/messages/%s/payload/schema', key))::jsonb)
+                   END) AS body
           FROM event
     )
     SELECT jsonb_pretty(jsonb_build_object(
@@ -4961,7 +5044,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'info', jsonb_build_object(
             'title', 'Events of ' || current_database(),
             'version', '1.0.0',
-            'description', 'What outbox_event_types says.'),
+            'description', 'Events in outbox_event_types.'),
         'defaultContentType', 'application/json',
         'channels', coalesce(jsonb_object_agg(key, jsonb_build_object(
             'address', event_type,
@@ -4974,8 +5057,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'components', jsonb_build_object('messages', coalesce(jsonb_object_agg(key, body), '{}'))))
       FROM message
 $$;
-COMMENT ON FUNCTION _outbox.catalog_asyncapi()
-IS 'internal: the catalog of events as an AsyncAPI document';
+COMMENT ON FUNCTION _outbox.catalog_asyncapi() IS 'internal: catalog of events as an AsyncAPI document';
 
 CREATE FUNCTION outbox_catalog(format text DEFAULT 'markdown') RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -4987,16 +5069,15 @@ BEGIN
         RETURN _outbox.catalog_asyncapi();
     ELSE
         RAISE invalid_parameter_value USING
-            MESSAGE = pg_catalog.format('format %s is not known', coalesce(quote_literal(left(format, 63)), 'NULL')),
+            MESSAGE = pg_catalog.format('unknown format %s', coalesce(quote_literal(left(format, 63)), 'NULL')),
             HINT = 'Formats are markdown and asyncapi.';
     END CASE;
 END $$;
-COMMENT ON FUNCTION outbox_catalog(text)
-IS 'the catalog of events as Markdown, or as an AsyncAPI 3.0 document in JSON';
+COMMENT ON FUNCTION outbox_catalog(text) IS 'catalog of events as Markdown, or as an AsyncAPI 3.0 document in JSON';
 
--- Views of the tables that a user may want to read. The tables themselves are in _outbox: GRANT ... ON ALL TABLES IN SCHEMA of the
--- extension's schema does not reach them, and a trigger on one of them would run with the rights of its owner. The second item of
--- FROM, which the planner removes, keeps the views from being updatable.
+-- Views of tables that users read. The tables are in _outbox, beyond the reach of GRANT ... ON ALL TABLES IN
+-- SCHEMA with the extension's schema: a role with TRIGGER on a table could run code with the privileges of
+-- its owner. The second item of FROM, which the planner removes, keeps the views from being updatable.
 DO $do$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -5005,27 +5086,30 @@ BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
     FOR shown IN
         SELECT v.view, ('_outbox.' || v.name)::regclass AS "table",
-               EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = ('_outbox.' || v.name)::regclass AND a.attname = 'tenant_id') AS has_tenant
+               EXISTS (SELECT FROM pg_attribute a
+                        WHERE a.attrelid = ('_outbox.' || v.name)::regclass AND a.attname = 'tenant_id') AS has_tenant
           FROM (VALUES ('outbox_consumers', 'consumers'), ('outbox_sinks', 'sinks'), ('outbox_scheduled', 'scheduled'),
-                       ('outbox_retries', 'retries'), ('outbox_messages_dlq', 'dead_letters'), ('idempotency_keys', 'idempotency_keys'),
-                       ('outbox_event_types', 'event_types'), ('outbox_cold_files', 'cold_files'),
-                       ('outbox_stats_history', 'stats_history')) v (view, name)
+                       ('outbox_retries', 'retries'), ('outbox_messages_dlq', 'dead_letters'),
+                       ('idempotency_keys', 'idempotency_keys'), ('outbox_event_types', 'event_types'),
+                       ('outbox_cold_files', 'cold_files'), ('outbox_stats_history', 'stats_history')) v (view, name)
     LOOP
-        EXECUTE format('CREATE VIEW %s.%I WITH (security_barrier) AS SELECT %s FROM %s CROSS JOIN (SELECT) AS read_only%s', '@extschema@'::regnamespace, shown.view,
+        EXECUTE format('CREATE VIEW %s.%I WITH (security_barrier) AS'
+                       ' SELECT %s FROM %s CROSS JOIN (SELECT) AS read_only%s', '@extschema@'::regnamespace, shown.view,
                        (SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
                          WHERE a.attrelid = shown.table AND a.attnum > 0),
                        shown.table, CASE WHEN shown.has_tenant THEN ' WHERE _outbox.may_read(tenant_id)' END);
-        EXECUTE format('COMMENT ON VIEW %s.%I IS %L', '@extschema@'::regnamespace, shown.view, obj_description(shown.table, 'pg_class'));
-        EXECUTE (SELECT string_agg(format('COMMENT ON COLUMN %s.%I.%I IS %L', '@extschema@'::regnamespace, shown.view, a.attname,
-                                          col_description(a.attrelid, a.attnum)), ';')
+        EXECUTE format('COMMENT ON VIEW %s.%I IS %L', '@extschema@'::regnamespace, shown.view,
+                       obj_description(shown.table, 'pg_class'));
+        EXECUTE (SELECT string_agg(format('COMMENT ON COLUMN %s.%I.%I IS %L', '@extschema@'::regnamespace, shown.view,
+                                          a.attname, col_description(a.attrelid, a.attnum)), ';')
                    FROM pg_attribute a WHERE a.attrelid = shown.table AND a.attnum > 0);
     END LOOP;
     PERFORM pg_catalog.set_config('search_path', path, true);
 END $do$;
 
 ----------------------------------------------------------------------------------------------------
--- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
--- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
+-- Tenants. Row security limits a session of a tenant to rows of that tenant. Functions of the extension run
+-- as the owner of the tables, to which row security does not apply: they check the tenant themselves.
 ----------------------------------------------------------------------------------------------------
 
 DO $do$
@@ -5045,17 +5129,19 @@ BEGIN
         EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned,
                        CASE owned WHEN '@extschema@.audit_log'::regclass THEN '_outbox.audit_may_read'::regproc
                                   ELSE '_outbox.may_read'::regproc END);
-        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
+        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned,
+                       'limits a session of a tenant to rows of that tenant');
     END LOOP;
     PERFORM set_config('search_path', path, true);
 END $do$;
 
 ----------------------------------------------------------------------------------------------------
--- A trigger runs with the rights of the role that writes to the table, here of the owner of the log. And the functions of the
--- extension know its schema by name: a role that renames it could put another in its place.
+-- A trigger runs with the privileges of the role that writes to the table, here of the owner of the log.
+-- Functions of the extension refer to its schemas by name: a role that renames one of them could create
+-- another in its place.
 ----------------------------------------------------------------------------------------------------
 
--- Runs as the role that gives the command, and reads only catalogs.
+-- Runs as the role of the DDL command, so it reads only catalogs.
 CREATE FUNCTION _outbox.ddl_guard() RETURNS event_trigger
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -5064,10 +5150,11 @@ DECLARE
     wrong   text;
 BEGIN
     IF tg_tag = 'ALTER SCHEMA' THEN
-        IF to_regnamespace('@extschema@') IS DISTINCT FROM outbox.extnamespace OR to_regnamespace('_outbox') IS NULL THEN
+        IF to_regnamespace('@extschema@') IS DISTINCT FROM outbox.extnamespace
+           OR to_regnamespace('_outbox') IS NULL THEN
             RAISE feature_not_supported USING
                 MESSAGE = 'the schemas of extension "outbox" cannot be renamed',
-                DETAIL = 'Its functions know them by name.';
+                DETAIL = 'Functions of the extension refer to them by name.';
         END IF;
         RETURN;
     END IF;
@@ -5076,23 +5163,24 @@ BEGIN
      WHERE c.classid = 'pg_trigger'::regclass AND NOT pg_has_role(r.relowner, 'USAGE')
        AND (r.relname IN ('part_config', 'part_config_sub') AND r.relnamespace = partman.extnamespace
             OR EXISTS (SELECT FROM pg_depend d
-                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid
+                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
+                          AND d.refobjid = outbox.oid
                           AND d.objid IN (SELECT r.oid UNION SELECT relid FROM pg_partition_ancestors(r.oid))));
     IF FOUND THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('only the owner of %s may create triggers on it', wrong),
-            DETAIL = 'They run with the rights of the owner of the log.';
+            DETAIL = 'Triggers run with the privileges of the owner of the log.';
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.ddl_guard()
-IS 'internal: refuses triggers of other roles on tables of the extension, and new names for its schemas';
+IS 'internal: rejects triggers of other roles on tables of the extension, and renaming of its schemas';
 
 ----------------------------------------------------------------------------------------------------
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
--- The sets are disjoint, so that taking one back never takes from another. The last five of an admin
--- are what the views call, as whoever reads them.
+-- The sets are disjoint, so that revoking one privilege leaves the others intact. The last five functions of
+-- an admin are called by views with the privileges of the reader.
 CREATE FUNCTION _outbox.privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -5113,8 +5201,9 @@ DECLARE
               outbox_catalog, report_samples, report_problems, report_dead_letters,
               report_partitions, report_held}'::text[]
         WHEN 'admin' THEN
-            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
-              outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup,
+              outbox_maintain, outbox_held_partitions, outbox_restore_partition, outbox_release_due,
+              outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_register_upcaster, outbox_unregister_upcaster,
@@ -5128,15 +5217,14 @@ BEGIN
             MESSAGE = format('unknown privilege %L', privilege),
             HINT = 'Privileges are producer, consumer, idempotency, audit, auditor, reader, monitor and admin.';
     END IF;
-    -- Members of the extension only: the schema may hold functions of other people.
+    -- The schema may have functions of other roles, so only members of the extension count.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
         JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
        WHERE e.extname = 'outbox' AND p.proname = ANY (names)
        ORDER BY p.oid;
 END $$;
-COMMENT ON FUNCTION _outbox.privilege_functions(text)
-IS 'internal: the functions that a privilege consists of';
+COMMENT ON FUNCTION _outbox.privilege_functions(text) IS 'internal: functions that a privilege includes';
 
 CREATE FUNCTION _outbox.privilege_views(privilege text) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -5152,8 +5240,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
                                      outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
-COMMENT ON FUNCTION _outbox.privilege_views(text)
-IS 'internal: the views and tables that a privilege lets read';
+COMMENT ON FUNCTION _outbox.privilege_views(text) IS 'internal: views and tables that a privilege permits to read';
 
 CREATE FUNCTION _outbox.check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -5169,11 +5256,10 @@ BEGIN
     ELSIF role = (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
                    WHERE c.oid = '@extschema@.outbox_messages'::regclass) THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = format('role %I owns the log and can do everything', role);
+            MESSAGE = format('role %I owns the log and has all privileges', role);
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.check_role(name)
-IS 'internal: is this a role that privileges can be granted to?';
+COMMENT ON FUNCTION _outbox.check_role(name) IS 'internal: raises an error if privileges cannot be granted to a role';
 
 CREATE FUNCTION outbox_grant(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -5192,9 +5278,9 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', _outbox.schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a writer or a reader of the audit log, a reader, a monitor or an admin does';
+IS 'grants a privilege to a role: producer, consumer, idempotency, audit, auditor, reader, monitor or admin';
 
--- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
+-- USAGE on the schema stays: the role may need it for other objects, and it permits nothing by itself.
 CREATE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -5210,10 +5296,9 @@ BEGIN
         EXECUTE format('REVOKE SELECT ON %s FROM %I', readable, role);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_revoke(name, text)
-IS 'takes back what outbox_grant() gave';
+COMMENT ON FUNCTION outbox_revoke(name, text) IS 'revokes a privilege that outbox_grant() granted';
 
--- A function that an update adds has the privileges that are the default in the database.
+-- A function that an update adds has the default privileges of the database.
 DO $$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -5227,40 +5312,42 @@ BEGIN
           JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
          WHERE e.extname = 'outbox' AND d.deptype = 'e' AND has_function_privilege('public', p.oid, 'EXECUTE')
     LOOP
-        FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)), added.proowner) LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)),
+                                                   added.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', added.function, other);
         END LOOP;
     END LOOP;
     PERFORM set_config('search_path', path, true);
 END $$;
 
--- Not for DROP SCHEMA: if the library's file were missing, nobody could drop any schema. The row that
--- a DROP SCHEMA ... CASCADE leaves behind is inert, and the next log replaces it.
+-- DROP SCHEMA is not covered: if the library file were missing, DROP SCHEMA would fail for every schema of
+-- the database. The row that DROP SCHEMA ... CASCADE leaves in part_config has no effect, and the next log
+-- replaces it.
 CREATE EVENT TRIGGER outbox_before_drop ON ddl_command_start
     WHEN TAG IN ('DROP EXTENSION') EXECUTE FUNCTION _outbox.before_drop();
 COMMENT ON EVENT TRIGGER outbox_before_drop
-IS 'DROP EXTENSION outbox leaves nothing behind in pg_partman';
+IS 'removes the configuration of the log from pg_partman before DROP EXTENSION outbox';
 
 CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
     WHEN TAG IN ('CREATE TRIGGER', 'ALTER SCHEMA')
     EXECUTE FUNCTION _outbox.ddl_guard();
 COMMENT ON EVENT TRIGGER outbox_guard
-IS 'refuses triggers of other roles on tables of the extension, and new names for its schemas';
+IS 'rejects triggers of other roles on tables of the extension, and renaming of its schemas';
 
--- Nobody but the owner may do anything until outbox_grant() says so, whatever the default
--- privileges of this database are.
+-- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database.
 DO $$
 DECLARE
     member    record;
     other     text;
     path      CONSTANT text := pg_catalog.current_setting('search_path');
-    intruders text;
+    untrusted text;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    FOR other IN SELECT _outbox.other_grantees(n.nspacl, n.nspowner) FROM pg_namespace n WHERE n.nspname = '_outbox' LOOP
+    FOR other IN SELECT _outbox.other_grantees(n.nspacl, n.nspowner) FROM pg_namespace n
+                  WHERE n.nspname = '_outbox' LOOP
         EXECUTE format('REVOKE ALL ON SCHEMA _outbox FROM %s', other);
     END LOOP;
-    GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- its functions and tables have privileges of their own
+    GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- functions and tables in it have privileges of their own
     FOR member IN
         SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
@@ -5271,22 +5358,24 @@ BEGIN
             PERFORM _outbox.revoke_all(member.objid::regclass);
             CONTINUE;
         END IF;
-        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)),
+                                                   member.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
         END LOOP;
     END LOOP;
     PERFORM _outbox.install_retention_guard();
-    intruders := _outbox.untrusted_partman_roles();
-    IF intruders IS NOT NULL THEN
+    untrusted := _outbox.untrusted_partman_roles();
+    IF untrusted IS NOT NULL THEN
         RAISE WARNING USING
-            MESSAGE = format('pg_partman''s schema is open to %s', intruders),
-            HINT = 'The log gets no partitions until that schema is a superuser''s alone.';
+            MESSAGE = format('pg_partman''s schema is open to %s', untrusted),
+            HINT = 'No partitions are created until the schema and all objects in it belong to a superuser, and are'
+                   ' closed to other roles.';
     END IF;
     PERFORM set_config('search_path', path, true);
 END $$;
 
 ----------------------------------------------------------------------------------------------------
--- What pg_dump takes along besides the partitions, which are ordinary tables to it
+-- Tables and sequences that pg_dump includes with their data; it includes the partitions as ordinary tables
 ----------------------------------------------------------------------------------------------------
 
 SELECT pg_catalog.pg_extension_config_dump('_outbox.messages_id_seq', '');

@@ -90,7 +90,7 @@ COMMENT ON PROCEDURE outbox_test_sink(text, boolean, text)
 IS 'has the relay send a test event to a sink at once; returns the result';
 
 CREATE OR REPLACE FUNCTION _outbox.sink_states(
-    OUT consumer_id integer, OUT in_hand integer, OUT on_the_way integer, OUT troubles integer,
+    OUT consumer_id integer, OUT claimed integer, OUT on_the_way integer, OUT troubles integer,
     OUT delivered bigint, OUT rejected bigint, OUT resume_at timestamptz, OUT last_error_at timestamptz,
     OUT last_error text)
 RETURNS SETOF record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_sink_states';

@@ -1,25 +1,25 @@
 ----------------------------------------------------------------------------------------------------
--- Maintenance. Each step is a function of its own: the worker runs each in its own transaction, and
--- outbox_maintain() all of them in the caller's. Whatever needs a strong lock waits for it no longer than
--- producers can bear, and comes again later.
+-- Maintenance. Each step is a function: the maintenance worker runs each step in a transaction of its own,
+-- outbox_maintain() runs all steps in the caller's transaction. A step that needs an exclusive lock waits for
+-- at most lock_timeout, so that producers behind it are not blocked for longer, and is repeated later.
 ----------------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION _outbox.setting(name text) RETURNS interval
 LANGUAGE c STABLE STRICT AS 'MODULE_PATHNAME', 'outbox_setting';
-COMMENT ON FUNCTION _outbox.setting(text)
-IS 'internal: a setting that is a time; NULL if it means for ever';
+COMMENT ON FUNCTION _outbox.setting(text) IS 'internal: value of an interval setting; NULL if it is unlimited';
 
 CREATE OR REPLACE FUNCTION _outbox.partition_readers(partition regclass, OUT consumer text, OUT reason text)
 RETURNS SETOF record LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_partition_readers';
 COMMENT ON FUNCTION _outbox.partition_readers(regclass)
-IS 'internal: the consumers that still need a partition, and what for';
+IS 'internal: consumers that still need a partition, with the reason';
 
 CREATE OR REPLACE FUNCTION _outbox.skip_unwanted_events(consumer text) RETURNS boolean
 LANGUAGE c VOLATILE STRICT AS 'MODULE_PATHNAME', 'outbox_skip_unwanted_events';
 COMMENT ON FUNCTION _outbox.skip_unwanted_events(text)
-IS 'internal: moves a cursor past what its consumer does not want; true if it was moved';
+IS 'internal: advances a cursor past events that its consumer does not want; returns true if it moved';
 
-CREATE OR REPLACE FUNCTION _outbox.due_partitions(OUT partition regclass, OUT lower_bound timestamptz, OUT upper_bound timestamptz)
+CREATE OR REPLACE FUNCTION _outbox.due_partitions(
+    OUT partition regclass, OUT lower_bound timestamptz, OUT upper_bound timestamptz)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.partition, p.lower_bound, p.upper_bound FROM _outbox.partitions() p
@@ -27,9 +27,10 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY p.upper_bound
 $$;
 COMMENT ON FUNCTION _outbox.due_partitions()
-IS 'internal: the partitions of the log whose time to be archived has come, the oldest first';
+IS 'internal: partitions of the log that are due to be archived, oldest first';
 
-CREATE OR REPLACE FUNCTION _outbox.expired_partitions(OUT partition regclass, OUT upper_bound timestamptz, OUT restored boolean)
+CREATE OR REPLACE FUNCTION _outbox.expired_partitions(
+    OUT partition regclass, OUT upper_bound timestamptz, OUT restored boolean)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT c.oid::regclass, a.upper_bound, a.restored_at IS NOT NULL
@@ -43,12 +44,12 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      ORDER BY a.upper_bound
 $$;
 COMMENT ON FUNCTION _outbox.expired_partitions()
-IS 'internal: the partitions of the archive whose time is over, the oldest first';
+IS 'internal: partitions of the archive that are past their retention, oldest first';
 
--- Who keeps partitions from being archived or dropped. Cheap enough to be asked often: a consumer that is
--- far behind is found by one look into the partition's index.
-CREATE OR REPLACE FUNCTION _outbox.held_partitions(OUT partition regclass, OUT consumer text, OUT reason text,
-                                        OUT since timestamptz, OUT bytes bigint)
+-- Consumers that keep partitions from being archived or dropped. Cheap enough for frequent calls: one probe
+-- of the partition's index finds a consumer that is far behind.
+CREATE OR REPLACE FUNCTION _outbox.held_partitions(
+    OUT partition regclass, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     WITH due AS (
@@ -62,34 +63,34 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
      WHERE _outbox.shows_tenant(NULL)
      ORDER BY d.since, h.consumer
 $$;
-COMMENT ON FUNCTION _outbox.held_partitions()
-IS 'internal: the rows of outbox_held_partitions()';
+COMMENT ON FUNCTION _outbox.held_partitions() IS 'internal: rows of outbox_held_partitions()';
 
-CREATE OR REPLACE FUNCTION outbox_held_partitions(OUT partition regclass, OUT consumer text, OUT reason text,
-                                       OUT since timestamptz, OUT bytes bigint)
+CREATE OR REPLACE FUNCTION outbox_held_partitions(
+    OUT partition regclass, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.held_partitions()
 $$;
 COMMENT ON FUNCTION outbox_held_partitions()
-IS 'the partitions whose time is over and that a consumer still needs: which, since when, and how large they are';
+IS 'partitions past their retention that a consumer still needs, with the reason and their size';
 
--- One at a time: until the end of its transaction nobody else does maintenance. And what is decided here must be
--- decided by what is there now, not by what was there when a transaction began.
+-- The table lock conflicts with itself, so one session at a time runs maintenance. READ COMMITTED is required
+-- because steps decide by the current state, not by the state at the start of the transaction.
 CREATE OR REPLACE FUNCTION _outbox.begin_maintenance() RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '10s' AS $$
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
         RAISE active_sql_transaction USING
-            MESSAGE = format('maintenance cannot be done in a transaction that is %s', current_setting('transaction_isolation')),
-            HINT = 'Use READ COMMITTED.';
+            MESSAGE = format('maintenance cannot run in a transaction with isolation level %s',
+                             upper(current_setting('transaction_isolation'))),
+            HINT = 'Run it in a READ COMMITTED transaction.';
     END IF;
     LOCK TABLE _outbox.maintenance_state IN SHARE UPDATE EXCLUSIVE MODE;
 END $$;
 COMMENT ON FUNCTION _outbox.begin_maintenance()
-IS 'internal: keeps others from doing maintenance, or raises an error if they are at it for long';
+IS 'internal: locks out other sessions from maintenance until the end of the transaction';
 
--- Leaves the error for the caller: its locks go with the subtransaction.
+-- The caller catches the error: the rollback of its subtransaction releases the locks.
 CREATE OR REPLACE FUNCTION _outbox.check_no_readers(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -101,7 +102,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_no_readers(regclass)
-IS 'internal: raises an error that names the consumers which still need a partition';
+IS 'internal: raises an error that names the consumers that still need a partition';
 
 CREATE OR REPLACE FUNCTION _outbox.archive_partition(partition regclass) RETURNS text
 LANGUAGE plpgsql VOLATILE
@@ -112,7 +113,7 @@ DECLARE
     first_id bigint;
     last_id  bigint;
 BEGIN
-    -- Before anybody is kept waiting, and again behind the locks.
+    -- Checked before the locks, which block producers, and again under them, because the first result may be outdated.
     PERFORM _outbox.check_no_readers(partition);
     spare := (SELECT p.partition FROM _outbox.partitions() p WHERE p.is_default);
     LOCK TABLE ONLY @extschema@.outbox_messages IN ACCESS EXCLUSIVE MODE;
@@ -139,7 +140,7 @@ BEGIN
     RETURN 'archived';
 END $$;
 COMMENT ON FUNCTION _outbox.archive_partition(regclass)
-IS 'internal: moves a partition from the log to the archive, or drops it if it is empty; or raises an error that says why not';
+IS 'internal: moves a partition from the log to the archive, or drops it if it is empty';
 
 CREATE OR REPLACE FUNCTION _outbox.drop_partition(partition regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
@@ -152,8 +153,7 @@ BEGIN
      WHERE c.oid = drop_partition.partition AND a.partition = c.relname;
     EXECUTE format('DROP TABLE %s', partition);
 END $$;
-COMMENT ON FUNCTION _outbox.drop_partition(regclass)
-IS 'internal: drops a partition of the archive, or raises an error that says why not';
+COMMENT ON FUNCTION _outbox.drop_partition(regclass) IS 'internal: drops a partition of the archive';
 
 CREATE OR REPLACE FUNCTION _outbox.is_stored(partition regclass) RETURNS boolean
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -165,5 +165,5 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     HAVING count(*) > 0
 $$;
 COMMENT ON FUNCTION _outbox.is_stored(regclass)
-IS 'internal: is what is in this partition in cold storage? NULL if it has not been exported';
+IS 'internal: returns true if a partition is in cold storage, NULL if it has not been exported';
 

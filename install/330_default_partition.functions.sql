@@ -2,15 +2,15 @@ CREATE OR REPLACE FUNCTION _outbox.try_lock(target regclass) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
-    RAISE SQLSTATE 'OB999'; -- gives it back
+    RAISE SQLSTATE 'OB999'; -- the rollback of the subtransaction releases the lock
 EXCEPTION
     WHEN lock_not_available THEN RETURN false;
     WHEN SQLSTATE 'OB999' THEN RETURN true;
 END $$;
 COMMENT ON FUNCTION _outbox.try_lock(regclass)
-IS 'internal: could a table be locked now, if others are kept waiting for 50 ms at most?';
+IS 'internal: returns true if a table can be locked exclusively within 50 ms; releases the lock';
 
--- Others are kept waiting for 50 ms at most, and have their turn in between.
+-- lock_timeout bounds the time that other sessions queue behind the request; they proceed between two attempts.
 CREATE OR REPLACE FUNCTION _outbox.lock_with_retry(target regclass) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 BEGIN
@@ -25,11 +25,15 @@ BEGIN
     EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', target);
 END $$;
 COMMENT ON FUNCTION _outbox.lock_with_retry(regclass)
-IS 'internal: locks a table, without keeping others waiting for long at a time';
+IS 'internal: locks a table exclusively; waits for at most 50 ms at a time';
 
--- The rows that came while there was no partition for their time. They are moved with xid and id as they are,
--- into a table that nobody reads yet. For a time that is over, the default is locked at the end only.
-CREATE OR REPLACE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages') RETURNS TABLE (partition regclass, events bigint, object text, detail text)
+-- Rows are in the default partition if no partition existed for their time. They move with their xid and id
+-- to a new table, which is attached afterwards. Only if producers can still insert rows for that time is the
+-- default partition locked before the move, otherwise after it. Returns a partition with its number of rows,
+-- or an object that conflicts with the name of a partition; all columns NULL: more partitions are needed, in
+-- another transaction.
+CREATE OR REPLACE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages')
+RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET timezone = 'UTC' SET datestyle = 'ISO, YMD' SET lock_timeout = '50ms' AS $$
 DECLARE
@@ -45,28 +49,30 @@ BEGIN
     END IF;
     SELECT * INTO place FROM _outbox.partition_width(parent);
     IF place.width IS NULL THEN
-        RETURN; -- pg_partman knows nothing of the log: whoever makes partitions says so
+        RETURN; -- pg_partman has no configuration for the log; creating partitions raises an error for that
     END IF;
-    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at) ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
+    FOR start IN EXECUTE format('SELECT DISTINCT date_trunc(%L, occurred_at) FROM %s WHERE isfinite(occurred_at)'
+                                ' ORDER BY 1 LIMIT 100', place.unit, spare) LOOP
         SELECT format('%I.%I', n.nspname, c.relname || '_p' || to_char(start, place.suffix)) INTO own
           FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = parent;
         partition := NULL;
         events := NULL;
-        SELECT o.object, o.detail INTO object, detail FROM _outbox.name_conflict(parent, '_p' || to_char(start, place.suffix)) o;
+        SELECT o.object, o.detail INTO object, detail
+          FROM _outbox.name_conflict(parent, '_p' || to_char(start, place.suffix)) o;
         IF FOUND THEN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        -- A time that was archived, and that the clock has come back to.
+        -- The partition of that time is in the archive: the clock was set back.
         CONTINUE WHEN to_regclass(own) IS NOT NULL;
         IF moved THEN
-            -- The default is locked by now, until the end of the transaction.
+            -- The lock on the default partition is held until the end of the transaction, so one partition is enough.
             RETURN NEXT;
             RETURN;
         END IF;
         is_over := start + place.width <= clock_timestamp();
         IF is_over THEN
-            -- Is it to be had at all? Otherwise everything would be moved for nothing.
+            -- ATTACH PARTITION will need an exclusive lock; if it is not available, the move would be in vain.
             CONTINUE WHEN NOT _outbox.try_lock(spare);
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
@@ -91,9 +97,9 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.move_default_rows(regclass)
-IS 'internal: moves the events of one day from the default partition to a partition of their own; an object is in the way; all NULL: there are more';
+IS 'internal: moves rows from the default partition to partitions of their own';
 
--- The delivery record. What stays: the newest batch of each consumer, which is its cursor, and all that is open.
+-- Old batches record past deliveries. The newest batch of each consumer is its cursor and stays, as do open batches.
 CREATE OR REPLACE FUNCTION _outbox.prune_batches(max_batches integer) RETURNS integer
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET jit = off AS $$
 DECLARE
@@ -122,36 +128,38 @@ BEGIN
     RETURN total;
 END $$;
 COMMENT ON FUNCTION _outbox.prune_batches(integer)
-IS 'internal: removes the record of old deliveries, no more than so many batches; returns how many';
+IS 'internal: deletes up to max_batches old batches with their leases; returns their number';
 
--- Makes partitions. Before that, rows that would be in the way of a new one leave the default.
-CREATE OR REPLACE FUNCTION _outbox.set_partition_retention(parent regclass, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- Rows leave the default partition first: PostgreSQL rejects a new partition while the default one has rows
+-- of its range.
+CREATE OR REPLACE FUNCTION _outbox.maintain_partitions(
+    parent regclass, OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' AS $$
 DECLARE
-    before CONSTANT regclass[] := ARRAY(SELECT p.partition FROM _outbox.partitions(parent) p);
-    told   text[] := '{}';
-    count  bigint;
-    moved  regclass;
+    before   CONSTANT regclass[] := ARRAY(SELECT p.partition FROM _outbox.partitions(parent) p);
+    reported text[] := '{}';
+    count    bigint;
+    moved    regclass;
 BEGIN
-    again := false;
+    has_more := false;
     PERFORM _outbox.install_retention_guard();
     FOR moved, count, object, detail IN SELECT * FROM _outbox.move_default_rows(parent) LOOP
-        done := moved IS NOT NULL;
+        changed := moved IS NOT NULL;
         IF object IS NOT NULL THEN
-            told := told || object;
+            reported := reported || object;
             RETURN NEXT;
             CONTINUE;
         END IF;
-        again := NOT done;
-        IF again THEN
+        has_more := NOT changed;
+        IF has_more THEN
             object := parent;
-            detail := 'waits for its turn';
+            detail := 'postponed to the next transaction';
             RETURN NEXT;
             RETURN;
         END IF;
         object := moved;
-        detail := format('made for %s %s from the default partition', count,
+        detail := format('created for %s %s from the default partition', count,
                          CASE parent WHEN '@extschema@.outbox_messages'::regclass THEN 'events' ELSE 'rows' END);
         RETURN NEXT;
     END LOOP;
@@ -160,17 +168,18 @@ BEGIN
     ELSE
         PERFORM _outbox.audit_setup();
     END IF;
-    done := false;
-    FOR object, detail IN SELECT g.object, g.detail FROM _outbox.missing_partitions(parent) g WHERE g.object <> ALL (told) LOOP
+    changed := false;
+    FOR object, detail IN SELECT g.object, g.detail FROM _outbox.missing_partitions(parent) g
+                           WHERE g.object <> ALL (reported) LOOP
         RETURN NEXT;
     END LOOP;
-    done := true;
+    changed := true;
     FOR object IN SELECT p.partition FROM _outbox.partitions(parent) p
                    WHERE p.partition <> ALL (before) AND pg_relation_size(p.partition) = 0 ORDER BY p.lower_bound LOOP
-        detail := 'made';
+        detail := 'created';
         RETURN NEXT;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION _outbox.set_partition_retention(regclass)
-IS 'internal: makes partitions ahead, and empties the default';
+COMMENT ON FUNCTION _outbox.maintain_partitions(regclass)
+IS 'internal: creates partitions ahead of time and empties the default partition';
 

@@ -1,7 +1,10 @@
--- The only list of the steps. In outbox_maintain() all of them share one transaction, so those that take long come first there, and
--- strong locks are held for a short time.
-CREATE OR REPLACE FUNCTION _outbox.maintenance_steps(OUT step text, OUT "position" integer, OUT touches_log boolean, OUT takes_long boolean,
-                                          OUT is_routine boolean, OUT follows_storing boolean)
+-- The only list of steps. touches_log: skipped while the database is being restored. takes_long: precedes the
+-- other steps in outbox_maintain(), which runs all steps in one transaction, so that exclusive locks are held
+-- for a short time. is_routine: logged at DEBUG1. follows_storing: repeated when outbox.archive_command has
+-- stored a file.
+CREATE OR REPLACE FUNCTION _outbox.maintenance_steps(
+    OUT step text, OUT "position" integer, OUT touches_log boolean, OUT takes_long boolean, OUT is_routine boolean,
+    OUT follows_storing boolean)
 RETURNS SETOF record
 LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM (VALUES
@@ -21,11 +24,10 @@ LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
         ('drop',                    13,  true, false, false,  true),
         ('archive',                 14,  true, false, false, false)) s
 $$;
-COMMENT ON FUNCTION _outbox.maintenance_steps()
-IS 'internal: the steps of maintenance; touches_log: not while the database is being restored; is_routine: logged at DEBUG1;'
-   ' follows_storing: run again when outbox.archive_command has stored a file';
+COMMENT ON FUNCTION _outbox.maintenance_steps() IS 'internal: steps of maintenance, with their order and properties';
 
-CREATE OR REPLACE FUNCTION _outbox.run_step(step text, OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE OR REPLACE FUNCTION _outbox.run_step(
+    step text, OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
 BEGIN
@@ -33,10 +35,10 @@ BEGIN
     RETURN QUERY EXECUTE format('SELECT * FROM _outbox.%I()', 'step_' || step);
 END $$;
 COMMENT ON FUNCTION _outbox.run_step(text)
-IS 'internal: one step of maintenance: what it did and could not do, with a detail if it is worth to be told, and whether there is more to do at once';
+IS 'internal: runs one step of maintenance; returns changes, and objects that it could not change';
 
--- A step that fails changes nothing, and the next one is run all the same.
-CREATE OR REPLACE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT done boolean)
+-- Each step runs in a subtransaction: the error of one step rolls back that step only.
+CREATE OR REPLACE FUNCTION outbox_maintain(OUT step text, OUT object text, OUT detail text, OUT changed boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -44,38 +46,38 @@ BEGIN
     BEGIN
         PERFORM _outbox.begin_maintenance();
     EXCEPTION WHEN lock_not_available THEN
-        detail := 'another session is at it';
-        done := false;
+        detail := 'another session is running maintenance';
+        changed := false;
         RETURN NEXT;
         RETURN;
     END;
     INSERT INTO _outbox.maintenance_state SELECT WHERE NOT EXISTS (SELECT FROM _outbox.maintenance_state);
     FOR step IN SELECT s.step FROM _outbox.maintenance_steps() s ORDER BY NOT s.takes_long, s.position LOOP
         BEGIN
-            FOR object, detail, done IN SELECT s.object, s.detail, s.done FROM _outbox.run_step(step) s
+            FOR object, detail, changed IN SELECT s.object, s.detail, s.changed FROM _outbox.run_step(step) s
                                          WHERE s.detail IS NOT NULL LOOP
                 RETURN NEXT;
             END LOOP;
         EXCEPTION WHEN others THEN
             object := NULL;
             detail := SQLERRM;
-            done := false;
+            changed := false;
             RETURN NEXT;
         END;
     END LOOP;
     step := 'export';
-    done := false;
-    detail := 'waits for outbox.archive_command, which the worker runs';
+    changed := false;
+    detail := 'waits for outbox.archive_command, which the maintenance worker runs';
     FOR object IN SELECT f.file FROM _outbox.cold_files f WHERE f.stored_at IS NULL LOOP
         PERFORM _outbox.request_maintenance();
         RETURN NEXT;
     END LOOP;
 END $$;
 COMMENT ON FUNCTION outbox_maintain()
-IS 'makes partitions, archives, drops and prunes what is due, as the worker does; returns what it did and what it could not do';
+IS 'runs all steps of maintenance, as the worker does; returns changes, and objects that they could not change';
 
 CREATE OR REPLACE FUNCTION _outbox.request_maintenance() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_request_maintenance';
 COMMENT ON FUNCTION _outbox.request_maintenance()
-IS 'internal: has a worker do maintenance as soon as this transaction has committed';
+IS 'internal: starts a maintenance worker when the transaction commits';
 

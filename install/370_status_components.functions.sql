@@ -4,13 +4,13 @@
 
 CREATE OR REPLACE FUNCTION _outbox.is_preloaded() RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_is_preloaded';
-COMMENT ON FUNCTION _outbox.is_preloaded()
-IS 'internal: was the library loaded at server start?';
+COMMENT ON FUNCTION _outbox.is_preloaded() IS 'internal: returns true if the library was loaded at server start';
 
-CREATE OR REPLACE FUNCTION _outbox.relay_status(OUT launcher boolean, OUT worker integer, OUT vacancy text, OUT lacks_maintenance boolean)
+CREATE OR REPLACE FUNCTION _outbox.relay_status(
+    OUT launcher boolean, OUT worker integer, OUT absence text, OUT lacks_maintenance boolean)
 RETURNS record LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'outbox_relay_status';
 COMMENT ON FUNCTION _outbox.relay_status()
-IS 'internal: is there a launcher, which process relays this database, and why none does; is there no worker slot for maintenance?';
+IS 'internal: state of the launcher, and of the relay and the maintenance worker of this database';
 
 CREATE OR REPLACE FUNCTION _outbox.sink_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -19,29 +19,29 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            NOT c.paused AND coalesce(t.troubles, 0) = 0,
            CASE WHEN c.paused THEN 'paused' || coalesce(': ' || c.pause_reason, '')
                 WHEN t.troubles > 0 THEN
-                    format('in trouble, %s times in a row, tried again %s: %s', t.troubles,
+                    format('in trouble, %s failures in a row, next attempt %s: %s', t.troubles,
                            coalesce('at ' || t.resume_at, 'now'), t.last_error)
                 WHEN t.consumer_id IS NULL THEN 'nothing sent yet'
-                ELSE format('%s delivered, %s rejected, %s in hand', t.delivered, t.rejected, t.in_hand) END,
+                ELSE format('%s delivered, %s rejected, %s claimed', t.delivered, t.rejected, t.claimed) END,
            CASE WHEN c.paused AND s.home <> _outbox.database_identity()
-                    THEN 'outbox_resume() lets it send from here, too.'
-                WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Mend it, then call outbox_resume().'
-                WHEN c.paused THEN 'outbox_resume() ends the pause.'
-                WHEN t.troubles > 0 THEN 'Its events wait. CALL outbox_test_sink() shows what the receiver says.' END
+                    THEN 'To send from this database, too, call outbox_resume().'
+                WHEN c.paused AND c.pause_reason IS NOT NULL THEN 'Fix the problem, then call outbox_resume().'
+                WHEN c.paused THEN 'To end the pause, call outbox_resume().'
+                WHEN t.troubles > 0 THEN 'Its events are kept. CALL outbox_test_sink() shows the response.' END
       FROM _outbox.consumers c
       JOIN _outbox.sinks s USING (consumer_id)
       LEFT JOIN _outbox.sink_states() t USING (consumer_id)
      ORDER BY c.name
 $$;
-COMMENT ON FUNCTION _outbox.sink_status()
-IS 'internal: the rows of outbox_status() about sinks';
+COMMENT ON FUNCTION _outbox.sink_status() IS 'internal: rows of outbox_status() about sinks';
 
--- A trigger on the referring table runs with the rights of the owner of the log when a row is removed here and the key cascades.
+-- A DELETE here cascades to the referring table, and runs triggers on it with the privileges of the owner of the log.
 CREATE OR REPLACE FUNCTION _outbox.foreign_keys(OUT referring regclass, OUT owner name, OUT referred regclass)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     WITH RECURSIVE ours (oid) AS (
-        SELECT d.objid FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
+        SELECT d.objid
+          FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
          WHERE e.extname = 'outbox' AND d.classid = 'pg_class'::regclass AND d.deptype = 'e'
          UNION
         SELECT c.oid FROM pg_class c JOIN pg_extension e ON e.extnamespace = c.relnamespace
@@ -49,13 +49,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
          UNION
         SELECT i.inhrelid FROM pg_inherits i JOIN ours o ON i.inhparent = o.oid)
     SELECT r.oid::regclass, w.rolname, o.oid::regclass
-      FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid JOIN pg_roles w ON w.oid = r.relowner
+      FROM pg_constraint k JOIN ours o ON o.oid = k.confrelid JOIN pg_class r ON r.oid = k.conrelid
+      JOIN pg_roles w ON w.oid = r.relowner
      WHERE k.contype = 'f' AND NOT w.rolsuper AND w.oid <> (SELECT c.relowner FROM pg_class c WHERE c.oid = o.oid)
        AND w.oid <> (SELECT l.relowner FROM pg_class l WHERE l.oid = '@extschema@.outbox_messages'::regclass)
      ORDER BY r.oid::regclass::text, o.oid::regclass::text
 $$;
 COMMENT ON FUNCTION _outbox.foreign_keys()
-IS 'internal: foreign keys to tables of the extension, from tables of roles that are not trusted';
+IS 'internal: foreign keys to tables of the extension, from tables of untrusted roles';
 
 CREATE OR REPLACE FUNCTION _outbox.check_no_foreign_key(target regclass) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -65,15 +66,16 @@ BEGIN
     SELECT * INTO key FROM _outbox.foreign_keys() k WHERE k.referred = target LIMIT 1;
     IF FOUND THEN
         RAISE insufficient_privilege USING
-            MESSAGE = format('%s has a foreign key of another role', target),
-            DETAIL = format('Triggers on %s of %I would run with the rights of the owner of the log.', key.referring, key.owner),
-            HINT = 'Drop the key.';
+            MESSAGE = format('%s is referenced by a foreign key of another role', target),
+            DETAIL = format('Triggers on %s of %I would run with the privileges of the owner of the log.',
+                            key.referring, key.owner),
+            HINT = 'Drop the foreign key.';
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_no_foreign_key(regclass)
-IS 'internal: raises an error if removing rows of a table could run triggers of another role';
+IS 'internal: raises an error if deleting rows of a table could run triggers of another role';
 
--- A gap at the end is no gap: maintenance has not come by yet.
+-- Partitions missing after the last one are not reported: maintenance creates them.
 CREATE OR REPLACE FUNCTION _outbox.partition_status(parent regclass, OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -85,18 +87,21 @@ BEGIN
     SELECT count(*) FILTER (WHERE NOT is_default), coalesce(bool_or(is_default), false), max(upper_bound)
       INTO partitions, has_default, last_bound
       FROM _outbox.partitions(parent);
-    SELECT * INTO gap FROM _outbox.missing_partitions(parent) g WHERE partitions > 0 AND (g.start < last_bound OR g.object IS NOT NULL)
+    SELECT * INTO gap FROM _outbox.missing_partitions(parent) g
+     WHERE partitions > 0 AND (g.start < last_bound OR g.object IS NOT NULL)
      ORDER BY g.object IS NULL, g.start LIMIT 1;
     ok := partitions > 0 AND has_default AND last_bound > clock_timestamp() AND gap.start IS NULL;
-    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue makes them'
-                   ELSE format('%s, up to %s%s%s', partitions, last_bound, CASE WHEN NOT has_default THEN ', and no default' END,
+    detail := CASE WHEN partitions = 0 THEN 'none yet; the first enqueue creates them'
+                   ELSE format('%s, up to %s%s%s', partitions, last_bound,
+                               CASE WHEN NOT has_default THEN ', and no default' END,
                                ', but none for ' || gap.start) END;
-    hint := CASE WHEN gap.object IS NOT NULL THEN format('%s %s. Drop or rename it, then run SELECT outbox_maintain().', gap.object, gap.detail)
+    hint := CASE WHEN gap.object IS NOT NULL
+                     THEN format('%s %s. Drop or rename it, then run SELECT outbox_maintain().', gap.object, gap.detail)
                  WHEN last_bound > clock_timestamp() AND gap.start IS NOT NULL THEN 'Run SELECT outbox_maintain().'
                  WHEN NOT ok THEN 'Run SELECT outbox_setup().' END;
 END $$;
 COMMENT ON FUNCTION _outbox.partition_status(regclass)
-IS 'internal: what outbox_status() says of the partitions of the log, or of the audit log';
+IS 'internal: row of outbox_status() about the partitions of the log or of the audit log';
 
 CREATE OR REPLACE FUNCTION _outbox.status_partman(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -114,60 +119,57 @@ BEGIN
            || coalesce(', which has no configuration for ' || lost, '')
       INTO detail FROM pg_extension WHERE extname = 'pg_partman';
     hint := CASE WHEN roles IS NOT NULL
-                     THEN 'No partitions are made while others could slip functions of their'
-                          ' own under pg_partman''s. Its schema must be a superuser''s alone.'
+                     THEN 'No partitions are created while other roles could replace functions of pg_partman.'
+                          ' Its schema and all objects in it must belong to a superuser, and be closed to others.'
                  WHEN NOT guarded THEN 'Run SELECT outbox_maintain().'
-                 WHEN lost IS NOT NULL THEN 'Insert the row into part_config again, as a backup or another database with the extension has it.' END;
+                 WHEN lost IS NOT NULL
+                     THEN 'Insert its row into part_config, as in a backup or another database with the extension.' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_partman()
-IS 'internal: the row of outbox_status() about pg_partman';
+COMMENT ON FUNCTION _outbox.status_partman() IS 'internal: row of outbox_status() about pg_partman';
 
 CREATE OR REPLACE FUNCTION _outbox.status_foreign_keys(OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT false, format('%s of %I refers to %s', k.referring, k.owner, k.referred),
-           'Drop it, or give the table that has it to the owner of the log: triggers on that table run with the rights of whoever writes to ours.'
+           'Drop it, or make the owner of the log the owner of the referring table: triggers on that table run with the'
+           ' privileges of the role that deletes rows of the referenced table.'
       FROM _outbox.foreign_keys() k
 $$;
-COMMENT ON FUNCTION _outbox.status_foreign_keys()
-IS 'internal: the rows of outbox_status() about foreign keys';
+COMMENT ON FUNCTION _outbox.status_foreign_keys() IS 'internal: rows of outbox_status() about foreign keys';
 
 CREATE OR REPLACE FUNCTION _outbox.status_preload(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT p.ok, CASE WHEN p.ok THEN 'the library was loaded at server start'
                       ELSE 'the library is not in shared_preload_libraries' END,
-           CASE WHEN NOT p.ok THEN 'Enqueue works without. For background work add outbox to shared_preload_libraries'
-                                   ' and restart the server.' END
+           CASE WHEN NOT p.ok THEN 'Enqueue works without it. For background workers, add outbox to'
+                                   ' shared_preload_libraries and restart the server.' END
       FROM _outbox.is_preloaded() p (ok)
 $$;
-COMMENT ON FUNCTION _outbox.status_preload()
-IS 'internal: the row of outbox_status() about shared_preload_libraries';
+COMMENT ON FUNCTION _outbox.status_preload() IS 'internal: row of outbox_status() about shared_preload_libraries';
 
 CREATE OR REPLACE FUNCTION _outbox.status_relay(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
     SELECT r.worker IS NOT NULL,
            CASE WHEN r.worker IS NOT NULL THEN 'process ' || r.worker
-                WHEN NOT r.launcher THEN 'no launcher runs'
-                ELSE 'none serves this database' || coalesce(': ' || r.vacancy, '') END,
+                WHEN NOT r.launcher THEN 'the launcher is not running'
+                ELSE 'none serves this database' || coalesce(': ' || r.absence, '') END,
            CASE WHEN r.worker IS NOT NULL THEN NULL
-                WHEN NOT r.launcher THEN 'It comes with shared_preload_libraries, and waits for the end of recovery.'
+                WHEN NOT r.launcher THEN 'It requires outbox in shared_preload_libraries, and starts after recovery.'
                 ELSE 'See outbox.relay, outbox.databases and max_worker_processes, and the server log.' END
       FROM _outbox.relay_status() r
 $$;
-COMMENT ON FUNCTION _outbox.status_relay()
-IS 'internal: the row of outbox_status() about the relay';
+COMMENT ON FUNCTION _outbox.status_relay() IS 'internal: row of outbox_status() about the relay';
 
 CREATE OR REPLACE FUNCTION _outbox.status_default_partition(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT has_rows IS NOT TRUE,
            CASE WHEN has_rows IS NULL THEN 'none' WHEN has_rows THEN 'holds events' ELSE 'empty' END,
-           CASE WHEN has_rows THEN 'Events came while there was no partition for their time. They'
-                                   ' are safe and seen by consumers, but a partition for that time'
-                                   ' cannot be made.' END
+           CASE WHEN has_rows THEN 'Events were enqueued while no partition existed for their time. Consumers read'
+                                   ' them. Run SELECT outbox_maintain() to move them to partitions of their own.' END
       FROM _outbox.default_partition_has_rows() has_rows
 $$;
 COMMENT ON FUNCTION _outbox.status_default_partition()
-IS 'internal: the row of outbox_status() about the default partition';
+IS 'internal: row of outbox_status() about the default partition';
 
 CREATE OR REPLACE FUNCTION _outbox.status_maintenance(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -175,14 +177,16 @@ DECLARE
     since        CONSTANT timestamptz := (SELECT min(s.since) FROM _outbox.maintenance_state s);
     lacks_worker CONSTANT boolean := (SELECT r.lacks_maintenance FROM _outbox.relay_status() r);
 BEGIN
-    ok := (since IS NOT NULL OR NOT EXISTS (SELECT FROM _outbox.partitions() p WHERE NOT p.is_default)) AND NOT lacks_worker;
+    ok := (since IS NOT NULL OR NOT EXISTS (SELECT FROM _outbox.partitions() p WHERE NOT p.is_default))
+          AND NOT lacks_worker;
     detail := CASE WHEN lacks_worker THEN 'no worker slot is free'
-                   WHEN NOT ok THEN 'not begun, because this database was restored' ELSE coalesce('since ' || since, 'nothing to do yet') END;
-    hint := CASE WHEN lacks_worker THEN 'Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.'
+                   WHEN NOT ok THEN 'not started, because this database was restored'
+                   ELSE coalesce('since ' || since, 'nothing to do yet') END;
+    hint := CASE WHEN lacks_worker
+                     THEN 'Raise max_worker_processes. Until then, run SELECT outbox_maintain() yourself.'
                  WHEN NOT ok THEN 'Once the restore is complete, run SELECT outbox_maintain().' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_maintenance()
-IS 'internal: the row of outbox_status() about maintenance';
+COMMENT ON FUNCTION _outbox.status_maintenance() IS 'internal: row of outbox_status() about maintenance';
 
 CREATE OR REPLACE FUNCTION _outbox.status_archive(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -199,20 +203,22 @@ BEGIN
     IF NOT ok THEN
         detail := format('%s partitions of %s should have been archived or dropped, the first at %s; held back by %s',
                          held.count, held.size, held.since, held.holders);
-        hint := 'Let those consumers read on, or drop them: nothing goes before it was delivered.';
+        hint := 'Let those consumers catch up, or drop them: partitions stay until their events are delivered.';
         RETURN;
     END IF;
-    SELECT count(*) AS count, min(s.since) AS since, (array_agg(s.partition))[1] AS first INTO stuck FROM _outbox.stuck_partitions() s;
+    SELECT count(*) AS count, min(s.since) AS since, (array_agg(s.partition))[1] AS first
+      INTO stuck FROM _outbox.stuck_partitions() s;
     IF stuck.count > 0 THEN
         ok := false;
-        detail := format('%s partitions should have been archived or dropped, the first, %s, at %s', stuck.count, stuck.first, stuck.since);
-        hint := 'outbox_maintain() and the server log say why not.';
+        detail := format('%s partitions should have been archived or dropped, the first, %s, at %s',
+                         stuck.count, stuck.first, stuck.since);
+        hint := 'For the reason, run SELECT * FROM outbox_maintain() or see the server log.';
         RETURN;
     END IF;
     SELECT format('%s partitions', count(*)) INTO detail FROM _outbox.archived_partitions;
 END $$;
 COMMENT ON FUNCTION _outbox.status_archive()
-IS 'internal: the row of outbox_status() about archived partitions, and those that should be';
+IS 'internal: row of outbox_status() about archived and overdue partitions';
 
 CREATE OR REPLACE FUNCTION _outbox.status_cold_storage(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -235,11 +241,10 @@ BEGIN
                 WHEN ok THEN format('%s files', count(*))
                 ELSE format('%s files wait for outbox.archive_command, the oldest since %s', unstored, since) END
       INTO detail FROM _outbox.cold_files;
-    hint := CASE WHEN unexported > 0 THEN 'outbox_maintain() and the server log say why not. They stay.'
-                 WHEN NOT ok THEN 'The server log says how the command failed. Their partitions stay.' END;
+    hint := CASE WHEN unexported > 0 THEN 'For the reason, run SELECT * FROM outbox_maintain() or see the server log.'
+                 WHEN NOT ok THEN 'For the error of the command, see the server log.' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_cold_storage()
-IS 'internal: the row of outbox_status() about cold storage';
+COMMENT ON FUNCTION _outbox.status_cold_storage() IS 'internal: row of outbox_status() about cold storage';
 
 CREATE OR REPLACE FUNCTION _outbox.status_scheduled(OUT ok boolean, OUT detail text, OUT hint text)
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
@@ -252,12 +257,14 @@ BEGIN
      WHERE available_at <= clock_timestamp() AND try_again_at IS NULL;
     ok := overdue = 0 AND refused = 0;
     detail := CASE WHEN ok THEN 'nothing overdue'
-                   ELSE concat_ws('; ', CASE WHEN overdue > 0 THEN format('%s overdue, the oldest since %s', overdue, since) END,
-                                        CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
-    hint := CASE WHEN refused > 0 THEN 'last_error in outbox_scheduled says why. They are tried again, less and less often;'
-                                       ' outbox_release_due() tries them at once, outbox_cancel() takes them back.'
+                   ELSE concat_ws('; ',
+                                  CASE WHEN overdue > 0
+                                       THEN format('%s overdue, the oldest since %s', overdue, since) END,
+                                  CASE WHEN refused > 0 THEN format('the log refused %s', refused) END) END;
+    hint := CASE WHEN refused > 0
+                     THEN 'For the reason, see last_error in outbox_scheduled. They are retried with increasing delays;'
+                          ' outbox_release_due() retries at once, outbox_cancel() cancels events.'
                  WHEN NOT ok THEN 'Run SELECT outbox_release_due().' END;
 END $$;
-COMMENT ON FUNCTION _outbox.status_scheduled()
-IS 'internal: the row of outbox_status() about scheduled events';
+COMMENT ON FUNCTION _outbox.status_scheduled() IS 'internal: row of outbox_status() about scheduled events';
 

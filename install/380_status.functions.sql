@@ -15,20 +15,19 @@ BEGIN
     RETURN QUERY SELECT 'maintenance', s.* FROM _outbox.status_maintenance() s;
     RETURN QUERY SELECT 'archive', s.* FROM _outbox.status_archive() s;
     RETURN QUERY SELECT 'cold storage', s.* FROM _outbox.status_cold_storage() s;
-    RETURN QUERY SELECT 'statistics', NOT full_up, CASE WHEN full_up THEN 'there are more consumers or event types than places' ELSE 'complete' END,
-                        CASE WHEN full_up THEN 'What has no place is counted under "other".' END
+    RETURN QUERY SELECT 'statistics', NOT full_up,
+                        CASE WHEN full_up THEN 'more consumers or event types than slots' ELSE 'complete' END,
+                        CASE WHEN full_up THEN 'Consumers and event types without a slot are counted under "other".' END
                    FROM _outbox.stats_overflowed() full_up;
     RETURN QUERY SELECT 'scheduled', s.* FROM _outbox.status_scheduled() s;
     RETURN QUERY SELECT * FROM _outbox.sink_status();
 END $$;
-COMMENT ON FUNCTION _outbox.status()
-IS 'internal: the rows of outbox_status()';
+COMMENT ON FUNCTION _outbox.status() IS 'internal: rows of outbox_status()';
 
 CREATE OR REPLACE FUNCTION outbox_status(OUT component text, OUT ok boolean, OUT detail text, OUT hint text)
 RETURNS SETOF record
 LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
     SELECT * FROM _outbox.status()
 $$;
-COMMENT ON FUNCTION outbox_status()
-IS 'what runs, what does not, and a hint for each';
+COMMENT ON FUNCTION outbox_status() IS 'state of each component, with a hint for each problem';
 

@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- What the statistics were, for bin/outbox_report
+-- History of the statistics, for bin/outbox_report
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.stats_history (
@@ -20,9 +20,9 @@ CREATE TABLE _outbox.stats_history (
     PRIMARY KEY (consumer_id, at)
 );
 COMMENT ON TABLE _outbox.stats_history
-IS 'outbox_stats as it was at each maintenance, for as long as outbox.stats_retention says';
-COMMENT ON COLUMN _outbox.stats_history.at IS 'when that was';
-COMMENT ON COLUMN _outbox.stats_history.consumer_id IS '0: all of the database';
+IS 'samples of outbox_stats, taken by maintenance and kept for outbox.stats_retention';
+COMMENT ON COLUMN _outbox.stats_history.at IS 'time of the sample';
+COMMENT ON COLUMN _outbox.stats_history.consumer_id IS 'id of the consumer; 0 for the whole database';
 COMMENT ON COLUMN _outbox.stats_history.lag_seconds IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.lag_messages IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.delivered IS 'as in outbox_stats, since stats_reset';
@@ -32,7 +32,9 @@ COMMENT ON COLUMN _outbox.stats_history.bytes IS 'as in outbox_stats, since stat
 COMMENT ON COLUMN _outbox.stats_history.waiting_retries IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.dlq_depth IS 'as in outbox_stats';
 COMMENT ON COLUMN _outbox.stats_history.in_flight IS 'as in outbox_stats';
-COMMENT ON COLUMN _outbox.stats_history.enqueued IS 'events that entered the log since stats_reset; only of the whole database';
-COMMENT ON COLUMN _outbox.stats_history.latency IS 'the i-th took less than 2^(i+5) microseconds, and not less than half of that; since stats_reset';
-COMMENT ON COLUMN _outbox.stats_history.stats_reset IS 'since when it was counted';
+COMMENT ON COLUMN _outbox.stats_history.enqueued
+IS 'events that entered the log since stats_reset; only for the whole database';
+COMMENT ON COLUMN _outbox.stats_history.latency
+IS 'histogram since stats_reset: [i] counts events that took 2^(i+4) up to 2^(i+5) microseconds';
+COMMENT ON COLUMN _outbox.stats_history.stats_reset IS 'time since when events are counted';
 

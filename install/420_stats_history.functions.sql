@@ -10,17 +10,18 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
            NULL, NULL, NULL, sum(t.enqueued)::bigint, NULL, min(t.stats_reset)
       FROM _outbox.collect_event_stats() t HAVING count(*) > 0
 $$;
-COMMENT ON FUNCTION _outbox.stats_now()
-IS 'internal: what outbox_stats_history would hold if it were written now';
+COMMENT ON FUNCTION _outbox.stats_now() IS 'internal: current sample for outbox_stats_history';
 
--- A sink that wants few of the events is not woken for the others. Where its cursor is shall not look like a lag.
-CREATE OR REPLACE FUNCTION _outbox.step_skip_unwanted_events(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+-- The relay does not wake a sink for events that it does not want, so its cursor stays before them. Advancing
+-- it keeps that distance from being reported as lag.
+CREATE OR REPLACE FUNCTION _outbox.step_skip_unwanted_events(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    detail := 'its cursor is past what it does not want';
-    done := true;
-    again := true;
+    detail := 'cursor advanced past unwanted events';
+    changed := true;
+    has_more := true;
     FOR object IN SELECT s.consumer FROM _outbox.collect_stats() s WHERE NOT s.lag_is_exact AND NOT s.paused LOOP
         IF _outbox.skip_unwanted_events(object) THEN
             RETURN NEXT;
@@ -28,9 +29,10 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION _outbox.step_skip_unwanted_events()
-IS 'internal: moves cursors past events that nobody would claim';
+IS 'internal: advances cursors past events that their consumers do not want';
 
-CREATE OR REPLACE FUNCTION _outbox.step_sample(OUT object text, OUT detail text, OUT done boolean, OUT again boolean)
+CREATE OR REPLACE FUNCTION _outbox.step_sample(
+    OUT object text, OUT detail text, OUT changed boolean, OUT has_more boolean)
 RETURNS SETOF record
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -41,6 +43,5 @@ BEGIN
     END IF;
     PERFORM _outbox.release_stats_slots(ARRAY(SELECT c.consumer_id FROM _outbox.consumers c));
 END $$;
-COMMENT ON FUNCTION _outbox.step_sample()
-IS 'internal: remembers what the statistics are';
+COMMENT ON FUNCTION _outbox.step_sample() IS 'internal: adds a sample of the statistics to outbox_stats_history';
 

@@ -29,7 +29,8 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
       FROM present p
 $$;
 COMMENT ON FUNCTION _outbox.report_samples(text[], timestamptz)
-IS 'internal: samples of these consumers and, with consumer NULL, of the whole database: outbox_stats_history since then, and the present';
+IS 'internal: samples of these consumers and, with consumer NULL, of the database: outbox_stats_history since then,'
+   ' and now';
 
 CREATE OR REPLACE FUNCTION _outbox.report_problems(OUT component text, OUT detail text, OUT hint text)
 RETURNS SETOF record
@@ -37,8 +38,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
     SELECT _outbox.require_no_tenant('_outbox.report_problems()');
     SELECT s.component, s.detail, s.hint FROM _outbox.status() s WHERE NOT s.ok
 $$;
-COMMENT ON FUNCTION _outbox.report_problems()
-IS 'internal: rows of outbox_status() that are not ok';
+COMMENT ON FUNCTION _outbox.report_problems() IS 'internal: rows of outbox_status() that are not ok';
 
 -- The newest 10,000 dead letters of each consumer are counted, which bounds the time with millions of them.
 CREATE OR REPLACE FUNCTION _outbox.report_dead_letters(
@@ -58,7 +58,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET
      GROUP BY 1, 2 ORDER BY 3 DESC, 1, 2 LIMIT 20
 $$;
 COMMENT ON FUNCTION _outbox.report_dead_letters()
-IS 'internal: the 20 pairs of event type and consumer that have most dead letters, with the last error of each';
+IS 'internal: the 20 pairs of event type and consumer with most dead letters, with the last error of each';
 
 CREATE OR REPLACE FUNCTION _outbox.report_partitions(
     OUT place text, OUT partition text, OUT is_default boolean, OUT lower_bound timestamptz,
@@ -81,7 +81,7 @@ LANGUAGE sql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS 
       FROM _outbox.cold_files f
 $$;
 COMMENT ON FUNCTION _outbox.report_partitions()
-IS 'internal: partitions of the log and of the archive, with estimated numbers of events, and files in cold storage';
+IS 'internal: partitions of the log and the archive, with estimated numbers of events, and files in cold storage';
 
 CREATE OR REPLACE FUNCTION _outbox.report_held(
     OUT partition text, OUT consumer text, OUT reason text, OUT since timestamptz, OUT bytes bigint)

@@ -1,12 +1,11 @@
 CREATE OR REPLACE FUNCTION _outbox.audit_begin_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_begin_removal';
 COMMENT ON FUNCTION _outbox.audit_begin_removal()
-IS 'internal: from here on this transaction may remove rows of the audit log';
+IS 'internal: permits this transaction to delete rows of the audit log';
 
 CREATE OR REPLACE FUNCTION _outbox.audit_end_removal() RETURNS void
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_end_removal';
-COMMENT ON FUNCTION _outbox.audit_end_removal()
-IS 'internal: from here on it may not';
+COMMENT ON FUNCTION _outbox.audit_end_removal() IS 'internal: withdraws the permission given by audit_begin_removal()';
 
 CREATE OR REPLACE FUNCTION audit_record(
     actor text, action text, entity_type text, entity_id text, before jsonb DEFAULT NULL, after jsonb DEFAULT NULL,
@@ -30,7 +29,7 @@ BEGIN
     ELSIF retention <= '0' OR retention > '1000 years' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = format('retention must be positive and at most 1000 years, not %s', retention),
-            HINT = 'NULL makes outbox.audit_retention hold again.';
+            HINT = 'To restore outbox.audit_retention, use NULL.';
     END IF;
     IF retention IS NULL THEN
         DELETE FROM _outbox.audit_retention r WHERE r.entity_type = audit_set_retention.entity_type;
@@ -40,14 +39,14 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION audit_set_retention(text, interval)
-IS 'how long rows of an entity type stay in the audit log; NULL: as long as outbox.audit_retention says';
+IS 'sets how long rows of an entity type stay in the audit log; NULL restores outbox.audit_retention';
 
 CREATE OR REPLACE FUNCTION _outbox.audit_may_read(tenant_id bigint) RETURNS boolean
 LANGUAGE c STABLE AS 'MODULE_PATHNAME', 'outbox_shows_tenant';
 COMMENT ON FUNCTION _outbox.audit_may_read(bigint)
-IS 'for the policy of the audit log: may this session see rows of a tenant?';
+IS 'returns true if the session may read rows of a tenant; called by the policy of the audit log';
 
--- What is an object on both sides, or only on one, is gone into. Arrays are values.
+-- Descends into JSON objects, also if a key has an object on one side only. Arrays are compared as a whole.
 CREATE OR REPLACE FUNCTION audit_diff(id bigint) RETURNS TABLE (path text[], before jsonb, after jsonb)
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -60,7 +59,7 @@ BEGIN
     IF NOT FOUND THEN
         RAISE no_data_found USING
             MESSAGE = format('the audit log has no row %s', audit_diff.id),
-            HINT = 'Its id is what audit_record() returned. Retention may have removed it.';
+            HINT = 'Use the id that audit_record() returned. Retention may have removed the row.';
     END IF;
     RETURN QUERY
     WITH RECURSIVE walk(path, b, a) AS (
@@ -73,11 +72,11 @@ BEGIN
            AND coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object')
     SELECT w.path, w.b, w.a FROM walk w
      WHERE w.b IS DISTINCT FROM w.a
-       -- Unless it was gone into.
+       -- Objects into which the query descended are reported by their keys.
        AND NOT (coalesce(jsonb_typeof(w.b), 'object') = 'object' AND coalesce(jsonb_typeof(w.a), 'object') = 'object'
                 AND (coalesce(w.b <> '{}', false) OR coalesce(w.a <> '{}', false)))
      ORDER BY w.path;
 END $$;
 COMMENT ON FUNCTION audit_diff(bigint)
-IS 'what a row of the audit log has changed: the path to each key, and its value before and after';
+IS 'changes that a row of the audit log records: path, value before and value after';
 

@@ -1,49 +1,46 @@
 ----------------------------------------------------------------------------------------------------
--- The chain over the audit log, and its retention. Writers know nothing of it: it is made by maintenance.
+-- The hash chain over the audit log. Maintenance adds rows to it after their commit, so writers do not wait for it.
 ----------------------------------------------------------------------------------------------------
 
 CREATE OR REPLACE FUNCTION _outbox.audit_next_xid() RETURNS xid8
 LANGUAGE c VOLATILE AS 'MODULE_PATHNAME', 'audit_next_xid';
-COMMENT ON FUNCTION _outbox.audit_next_xid()
-IS 'internal: all transactions that have an xid have a lesser one';
+COMMENT ON FUNCTION _outbox.audit_next_xid() IS 'internal: next transaction id, greater than all that are assigned';
 
 CREATE OR REPLACE FUNCTION _outbox.audit_content(recorded audit_log) RETURNS bytea
 LANGUAGE c STABLE STRICT PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_content';
 COMMENT ON FUNCTION _outbox.audit_content(audit_log)
-IS 'internal: SHA-256 over every column of a row, whatever the settings of the session';
+IS 'internal: SHA-256 of all columns of a row, independent of the settings of the session';
 
 CREATE OR REPLACE FUNCTION _outbox.audit_link(previous bytea, entry _outbox.audit_chain) RETURNS bytea
 LANGUAGE c STABLE PARALLEL SAFE COST 10 AS 'MODULE_PATHNAME', 'audit_link';
 COMMENT ON FUNCTION _outbox.audit_link(bytea, _outbox.audit_chain)
-IS 'internal: what the hash of an entry of the chain has to be';
+IS 'internal: hash that an entry of the chain must have';
 
--- Ranges have one form, and no letters but digits.
+-- The text form of a multirange is canonical ASCII, so the hash does not depend on settings or encoding.
 CREATE OR REPLACE FUNCTION _outbox.audit_content(removed int8multirange) RETURNS bytea
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT sha256(convert_to(removed::text, 'SQL_ASCII'))
 $$;
-COMMENT ON FUNCTION _outbox.audit_content(int8multirange)
-IS 'internal: SHA-256 over the ids of rows that were removed';
+COMMENT ON FUNCTION _outbox.audit_content(int8multirange) IS 'internal: SHA-256 of the ids of removed rows';
 
 CREATE OR REPLACE FUNCTION _outbox.audit_period(occurred_at timestamptz) RETURNS date
 LANGUAGE sql IMMUTABLE PARALLEL SAFE SET search_path = pg_catalog, pg_temp AS $$
     SELECT date_trunc('month', occurred_at AT TIME ZONE 'UTC')::date
 $$;
-COMMENT ON FUNCTION _outbox.audit_period(timestamptz)
-IS 'internal: the month whose chain a row belongs to';
+COMMENT ON FUNCTION _outbox.audit_period(timestamptz) IS 'internal: month of the chain that a row belongs to';
 
--- The newest entry of a month, or what comes before the first one.
+-- Returns a made-up entry at position 0 if the chain of the month is empty.
 CREATE OR REPLACE FUNCTION _outbox.audit_newest(period date) RETURNS _outbox.audit_chain
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce((SELECT c FROM _outbox.audit_chain c WHERE c.period = audit_newest.period
                       ORDER BY c.position DESC LIMIT 1),
                     ROW(period, 0, NULL, NULL, '', NULL, '-infinity')::_outbox.audit_chain)
 $$;
-COMMENT ON FUNCTION _outbox.audit_newest(date)
-IS 'internal: the newest entry in the chain of a month';
+COMMENT ON FUNCTION _outbox.audit_newest(date) IS 'internal: newest entry in the chain of a month';
 
--- Of either a row or what was removed.
-CREATE OR REPLACE FUNCTION _outbox.audit_append(newest _outbox.audit_chain, id bigint, removed int8multirange, content bytea) RETURNS _outbox.audit_chain
+-- An entry is about a row (id) or about removed rows (removed); the other argument is NULL.
+CREATE OR REPLACE FUNCTION _outbox.audit_append(
+    newest _outbox.audit_chain, id bigint, removed int8multirange, content bytea) RETURNS _outbox.audit_chain
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     entry _outbox.audit_chain := newest;
@@ -58,19 +55,21 @@ BEGIN
     RETURN entry;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_append(_outbox.audit_chain, bigint, int8multirange, bytea)
-IS 'internal: puts an entry behind the newest one of its month';
+IS 'internal: appends an entry to the chain of a month';
 
--- Which rows: those that have committed and are not in the chain yet, written by transactions before the oldest
--- one that is still running. All transactions before that have ended, so what is not visible now never will be.
+-- Rows to add: committed, not yet in the chain, and with an xid below the xmin of the snapshot. All
+-- transactions below xmin have ended, so a row of theirs that is invisible now stays invisible.
 --
--- Where to begin looking: a writer has its xid before it draws an id. When the sequence is read first and the next
--- xid after it, ids up to the one belong to xids below the other; once all of those have ended, nothing
--- is to come up to that id (pending_id, pending_xid), and that is settled_id.
+-- Starting id: a writer gets its xid before it draws an id. If the sequence is read before the next xid,
+-- every id up to the one read belongs to an xid below that xid. As soon as all these transactions have ended,
+-- no row with such an id can appear. pending_id and pending_xid are that pair; afterwards pending_id becomes
+-- settled_id.
 --
--- xids mean nothing in another cluster. There the audit log is locked against writers instead, once: what
--- is visible then is all there is.
+-- xids of another cluster are meaningless here. In a database that was copied or restored, the audit log is
+-- locked against writers once instead: every row is visible then.
 CREATE OR REPLACE FUNCTION _outbox.audit_chain_rows(max_rows integer) RETURNS integer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET lock_timeout = '50ms' SET enable_seqscan = off SET jit = off AS $$
 DECLARE
     progress _outbox.audit_progress;
     is_home  boolean;
@@ -87,7 +86,7 @@ BEGIN
     IF NOT is_home THEN
         LOCK TABLE @extschema@.audit_log IN SHARE MODE;
     END IF;
-    -- What is passed over now is never looked at again.
+    -- The relcache must have every partition: rows of one attached meanwhile would be passed, and never added.
     PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
     last_id := coalesce(pg_sequence_last_value('_outbox.audit_log_id_seq'), 0);
     next_xid := _outbox.audit_next_xid();
@@ -124,13 +123,14 @@ BEGIN
     RETURN count;
 END $$;
 COMMENT ON FUNCTION _outbox.audit_chain_rows(integer)
-IS 'internal: puts rows of the audit log into the chain, no more than so many; returns how many';
+IS 'internal: adds up to max_rows rows of the audit log to the chain; returns their number';
 
--- Every month that anything is known of.
+-- The recursive query is a loose index scan: it reads one entry per month.
 CREATE OR REPLACE FUNCTION _outbox.audit_periods() RETURNS SETOF date
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    spare CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p WHERE p.is_default);
+    spare CONSTANT regclass := (SELECT p.partition FROM _outbox.partitions('@extschema@.audit_log') p
+                                 WHERE p.is_default);
 BEGIN
     RETURN QUERY
     WITH RECURSIVE chained(period) AS (
@@ -146,16 +146,15 @@ BEGIN
         RETURN QUERY EXECUTE format('SELECT DISTINCT %s(occurred_at) FROM %s', '_outbox.audit_period', spare);
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.audit_periods()
-IS 'internal: the months that have rows or a chain, some perhaps twice';
+COMMENT ON FUNCTION _outbox.audit_periods() IS 'internal: months that have rows or a chain, possibly with duplicates';
 
--- One statement for a month, so that rows and chain are of one moment.
+-- One statement per month: rows and chain are read under one snapshot.
 CREATE OR REPLACE FUNCTION _outbox.audit_verify_period(
-    period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint, OUT problem text,
-    OUT last_position bigint, OUT last_hash text)
+    period date, known text, OUT rows_checked bigint, OUT not_yet_chained bigint, OUT broken_id bigint,
+    OUT problem text, OUT last_position bigint, OUT last_hash text)
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     WITH ended AS (
-        -- Behind the last time that all of it was dropped.
+        -- The chain is checked from the last entry for a dropped partition on.
         SELECT max(c.position) AS position, max(c.chained_at) AS at FROM _outbox.audit_chain c
          WHERE c.period = $1 AND c.removed IS NOT NULL AND c.removed = '{(,)}'
     ), gone AS (
@@ -164,27 +163,32 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
     ), links AS (
         SELECT c AS entry, c.position, c.id, c.removed, c.content, c.hash,
                lag(c.hash) OVER (ORDER BY c.position) AS previous,
-               lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position, c.position = e.position AS is_end
+               lag(c.position, 1, 0::bigint) OVER (ORDER BY c.position) AS previous_position,
+               c.position = e.position AS is_end
           FROM _outbox.audit_chain c, ended e WHERE c.period = $1 AND c.position >= coalesce(e.position, 0)
     ), recorded AS (
         SELECT a.id, _outbox.audit_content(a) AS content FROM @extschema@.audit_log a
          WHERE a.occurred_at >= $1::timestamp AT TIME ZONE 'UTC'
-           AND a.occurred_at <= CASE WHEN isfinite($1) THEN ($1 + interval '1 month' - interval '1 microsecond') ELSE $1::timestamp END AT TIME ZONE 'UTC'
+           AND a.occurred_at <= CASE WHEN isfinite($1) THEN $1 + interval '1 month' - interval '1 microsecond'
+                                     ELSE $1::timestamp END AT TIME ZONE 'UTC'
     ), judged AS (
         SELECT l.position, coalesce(l.id, r.id) AS id, r.id IS NOT NULL AND l.position IS NOT NULL AS is_checked,
-               r.id IS NOT NULL AND l.position IS NULL AND r.id > coalesce((SELECT p.settled_id FROM _outbox.audit_progress p), 0) AS is_new,
+               r.id IS NOT NULL AND l.position IS NULL
+               AND r.id > coalesce((SELECT p.settled_id FROM _outbox.audit_progress p), 0) AS is_new,
                CASE WHEN l.position IS NULL THEN
-                         CASE WHEN r.id <= (SELECT p.settled_id FROM _outbox.audit_progress p) THEN 'the row is not in the chain' END
+                         CASE WHEN r.id <= (SELECT p.settled_id FROM _outbox.audit_progress p)
+                              THEN 'the row is not in the chain' END
                     WHEN l.is_end THEN NULL
-                    WHEN l.previous_position <> l.position - 1 THEN 'the entry of the chain before it is missing'
+                    WHEN l.previous_position <> l.position - 1 THEN 'the previous entry of the chain is missing'
                     WHEN l.hash <> _outbox.audit_link(l.previous, l.entry) THEN 'its entry in the chain was changed'
                     WHEN l.id IS NULL THEN
-                         CASE WHEN l.removed IS NULL OR l.content <> _outbox.audit_content(l.removed) THEN 'an entry about retention was changed' END
+                         CASE WHEN l.removed IS NULL OR l.content <> _outbox.audit_content(l.removed)
+                              THEN 'an entry about retention was changed' END
                     WHEN r.id IS NULL THEN CASE WHEN l.id <@ g.ids THEN NULL ELSE 'the row is missing' END
                     WHEN l.content <> r.content THEN 'the row was changed' END AS problem
           FROM links l FULL JOIN recorded r ON r.id = l.id CROSS JOIN gone g
     ), compared AS (
-        SELECT NULL::bigint AS position, NULL::bigint AS id, 'no entry of the chain has the hash that is known' AS problem
+        SELECT NULL::bigint AS position, NULL::bigint AS id, 'no entry of the chain has the known hash' AS problem
          WHERE known IS NOT NULL AND NOT EXISTS (SELECT FROM links l WHERE encode(l.hash, 'hex') = known)
            AND NOT EXISTS (SELECT FROM ended e WHERE e.position IS NOT NULL)
     ), first AS (
@@ -198,12 +202,12 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET jit = off AS $$
            (SELECT f.id FROM first f), (SELECT f.problem FROM first f),
            (SELECT n.position FROM newest n), (SELECT encode(n.hash, 'hex') FROM newest n)
 $$;
-COMMENT ON FUNCTION _outbox.audit_verify_period(date, text)
-IS 'internal: audit_verify() for one month';
+COMMENT ON FUNCTION _outbox.audit_verify_period(date, text) IS 'internal: audit_verify() for one month';
 
 CREATE OR REPLACE FUNCTION audit_verify(since timestamptz DEFAULT NULL, known jsonb DEFAULT '{}')
-RETURNS TABLE (month text, ok boolean, rows_checked bigint, not_yet_chained bigint, broken_id bigint, problem text,
-               last_position bigint, last_hash text)
+RETURNS TABLE (
+    month text, ok boolean, rows_checked bigint, not_yet_chained bigint, broken_id bigint, problem text,
+    last_position bigint, last_hash text)
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     period date;
@@ -213,14 +217,16 @@ BEGIN
     IF known IS NULL OR jsonb_typeof(known) <> 'object' THEN
         RAISE invalid_parameter_value USING
             MESSAGE = 'known must be a JSON object of months and hashes',
-            HINT = 'Such as SELECT jsonb_object_agg(month, last_hash) FROM audit_verify().';
+            HINT = 'Use the result of SELECT jsonb_object_agg(month, last_hash) FROM audit_verify().';
     END IF;
     SELECT k.key INTO wrong FROM jsonb_each(known) k
-     WHERE k.key !~ '^(\d{4,}-\d\d|-?infinity)$' OR jsonb_typeof(k.value) <> 'string' OR k.value #>> '{}' !~ '^[0-9a-f]{64}$' LIMIT 1;
+     WHERE k.key !~ '^(\d{4,}-\d\d|-?infinity)$' OR jsonb_typeof(k.value) <> 'string'
+        OR k.value #>> '{}' !~ '^[0-9a-f]{64}$' LIMIT 1;
     IF FOUND THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = format('known has something else than a hash for a month: %L', wrong),
-            HINT = 'Such as {"2026-01": "..."} with the last_hash that audit_verify() returned, 64 hexadecimal digits.';
+            MESSAGE = format('known must map months to hashes, but its key %L does not', wrong),
+            HINT = 'Use the form {"2026-01": "..."}, with the 64 hexadecimal digits of last_hash as returned by'
+                   ' audit_verify().';
     END IF;
     PERFORM _outbox.refresh_partitions('@extschema@.audit_log');
     FOR period IN SELECT DISTINCT p FROM _outbox.audit_periods() p
@@ -233,7 +239,7 @@ BEGIN
         known := known - month;
         RETURN NEXT;
     END LOOP;
-    -- A hash of a month of which nothing is left. A month before that was asked for is not looked at.
+    -- A known hash of a month without rows and chain. Months before `since` are skipped.
     FOR month IN SELECT k FROM jsonb_object_keys(known) k
                   WHERE since IS NULL OR k >= to_char(_outbox.audit_period(since), 'YYYY-MM') ORDER BY k LOOP
         ok := false;
@@ -247,5 +253,5 @@ BEGIN
     END LOOP;
 END $$;
 COMMENT ON FUNCTION audit_verify(timestamptz, jsonb)
-IS 'checks the audit log against its chain, month by month from a time on: the first row that is wrong, and the last hash, to be kept elsewhere and given as known';
+IS 'checks the audit log against its chain; returns the first broken row and the last hash of each month';
 

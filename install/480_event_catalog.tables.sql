@@ -1,6 +1,6 @@
 ----------------------------------------------------------------------------------------------------
--- The catalog of events: what they are called, whose they are, and what they look like. Enqueue asks it, as
--- outbox.catalog_mode says.
+-- The catalog of events: name, owner module and payload schema of each version. Enqueue checks events against
+-- it according to outbox.catalog_mode.
 ----------------------------------------------------------------------------------------------------
 
 CREATE TABLE _outbox.event_types (
@@ -16,18 +16,18 @@ CREATE TABLE _outbox.event_types (
     changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (event_type, event_version)
 );
-COMMENT ON TABLE _outbox.event_types IS 'the catalog of events';
-COMMENT ON COLUMN _outbox.event_types.event_type IS 'its name: <Aggregate><PastTenseVerb>';
-COMMENT ON COLUMN _outbox.event_types.event_version IS 'each version has a schema of its own';
-COMMENT ON COLUMN _outbox.event_types.owner_module IS 'the one module that emits the event, in all versions';
-COMMENT ON COLUMN _outbox.event_types.json_schema IS 'what its payload looks like; NULL: anything';
-COMMENT ON COLUMN _outbox.event_types.description IS 'what it means, for people';
-COMMENT ON COLUMN _outbox.event_types.consumers IS 'who is known to listen, for people';
-COMMENT ON COLUMN _outbox.event_types.replay_safe IS 'whether consumers may get it again, for people';
+COMMENT ON TABLE _outbox.event_types IS 'catalog of events';
+COMMENT ON COLUMN _outbox.event_types.event_type IS 'name of the event: <Aggregate><PastTenseVerb>';
+COMMENT ON COLUMN _outbox.event_types.event_version IS 'version of the event; each version has its own schema';
+COMMENT ON COLUMN _outbox.event_types.owner_module IS 'module that emits the event, the same for all versions';
+COMMENT ON COLUMN _outbox.event_types.json_schema IS 'JSON Schema of the payload; NULL permits any payload';
+COMMENT ON COLUMN _outbox.event_types.description IS 'meaning of the event; documentation only';
+COMMENT ON COLUMN _outbox.event_types.consumers IS 'known consumers of the event; documentation only';
+COMMENT ON COLUMN _outbox.event_types.replay_safe IS 'true if consumers may get the event again; documentation only';
 COMMENT ON COLUMN _outbox.event_types.pii_fields
-IS 'JSON pointers to what must not be in a payload; * stands for all members or elements';
-COMMENT ON COLUMN _outbox.event_types.registered_at IS 'when it was registered';
-COMMENT ON COLUMN _outbox.event_types.changed_at IS 'when what is said about it changed';
+IS 'JSON pointers to values that a payload must not have; * stands for all members or elements';
+COMMENT ON COLUMN _outbox.event_types.registered_at IS 'time of the registration';
+COMMENT ON COLUMN _outbox.event_types.changed_at IS 'time of the last change';
 
 CREATE TRIGGER event_types_changed AFTER INSERT OR UPDATE OR DELETE OR TRUNCATE ON _outbox.event_types
 FOR EACH STATEMENT EXECUTE FUNCTION _outbox.event_types_changed();

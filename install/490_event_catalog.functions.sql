@@ -1,20 +1,20 @@
 CREATE OR REPLACE FUNCTION _outbox.check_schema(json_schema jsonb) RETURNS void
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_check_schema';
 COMMENT ON FUNCTION _outbox.check_schema(jsonb)
-IS 'internal: raises an error if a JSON Schema cannot be used';
+IS 'internal: raises an error if a JSON Schema is invalid or not supported';
 
 CREATE OR REPLACE FUNCTION _outbox.breaking_change(before jsonb, after jsonb) RETURNS text
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_breaking_change';
 COMMENT ON FUNCTION _outbox.breaking_change(jsonb, jsonb)
-IS 'internal: why one schema cannot follow another under the same version; NULL if it can';
+IS 'internal: reason why a schema cannot replace another one in the same version; NULL if it can';
 
 CREATE OR REPLACE FUNCTION _outbox.is_pointer(pointer text) RETURNS boolean
 LANGUAGE c IMMUTABLE STRICT AS 'MODULE_PATHNAME', 'outbox_is_pointer';
 COMMENT ON FUNCTION _outbox.is_pointer(text)
-IS 'internal: is this a JSON pointer to a part of something?';
+IS 'internal: returns true if a text is a JSON pointer to a part of a document';
 
--- To be called after a C function: loading the library discards a value of the setting that the
--- session had no right to set.
+-- Call it after a C function of the library: loading the library discards a value of
+-- outbox.event_name_pattern that the session had no privilege to set.
 CREATE OR REPLACE FUNCTION _outbox.check_event_name(event_type text) RETURNS void
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -27,7 +27,7 @@ BEGIN
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.check_event_name(text)
-IS 'internal: refuses the name of an event that does not match outbox.event_name_pattern';
+IS 'internal: raises an error if the name of an event does not match outbox.event_name_pattern';
 
 CREATE OR REPLACE FUNCTION _outbox.check_event_type(new _outbox.event_types) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -61,14 +61,14 @@ BEGIN
     FOREACH pointer IN ARRAY new.pii_fields LOOP
         IF NOT _outbox.is_pointer(pointer) THEN
             RAISE invalid_parameter_value USING
-                MESSAGE = format('pii_fields must be JSON pointers, and "%s" is none', left(pointer, 63)),
-                HINT = 'For example /customer/email, or /travellers/*/passport.';
+                MESSAGE = format('pii_fields must be JSON pointers, not "%s"', left(pointer, 63)),
+                HINT = 'Examples: /customer/email, /travellers/*/passport.';
         END IF;
     END LOOP;
     PERFORM _outbox.check_schema(new.json_schema);
 END $$;
 COMMENT ON FUNCTION _outbox.check_event_type(_outbox.event_types)
-IS 'internal: raises an error if the catalog cannot have an event like this';
+IS 'internal: raises an error if a row is not valid in the catalog of events';
 
 CREATE OR REPLACE FUNCTION outbox_register_event(
     event_type text, event_version integer, owner_module text, json_schema jsonb DEFAULT NULL,
@@ -93,14 +93,14 @@ BEGIN
     after.pii_fields := coalesce(pii_fields, '{}');
     PERFORM _outbox.check_event_type(after);
 
-    -- One at a time: whose an event is depends on all versions.
+    -- The lock serializes registrations: the owner of an event is checked across all of its versions.
     LOCK TABLE _outbox.event_types IN SHARE ROW EXCLUSIVE MODE;
     SELECT t.owner_module INTO owner FROM _outbox.event_types t
      WHERE t.event_type = event_type LIMIT 1;
     IF owner <> owner_module THEN
         RAISE object_in_use USING
             MESSAGE = format('event_type "%s" belongs to "%s"', event_type, owner),
-            HINT = 'One module emits an event. outbox_set_event_owner() hands it over, in all versions.';
+            HINT = 'To change the owner module of all versions, call outbox_set_event_owner().';
     END IF;
 
     SELECT * INTO before FROM _outbox.event_types t
@@ -119,7 +119,7 @@ BEGIN
         RETURN 'unchanged';
     END IF;
     IF (before.json_schema IS NULL) <> (json_schema IS NULL) THEN
-        breaks := CASE WHEN json_schema IS NULL THEN 'there is no schema any more' ELSE 'there was no schema' END;
+        breaks := CASE WHEN json_schema IS NULL THEN 'the schema is removed' ELSE 'a schema is added' END;
     ELSE
         breaks := _outbox.breaking_change(before.json_schema, json_schema);
     END IF;
@@ -137,7 +137,7 @@ BEGIN
     RETURN 'changed';
 END $$;
 COMMENT ON FUNCTION outbox_register_event(text, integer, text, jsonb, text, text[], boolean, text[])
-IS 'puts an event into the catalog, or changes what it says; a change that would break somebody is refused';
+IS 'adds a version of an event to the catalog, or changes it; rejects a breaking change';
 
 CREATE OR REPLACE FUNCTION outbox_unregister_event(event_type text, event_version integer) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -153,7 +153,7 @@ BEGIN
     RETURN FOUND;
 END $$;
 COMMENT ON FUNCTION outbox_unregister_event(text, integer)
-IS 'takes a version of an event out of the catalog; false if it was not there';
+IS 'removes a version of an event from the catalog; returns false if it is not registered';
 
 CREATE OR REPLACE FUNCTION outbox_set_event_owner(event_type text, owner_module text) RETURNS integer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -180,5 +180,5 @@ BEGIN
     RETURN versions;
 END $$;
 COMMENT ON FUNCTION outbox_set_event_owner(text, text)
-IS 'hands an event, in all versions, over to another module';
+IS 'changes the owner module of an event in all versions; returns their number';
 

@@ -1,4 +1,4 @@
--- Characters that mean something in Markdown are written as entities, which no renderer takes for markup.
+-- Special characters of Markdown become character references, which renderers do not interpret as markup.
 CREATE OR REPLACE FUNCTION _outbox.markdown_text(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT coalesce(string_agg(CASE
@@ -7,17 +7,15 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
                ELSE c END, '' ORDER BY n), '')
       FROM string_to_table(value, NULL) WITH ORDINALITY AS r(c, n)
 $$;
-COMMENT ON FUNCTION _outbox.markdown_text(text)
-IS 'internal: a text that means in Markdown nothing but itself';
+COMMENT ON FUNCTION _outbox.markdown_text(text) IS 'internal: text with the special characters of Markdown escaped';
 
--- A fence longer than any run of backticks inside: nothing in the schema ends it.
+-- The fence is longer than any run of backticks in the value, so the value cannot end it.
 CREATE OR REPLACE FUNCTION _outbox.markdown_code(value text) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT format(E'%1$sjson\n%2$s\n%1$s', repeat('`', 1 + greatest(2, max(length(r[1])))), value)
       FROM (SELECT ARRAY['``']::text[] AS r UNION ALL SELECT regexp_matches(value, '`+', 'g')) runs
 $$;
-COMMENT ON FUNCTION _outbox.markdown_code(text)
-IS 'internal: a block of code in Markdown';
+COMMENT ON FUNCTION _outbox.markdown_code(text) IS 'internal: code block in Markdown';
 
 CREATE OR REPLACE FUNCTION _outbox.catalog_markdown() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -50,14 +48,14 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
     )
     SELECT E'# Events\n\n' || coalesce(
         E'| Event | Version | Owner | Consumers | Safe to replay |\n|---|---|---|---|---|\n' || lines || E'\n\n' ||
-        sections, 'None are registered.') || E'\n'
+        sections, 'No events are registered.') || E'\n'
       FROM line
 $$;
-COMMENT ON FUNCTION _outbox.catalog_markdown()
-IS 'internal: the catalog of events as Markdown';
+COMMENT ON FUNCTION _outbox.catalog_markdown() IS 'internal: catalog of events as Markdown';
 
--- One channel, message and operation for each version of an event. What names one of them may only consist of
--- [A-Za-z0-9_-], so other characters become their bytes in hex; _ does, too, so no two are alike.
+-- Each version of an event has one channel, message and operation. AsyncAPI limits their keys to
+-- [A-Za-z0-9_-], so other characters are replaced by _ and the hex digits of their bytes. _ itself is
+-- replaced, too, which keeps keys unique.
 CREATE OR REPLACE FUNCTION _outbox.asyncapi_key(event_type text, event_version integer) RETURNS text
 LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
     SELECT string_agg(CASE WHEN c ~ '[A-Za-z0-9-]' THEN c ELSE '_' || encode(convert_to(c, 'UTF8'), 'hex') END, ''
@@ -65,7 +63,7 @@ LANGUAGE sql IMMUTABLE STRICT SET search_path = pg_catalog, pg_temp AS $$
       FROM string_to_table(event_type, NULL) WITH ORDINALITY AS r(c, n)
 $$;
 COMMENT ON FUNCTION _outbox.asyncapi_key(text, integer)
-IS 'internal: what a version of an event is called inside an AsyncAPI document';
+IS 'internal: name of a version of an event inside an AsyncAPI document';
 
 CREATE OR REPLACE FUNCTION _outbox.catalog_asyncapi() RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -88,9 +86,10 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                    'schemaFormat', CASE WHEN json_schema ->> '$schema' LIKE '%draft-07%'
                                         THEN 'application/schema+json;version=draft-07'
                                         ELSE 'application/schema+json;version=draft-2020-12' END,
-                   -- The document is another now: what a reference refers to has moved down.
+                   -- References point into the schema, which is now nested in the AsyncAPI document.
                    'schema', replace(json_schema::text, '"$ref": "#',
-                                     format('"$ref": "#/components/messages/%s/payload/schema', key))::jsonb) END) AS body
+                                     format('"$ref": "#/components/messages/%s/payload/schema', key))::jsonb)
+                   END) AS body
           FROM event
     )
     SELECT jsonb_pretty(jsonb_build_object(
@@ -98,7 +97,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'info', jsonb_build_object(
             'title', 'Events of ' || current_database(),
             'version', '1.0.0',
-            'description', 'What outbox_event_types says.'),
+            'description', 'Events in outbox_event_types.'),
         'defaultContentType', 'application/json',
         'channels', coalesce(jsonb_object_agg(key, jsonb_build_object(
             'address', event_type,
@@ -111,8 +110,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
         'components', jsonb_build_object('messages', coalesce(jsonb_object_agg(key, body), '{}'))))
       FROM message
 $$;
-COMMENT ON FUNCTION _outbox.catalog_asyncapi()
-IS 'internal: the catalog of events as an AsyncAPI document';
+COMMENT ON FUNCTION _outbox.catalog_asyncapi() IS 'internal: catalog of events as an AsyncAPI document';
 
 CREATE OR REPLACE FUNCTION outbox_catalog(format text DEFAULT 'markdown') RETURNS text
 LANGUAGE plpgsql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -124,10 +122,9 @@ BEGIN
         RETURN _outbox.catalog_asyncapi();
     ELSE
         RAISE invalid_parameter_value USING
-            MESSAGE = pg_catalog.format('format %s is not known', coalesce(quote_literal(left(format, 63)), 'NULL')),
+            MESSAGE = pg_catalog.format('unknown format %s', coalesce(quote_literal(left(format, 63)), 'NULL')),
             HINT = 'Formats are markdown and asyncapi.';
     END CASE;
 END $$;
-COMMENT ON FUNCTION outbox_catalog(text)
-IS 'the catalog of events as Markdown, or as an AsyncAPI 3.0 document in JSON';
+COMMENT ON FUNCTION outbox_catalog(text) IS 'catalog of events as Markdown, or as an AsyncAPI 3.0 document in JSON';
 

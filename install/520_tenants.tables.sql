@@ -1,6 +1,6 @@
 ----------------------------------------------------------------------------------------------------
--- Tenants. Whoever is let into a table sees the rows of the session's tenant, or all if it has none. The
--- functions of the extension work as the owner, to whom this does not apply: they look for themselves.
+-- Tenants. Row security limits a session of a tenant to rows of that tenant. Functions of the extension run
+-- as the owner of the tables, to which row security does not apply: they check the tenant themselves.
 ----------------------------------------------------------------------------------------------------
 
 DO $do$
@@ -20,7 +20,8 @@ BEGIN
         EXECUTE format('CREATE POLICY outbox_tenant ON %s USING (%s(tenant_id))', owned,
                        CASE owned WHEN '@extschema@.audit_log'::regclass THEN '_outbox.audit_may_read'::regproc
                                   ELSE '_outbox.may_read'::regproc END);
-        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned, 'a session of a tenant sees that tenant''s rows');
+        EXECUTE format('COMMENT ON POLICY outbox_tenant ON %s IS %L', owned,
+                       'limits a session of a tenant to rows of that tenant');
     END LOOP;
     PERFORM set_config('search_path', path, true);
 END $do$;

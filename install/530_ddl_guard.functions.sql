@@ -1,9 +1,10 @@
 ----------------------------------------------------------------------------------------------------
--- A trigger runs with the rights of the role that writes to the table, here of the owner of the log. And the functions of the
--- extension know its schema by name: a role that renames it could put another in its place.
+-- A trigger runs with the privileges of the role that writes to the table, here of the owner of the log.
+-- Functions of the extension refer to its schemas by name: a role that renames one of them could create
+-- another in its place.
 ----------------------------------------------------------------------------------------------------
 
--- Runs as the role that gives the command, and reads only catalogs.
+-- Runs as the role of the DDL command, so it reads only catalogs.
 CREATE OR REPLACE FUNCTION _outbox.ddl_guard() RETURNS event_trigger
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -12,10 +13,11 @@ DECLARE
     wrong   text;
 BEGIN
     IF tg_tag = 'ALTER SCHEMA' THEN
-        IF to_regnamespace('@extschema@') IS DISTINCT FROM outbox.extnamespace OR to_regnamespace('_outbox') IS NULL THEN
+        IF to_regnamespace('@extschema@') IS DISTINCT FROM outbox.extnamespace
+           OR to_regnamespace('_outbox') IS NULL THEN
             RAISE feature_not_supported USING
                 MESSAGE = 'the schemas of extension "outbox" cannot be renamed',
-                DETAIL = 'Its functions know them by name.';
+                DETAIL = 'Functions of the extension refer to them by name.';
         END IF;
         RETURN;
     END IF;
@@ -24,14 +26,15 @@ BEGIN
      WHERE c.classid = 'pg_trigger'::regclass AND NOT pg_has_role(r.relowner, 'USAGE')
        AND (r.relname IN ('part_config', 'part_config_sub') AND r.relnamespace = partman.extnamespace
             OR EXISTS (SELECT FROM pg_depend d
-                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass AND d.refobjid = outbox.oid
+                        WHERE d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_extension'::regclass
+                          AND d.refobjid = outbox.oid
                           AND d.objid IN (SELECT r.oid UNION SELECT relid FROM pg_partition_ancestors(r.oid))));
     IF FOUND THEN
         RAISE insufficient_privilege USING
             MESSAGE = format('only the owner of %s may create triggers on it', wrong),
-            DETAIL = 'They run with the rights of the owner of the log.';
+            DETAIL = 'Triggers run with the privileges of the owner of the log.';
     END IF;
 END $$;
 COMMENT ON FUNCTION _outbox.ddl_guard()
-IS 'internal: refuses triggers of other roles on tables of the extension, and new names for its schemas';
+IS 'internal: rejects triggers of other roles on tables of the extension, and renaming of its schemas';
 

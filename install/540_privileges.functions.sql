@@ -2,8 +2,8 @@
 -- Privileges
 ----------------------------------------------------------------------------------------------------
 
--- The sets are disjoint, so that taking one back never takes from another. The last five of an admin
--- are what the views call, as whoever reads them.
+-- The sets are disjoint, so that revoking one privilege leaves the others intact. The last five functions of
+-- an admin are called by views with the privileges of the reader.
 CREATE OR REPLACE FUNCTION _outbox.privilege_functions(privilege text) RETURNS SETOF regprocedure
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -24,8 +24,9 @@ DECLARE
               outbox_catalog, report_samples, report_problems, report_dead_letters,
               report_partitions, report_held}'::text[]
         WHEN 'admin' THEN
-            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup, outbox_maintain, outbox_held_partitions, outbox_restore_partition,
-              outbox_release_due, outbox_status, outbox_grant, outbox_revoke,
+            '{outbox_stats_reset, audit_set_retention, idempotency_required, idempotency_expire, outbox_setup,
+              outbox_maintain, outbox_held_partitions, outbox_restore_partition, outbox_release_due,
+              outbox_status, outbox_grant, outbox_revoke,
               outbox_create_consumer, outbox_alter_consumer, outbox_drop_consumer, outbox_pause, outbox_resume,
               outbox_create_sink, outbox_alter_sink, outbox_drop_sink, outbox_test_sink,
               outbox_register_upcaster, outbox_unregister_upcaster,
@@ -39,15 +40,14 @@ BEGIN
             MESSAGE = format('unknown privilege %L', privilege),
             HINT = 'Privileges are producer, consumer, idempotency, audit, auditor, reader, monitor and admin.';
     END IF;
-    -- Members of the extension only: the schema may hold functions of other people.
+    -- The schema may have functions of other roles, so only members of the extension count.
     RETURN QUERY SELECT p.oid::regprocedure FROM pg_proc p
         JOIN pg_depend d ON d.classid = 'pg_proc'::regclass AND d.objid = p.oid AND d.deptype = 'e'
         JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
        WHERE e.extname = 'outbox' AND p.proname = ANY (names)
        ORDER BY p.oid;
 END $$;
-COMMENT ON FUNCTION _outbox.privilege_functions(text)
-IS 'internal: the functions that a privilege consists of';
+COMMENT ON FUNCTION _outbox.privilege_functions(text) IS 'internal: functions that a privilege includes';
 
 CREATE OR REPLACE FUNCTION _outbox.privilege_views(privilege text) RETURNS SETOF regclass
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -63,8 +63,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
                WHEN 'monitor' THEN '{outbox_stats, outbox_stats_events, outbox_stats_latency, outbox_stats_dead_letters,
                                      outbox_stats_tables, outbox_stats_held, outbox_stats_database}'::text[] END)
 $$;
-COMMENT ON FUNCTION _outbox.privilege_views(text)
-IS 'internal: the views and tables that a privilege lets read';
+COMMENT ON FUNCTION _outbox.privilege_views(text) IS 'internal: views and tables that a privilege permits to read';
 
 CREATE OR REPLACE FUNCTION _outbox.check_role(role name) RETURNS void
 LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
@@ -80,11 +79,10 @@ BEGIN
     ELSIF role = (SELECT r.rolname FROM pg_class c JOIN pg_roles r ON r.oid = c.relowner
                    WHERE c.oid = '@extschema@.outbox_messages'::regclass) THEN
         RAISE invalid_parameter_value USING
-            MESSAGE = format('role %I owns the log and can do everything', role);
+            MESSAGE = format('role %I owns the log and has all privileges', role);
     END IF;
 END $$;
-COMMENT ON FUNCTION _outbox.check_role(name)
-IS 'internal: is this a role that privileges can be granted to?';
+COMMENT ON FUNCTION _outbox.check_role(name) IS 'internal: raises an error if privileges cannot be granted to a role';
 
 CREATE OR REPLACE FUNCTION outbox_grant(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -103,9 +101,9 @@ BEGIN
     EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', _outbox.schema_of('outbox'), role);
 END $$;
 COMMENT ON FUNCTION outbox_grant(name, text)
-IS 'lets a role do what a producer, a consumer, a user of idempotency keys, a writer or a reader of the audit log, a reader, a monitor or an admin does';
+IS 'grants a privilege to a role: producer, consumer, idempotency, audit, auditor, reader, monitor or admin';
 
--- USAGE on the schema stays: it may serve other objects there, and alone it gives nothing.
+-- USAGE on the schema stays: the role may need it for other objects, and it permits nothing by itself.
 CREATE OR REPLACE FUNCTION outbox_revoke(role name, privilege text) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -121,10 +119,9 @@ BEGIN
         EXECUTE format('REVOKE SELECT ON %s FROM %I', readable, role);
     END LOOP;
 END $$;
-COMMENT ON FUNCTION outbox_revoke(name, text)
-IS 'takes back what outbox_grant() gave';
+COMMENT ON FUNCTION outbox_revoke(name, text) IS 'revokes a privilege that outbox_grant() granted';
 
--- A function that an update adds has the privileges that are the default in the database.
+-- A function that an update adds has the default privileges of the database.
 DO $$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -138,7 +135,8 @@ BEGIN
           JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
          WHERE e.extname = 'outbox' AND d.deptype = 'e' AND has_function_privilege('public', p.oid, 'EXECUTE')
     LOOP
-        FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)), added.proowner) LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)),
+                                                   added.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', added.function, other);
         END LOOP;
     END LOOP;

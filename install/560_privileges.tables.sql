@@ -1,17 +1,17 @@
--- Nobody but the owner may do anything until outbox_grant() says so, whatever the default
--- privileges of this database are.
+-- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database.
 DO $$
 DECLARE
     member    record;
     other     text;
     path      CONSTANT text := pg_catalog.current_setting('search_path');
-    intruders text;
+    untrusted text;
 BEGIN
     PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
-    FOR other IN SELECT _outbox.other_grantees(n.nspacl, n.nspowner) FROM pg_namespace n WHERE n.nspname = '_outbox' LOOP
+    FOR other IN SELECT _outbox.other_grantees(n.nspacl, n.nspowner) FROM pg_namespace n
+                  WHERE n.nspname = '_outbox' LOOP
         EXECUTE format('REVOKE ALL ON SCHEMA _outbox FROM %s', other);
     END LOOP;
-    GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- its functions and tables have privileges of their own
+    GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- functions and tables in it have privileges of their own
     FOR member IN
         SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
@@ -22,16 +22,18 @@ BEGIN
             PERFORM _outbox.revoke_all(member.objid::regclass);
             CONTINUE;
         END IF;
-        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)), member.proowner) LOOP
+        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)),
+                                                   member.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
         END LOOP;
     END LOOP;
     PERFORM _outbox.install_retention_guard();
-    intruders := _outbox.untrusted_partman_roles();
-    IF intruders IS NOT NULL THEN
+    untrusted := _outbox.untrusted_partman_roles();
+    IF untrusted IS NOT NULL THEN
         RAISE WARNING USING
-            MESSAGE = format('pg_partman''s schema is open to %s', intruders),
-            HINT = 'The log gets no partitions until that schema is a superuser''s alone.';
+            MESSAGE = format('pg_partman''s schema is open to %s', untrusted),
+            HINT = 'No partitions are created until the schema and all objects in it belong to a superuser, and are'
+                   ' closed to other roles.';
     END IF;
     PERFORM set_config('search_path', path, true);
 END $$;

@@ -1,5 +1,5 @@
 ----------------------------------------------------------------------------------------------------
--- What pg_dump takes along besides the partitions, which are ordinary tables to it
+-- Tables and sequences that pg_dump includes with their data; it includes the partitions as ordinary tables
 ----------------------------------------------------------------------------------------------------
 
 SELECT pg_catalog.pg_extension_config_dump('_outbox.messages_id_seq', '');

@@ -131,7 +131,7 @@ SELECT n, pg_temp.serve('fair', 2) AS fair FROM generate_series(1, 6) n;
 -- Of turns the newest counts, and maintenance removes the others.
 SELECT count(*) > 200 AS many FROM _outbox.tenant_turns;
 CREATE TEMPORARY TABLE newest AS SELECT consumer_id, tenant_id, max(served) AS served FROM _outbox.tenant_turns GROUP BY 1, 2;
-SELECT object, detail <> '0 removed' AS removed, done, again FROM _outbox.step_prune() WHERE object = '_outbox.tenant_turns';
+SELECT object, detail <> '0 removed' AS removed, changed, has_more FROM _outbox.step_prune() WHERE object = '_outbox.tenant_turns';
 SELECT count(*) AS different FROM newest FULL JOIN _outbox.tenant_turns t USING (consumer_id, tenant_id, served) WHERE newest IS NULL OR t IS NULL;
 -- However many tenants there are, a claim puts aside no more than consumers may have open.
 SELECT outbox_create_consumer('many', fair => true, aggregate_types => '{Many}');

@@ -294,7 +294,7 @@ DECLARE
 BEGIN
     s := _outbox.delete_expired('swept', condition, max_rows, whole, max_blocks => 5);
     SELECT * INTO next FROM _outbox.expiry_cursors WHERE swept = 'swept'::regclass;
-    RETURN format('%s removed, next is %s%s', s.removed, next.block, CASE WHEN s.again THEN ', at once: ' || next.rest END);
+    RETURN format('%s removed, next is %s%s', s.removed, next.block, CASE WHEN s.has_more THEN ', at once: ' || next.rest END);
 END $$;
 SELECT look('n % 2 = 0', 10) FROM generate_series(1, 4);
 SELECT look('n % 2 = 0', 2) FROM generate_series(1, 3);

@@ -69,8 +69,8 @@ const char* text_or_empty(const std::optional<Datum>& value)
 
 void execute_step(const char* step, StepReport& lines)
 {
-    static constinit Statement run{"SELECT object, detail, done, again FROM _outbox.run_step($1)",
-                                   {TEXTOID}};
+    static constinit Statement run{
+        "SELECT object, detail, changed, has_more FROM _outbox.run_step($1)", {TEXTOID}};
     const Datum values[] = {CStringGetTextDatum(step)};
     const uint64 count = run.execute(values);
     for (uint64 i = 0; i < count; ++i) {

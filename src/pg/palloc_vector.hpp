@@ -1,5 +1,5 @@
-// A resizable array in a memory context. It has no destructor, so a longjmp may cross its frame: the
-// context frees the memory.
+// A resizable array in a memory context. It has no destructor, so a longjmp may cross its frame:
+// the context frees the memory.
 #pragma once
 
 #include "pg/postgres.hpp"

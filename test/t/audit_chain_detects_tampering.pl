@@ -113,16 +113,16 @@ my $gap = sql('SELECT min(g) FROM generate_series(1, (SELECT max(id) FROM audit_
 tampered('a row with an old id', "UPDATE victim SET id = $gap; INSERT INTO audit_log (id, actor, action, entity_type, entity_id) SELECT $gap, 'x', 'a', 't', '1'", qr/^f\|t\|the row is not in the chain$/);
 tampered('two rows swapped', "UPDATE audit_log SET id = -id WHERE id = $victim; UPDATE audit_log SET id = (SELECT id FROM victim) WHERE id = (SELECT id FROM other);
 	UPDATE audit_log SET id = (SELECT id FROM other) WHERE id < 0", qr/^f\|t\|the row was changed$/);
-tampered('an entry of the chain removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim", qr/^f\|[tf]\|(the entry of the chain before it is missing|its entry in the chain was changed)$/);
-tampered('row and entry removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim; DELETE FROM audit_log WHERE id = $victim", qr/^f\|f\|the entry of the chain before it is missing$/);
+tampered('an entry of the chain removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim", qr/^f\|[tf]\|(the previous entry of the chain is missing|its entry in the chain was changed)$/);
+tampered('row and entry removed', "DELETE FROM _outbox.audit_chain WHERE id = $victim; DELETE FROM audit_log WHERE id = $victim", qr/^f\|f\|the previous entry of the chain is missing$/);
 tampered('row and entry changed', "UPDATE audit_log SET actor = 'x' WHERE id = $victim; UPDATE _outbox.audit_chain SET content = _outbox.audit_content(a) FROM audit_log a WHERE a.id = _outbox.audit_chain.id AND a.id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
 tampered('an entry with another time', "UPDATE _outbox.audit_chain SET chained_at = chained_at - interval '1 day' WHERE id = $victim", qr/^f\|t\|its entry in the chain was changed$/);
 my $newest = '(SELECT max(position) FROM _outbox.audit_chain)';
 my $cut_off = "DELETE FROM audit_log USING _outbox.audit_chain c WHERE c.id = audit_log.id AND c.position = $newest; DELETE FROM _outbox.audit_chain WHERE position = $newest";
 tampered('the end cut off is not found', $cut_off, qr/^t\|\|$/);
-tampered('unless its hash was kept elsewhere', $cut_off, qr/^f\|\|no entry of the chain has the hash that is known$/, $known);
+tampered('unless its hash was kept elsewhere', $cut_off, qr/^f\|\|no entry of the chain has the known hash$/, $known);
 tampered('nor a chain that was made anew', 'DELETE FROM _outbox.audit_chain; DELETE FROM _outbox.audit_progress; SELECT _outbox.audit_chain_rows(1000000)', qr/^t\|\|$/);
-tampered('unless', 'DELETE FROM _outbox.audit_chain; DELETE FROM _outbox.audit_progress; SELECT _outbox.audit_chain_rows(1000000)', qr/^f\|\|no entry of the chain has the hash that is known$/, $known);
+tampered('unless', 'DELETE FROM _outbox.audit_chain; DELETE FROM _outbox.audit_progress; SELECT _outbox.audit_chain_rows(1000000)', qr/^f\|\|no entry of the chain has the known hash$/, $known);
 my $partition = sql(q{SELECT partition FROM _outbox.partitions('audit_log') WHERE lower_bound <= now() AND upper_bound > now()});
 tampered('a partition dropped', "DROP TABLE $partition", qr/^f\|[tf]\|the row is missing$/);
 # Maintenance does not cover it up.
@@ -147,7 +147,7 @@ sql(old_row(40, 'Order', 1));
 chain() for 1 .. 2;
 is(verdict(30), 't|4|0|', 'rows in the default partition are in the chain');
 like(join('; ', map { maintain() } 1 .. 4),
-	qr/^(audit_partitions made for [14] rows from the default partition, audit_partitions waits for its turn[^;]*; ){3}audit_partitions made for [14] rows from the default partition(?!, audit_part)/,
+	qr/^(audit_partitions created for [14] rows from the default partition, audit_partitions postponed to the next transaction[^;]*; ){3}audit_partitions created for [14] rows from the default partition(?!, audit_part)/,
 	'they get partitions of their own, one at a time');
 maintain() for 1 .. 5;
 is(join(' ', map { verdict($_) . ':' . types($_) } 30, 26), 't|0|0|: t|0|0|:', 'what is older than two years is gone, and nothing is wrong');

@@ -314,7 +314,7 @@ is(scalar(my @first = $kafka->wait_for($_, 300)), 300, "sink $_ works") for 'bes
 sub on_the_way
 {
 	my ($name, $database, $count) = @_;
-	like(wait_for_status($node, $name, qr/\b$count in hand/, 20, $database), qr/\b$count in hand/, "$name: $count events are on the way");
+	like(wait_for_status($node, $name, qr/\b$count claimed/, 20, $database), qr/\b$count claimed/, "$name: $count events are on the way");
 }
 sub promptly
 {

@@ -140,7 +140,7 @@ logged($node, $position, qr/WARNING:  outbox: outbox.archive_command failed for 
 whole_run($node);
 is(place($node, 50), 'archive', 'and the partition stays');
 like(status(), qr/^f\|1 files wait for outbox.archive_command, the oldest since /, 'outbox_status() says so');
-is(sql("SELECT step, object, detail, done FROM outbox_maintain() WHERE step = 'export'"), "export|$file|waits for outbox.archive_command, which the worker runs|f", 'outbox_maintain(), too');
+is(sql("SELECT step, object, detail, changed FROM outbox_maintain() WHERE step = 'export'"), "export|$file|waits for outbox.archive_command, which the maintenance worker runs|f", 'outbox_maintain(), too');
 my @calls = split /\n/, slurp_file("$dir/calls");
 is($calls[0], "$cold/$file " . partition($node, 50) . sql('SELECT to_char(age.noon(50), \' YYYY-MM-DD\')') . ' 100% %x', 'it gets file, table and day');
 
@@ -187,7 +187,7 @@ is(sql("SELECT count(*) FROM outbox_claim('reads', 100)"), 7, 'and in others');
 sql('SELECT outbox_ack(max(token)) FROM _outbox.leases WHERE acked_at IS NULL');
 whole_run($node);
 is(place($node, 50), 'archive', 'it stays, though it is older than archive_retention');
-like(refusal($node, "SELECT outbox_restore_partition('$file')"), qr/ERROR:  42P07: partition outbox_messages_p\w+ exists already\n.*HINT/s, 'twice is once too often');
+like(refusal($node, "SELECT outbox_restore_partition('$file')"), qr/ERROR:  42P07: partition outbox_messages_p\w+ already exists\n.*HINT/s, 'twice is once too often');
 settings($node, hot_retention => '3s');
 comes_to($node, 50, 'gone', 'but not longer than hot_retention');
 is(scalar(@{ [ glob "\"$cold\"/*" ] }), 1, 'and is not exported again');
@@ -231,7 +231,7 @@ for (['lines that are no JSON', "hello\n"], ['no events', "{}\n"], ['bytes that 
 {
 	my ($what, $content) = @$_;
 	IPC::Run::run([ 'zstd', '-qc' ], '<', \$content, '>', \my $compressed) or die;
-	$damaged->("a file with $what", $compressed, 'XX001: the file has something else than events in it.*DETAIL');
+	$damaged->("a file with $what", $compressed, 'XX001: the file contains data other than events.*DETAIL');
 }
 my ($this_day, $next_day) = map { sql("SELECT to_char(age.noon($_), 'YYYYMMDD')") } 49, 48;
 $renamed =~ s/\d{8}T000000Z-\d{8}T/${this_day}T000000Z-${next_day}T/;
@@ -241,10 +241,10 @@ unlink "$cold/$broken", "$cold/$renamed";
 is(sql($tables), $classes, 'none of them leaves a table behind');
 database('small');
 $node->safe_psql('small', old_event(2));
-refuses('a file of another database', "'$file'", '22023: file must be one that was exported from this database.*HINT:  Its name would begin with small', 'small');
+refuses('a file of another database', "'$file'", '22023: file must be the name of a file that was exported from this database.*HINT:  Names of such files start with small', 'small');
 my $moved = $file =~ s/^postgres/small/r;
 append_to_file("$cold/$moved", $bytes);
-refuses('a file of a database that was here longer', "'$moved'", "55000: the file has ids up to 7, and this log has come to 1\n.*HINT", 'small');
+refuses('a file of a database that was here longer', "'$moved'", "55000: the file contains ids up to 7, but the last id of this log is 1\n.*HINT", 'small');
 is($node->safe_psql('small', "SELECT age.place(50)"), 'gone', 'and leaves nothing');
 unlink "$cold/$moved";
 

@@ -28,7 +28,7 @@ sub sql
 # What maintenance by hand could not do.
 sub not_done
 {
-	return sql('SELECT step, object, detail FROM outbox_maintain() WHERE NOT done');
+	return sql('SELECT step, object, detail FROM outbox_maintain() WHERE NOT changed');
 }
 
 # All of maintenance: a round of it moves strays of one day.
@@ -36,7 +36,7 @@ sub maintain
 {
 	my $rounds = 0;
 	my $left;
-	do { $left = not_done() } while ($left =~ /waits for its turn$/m && ++$rounds < 20);
+	do { $left = not_done() } while ($left =~ /postponed to the next transaction$/m && ++$rounds < 20);
 	return $left;
 }
 
@@ -69,7 +69,7 @@ sql('DROP PUBLICATION everything');
 
 # Strays of many days: those who read or write wait for one of them at a time.
 sql(join '', map { old_event($_) } 10 .. 15);
-is(sql(q{SELECT detail FROM outbox_maintain() WHERE step = 'partitions' ORDER BY done}), "waits for its turn\nmade for 1 events from the default partition", 'strays of one day move at a time');
+is(sql(q{SELECT detail FROM outbox_maintain() WHERE step = 'partitions' ORDER BY changed}), "postponed to the next transaction\ncreated for 1 events from the default partition", 'strays of one day move at a time');
 is(maintain() . at(10 .. 15), 'archive archive archive archive archive archive', 'and all in the end');
 sql(join '', map { old_event($_) } 16 .. 19);
 settings($node, maintenance_interval => '1s');
@@ -135,7 +135,7 @@ ok(wait_until(sub { maintain(); at(21, 23) eq 'gone gone' }), 'a view on a parti
 is(at(22), 'archive', 'that one stays');
 is(not_done(), "drop|$p22|cannot drop table $p22 because other objects depend on it", 'and it is said why');
 my $archive_status = q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'archive'};
-like(sql($archive_status), qr/^f\|1 partitions should have been archived or dropped, the first, \S+outbox_messages_p\S+, at \S+ \S+\|outbox_maintain\(\) and the server log say why not\.$/, 'outbox_status() knows of it');
+like(sql($archive_status), qr/^f\|1 partitions should have been archived or dropped, the first, \S+outbox_messages_p\S+, at \S+ \S+\|For the reason, run SELECT \* FROM outbox_maintain\(\) or see the server log\.$/, 'outbox_status() knows of it');
 sql('DROP VIEW mine');
 is(maintain() . at(22), 'gone', 'it goes when nothing is in the way any more');
 like(sql($archive_status), qr/^t\|/, 'and all is well');
@@ -164,7 +164,7 @@ is(maintain() . at(25), 'archive', 'until it can be');
 my $lowly = start_node('lowly', conf => "outbox.maintenance_interval = '1h'\nautovacuum = off\n", no_extension => 1);
 set_up_age($lowly);
 sub lowly { return $lowly->safe_psql('postgres', $_[0], extra_params => [ '-U', $_[1] // 'postgres' ]) }
-sub in_the_way { return lowly(q{SELECT step, object, detail FROM outbox_maintain() WHERE NOT done ORDER BY 1, 2}) }
+sub in_the_way { return lowly(q{SELECT step, object, detail FROM outbox_maintain() WHERE NOT changed ORDER BY 1, 2}) }
 sub status_of { return lowly("SELECT ok, detail, hint FROM outbox_status() WHERE component = '$_[0]'") }
 lowly('CREATE ROLE lowly LOGIN; CREATE SCHEMA partman; CREATE EXTENSION pg_partman SCHEMA partman; CREATE EXTENSION outbox; GRANT CREATE ON SCHEMA public TO lowly');
 my ($week, $next, $sooner, $past) = map { 'public.' . partition($lowly, $_) } -10, -9, -3, 5;
@@ -336,7 +336,7 @@ sub maintenance_status
 $tight->safe_psql('postgres', 'SELECT outbox_setup()');
 ok(wait_until(sub { relay_pid($tight) }), 'a relay runs');
 logged($tight, 0, qr/WARNING:  outbox: no maintenance for database "postgres": no worker slot is free\n.*HINT:  Raise max_worker_processes\./, 'if no worker is free for maintenance, the server log says so');
-is(maintenance_status(), 'f|no worker slot is free|Raise max_worker_processes. Until then SELECT outbox_maintain() does what is due.', 'and outbox_status() does');
+is(maintenance_status(), 'f|no worker slot is free|Raise max_worker_processes. Until then, run SELECT outbox_maintain() yourself.', 'and outbox_status() does');
 $tight->safe_psql('postgres', 'SELECT _outbox.request_maintenance()') for 1 .. 3;
 sleep 1;
 is(() = slurp_file($tight->logfile) =~ /no maintenance for database/g, 1, 'the log says it once');

@@ -112,15 +112,15 @@ sub keep_books
 	    DROP TABLE batch;
 	END \$\$;
 
-	-- Again while it says that it is not done. Whatever else it cannot do has a good reason.
+	-- Repeats while archiving or dropping goes on. Any other refusal must be a partition that is held back.
 	CREATE PROCEDURE maintain() LANGUAGE plpgsql AS \$\$
 	DECLARE
 	    waits  boolean;
 	    failed text;
 	BEGIN
 	    FOR i IN 1 .. 50 LOOP
-	        SELECT bool_or(step IN ('archive', 'drop') AND (done OR detail ~ '^(waits for its turn|stays, because)')),
-	               string_agg(detail, '; ') FILTER (WHERE NOT done AND detail !~ '^held back by')
+	        SELECT bool_or(step IN ('archive', 'drop') AND (changed OR detail ~ '^(postponed to the next transaction|stays, because)')),
+	               string_agg(detail, '; ') FILTER (WHERE NOT changed AND detail !~ '^held back by')
 	          INTO waits, failed FROM outbox_maintain();
 	        COMMIT;
 	        EXIT WHEN waits IS NOT TRUE;

@@ -52,7 +52,7 @@ ok(relay_pid($target, 'shop'), 'the database is served');
 is(shop($everything), $before, 'log, archive, cursors, leases, retries and dead letters are all there');
 is(place($target, 20, 'shop') . place($target, 50, 'shop'), 'logarchive', 'partitions are where they were');
 my $status = q{SELECT ok, detail, hint FROM outbox_status() WHERE component = 'maintenance'};
-is(shop($status), 'f|not begun, because this database was restored|Once the restore is complete, run SELECT outbox_maintain().', 'outbox_status() says that maintenance waits');
+is(shop($status), 'f|not started, because this database was restored|Once the restore is complete, run SELECT outbox_maintain().', 'outbox_status() says that maintenance waits');
 # Also when nobody would hold it back.
 shop("SELECT outbox_resume('pauses')");
 is(shop("SELECT string_agg(aggregate_id, ' ' ORDER BY id) FROM outbox_consume('pauses', 100)"), 'old-1 old-2 old-3 old-4 new-1 new-2 new-3 new-4 new-5', 'a consumer that was paused gets all that it had not got');

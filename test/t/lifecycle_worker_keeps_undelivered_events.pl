@@ -190,7 +190,7 @@ sql(old_event(15));
 sql("SELECT count(*) FROM outbox_consumers c, outbox_consume(c.name, 10)");
 my $p15 = partition($node, 15);
 is($node->safe_psql('postgres', q{SELECT * FROM outbox_maintain() WHERE step <> 'prune'}, extra_params => [ '-U', 'boss' ]),
-	"partitions|public.$p15|made for 1 events from the default partition|t\narchive|public.$p15|archived|t", 'outbox_maintain() does the same by hand, for an admin, and returns what it did');
+	"partitions|public.$p15|created for 1 events from the default partition|t\narchive|public.$p15|archived|t", 'outbox_maintain() does the same by hand, for an admin, and returns what it did');
 is(sql("SELECT * FROM outbox_maintain() WHERE step <> 'prune'"), '', 'a second time there is nothing to do');
 my %calls = ('outbox_maintain()' => '', 'outbox_held_partitions()' => '', "outbox_restore_partition('x')" => '22023');
 for my $call (sort keys %calls)
@@ -205,12 +205,12 @@ like(refusal($node, "SELECT _outbox.drop_partition('$p15')", '-U', 'boss'), qr/4
 # By what is there now, and one at a time.
 for my $isolation ('REPEATABLE READ', 'SERIALIZABLE')
 {
-	like(refusal($node, "BEGIN ISOLATION LEVEL $isolation; SELECT outbox_maintain()"), qr/ERROR:  25001: maintenance cannot be done/, "not under $isolation");
+	like(refusal($node, "BEGIN ISOLATION LEVEL $isolation; SELECT outbox_maintain()"), qr/ERROR:  25001: maintenance cannot run/, "not under $isolation");
 }
 settings($node, maintenance_interval => '1h');
 my $another = $node->background_psql('postgres');
 $another->query_safe('BEGIN; SELECT count(*) FROM outbox_maintain()');
-is(sql('SELECT detail, done FROM outbox_maintain()'), 'another session is at it|f', 'two cannot do it at once');
+is(sql('SELECT detail, changed FROM outbox_maintain()'), 'another session is running maintenance|f', 'two cannot do it at once');
 $another->query_safe('ROLLBACK');
 $another->quit;
 settings($node, maintenance_interval => '1s');

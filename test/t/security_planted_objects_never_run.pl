@@ -155,7 +155,7 @@ is(as_app('theirs', "CREATE TABLE mine.t (id bigint REFERENCES $partition (id) O
 like(keys_of_others(), qr/^f\|mine.t of app refers to public.\S*default\|Drop it, /, 'is seen');
 my $moving = $node->safe_psql('theirs', q{INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload) VALUES (now() - interval '3 days', 'Order', '1', 'Moved', '{}') RETURNING id}) =~ /(\d+)/ ? $1 : 0;
 as_app('theirs', "INSERT INTO mine.t VALUES ($moving)");
-like($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), qr/^f\|.*default has a foreign key of another role/, 'and its rows are not moved');
+like($node->safe_psql('theirs', q{SELECT changed, detail FROM outbox_maintain() WHERE step = 'partitions'}), qr/^f\|.*default is referenced by a foreign key of another role/, 'and its rows are not moved');
 is($is_super->(), 'f', 'nobody became superuser by what cascades');
 as_app('theirs', 'DROP TABLE mine.t');
 $node->safe_psql('theirs', 'REVOKE TRIGGER, REFERENCES ON partman.part_config, partman.part_config_sub FROM app; SELECT outbox_setup(); SELECT * FROM outbox_maintain()');
@@ -221,7 +221,7 @@ $node->safe_psql('theirs', "CREATE TABLE kept AS SELECT * FROM partman.part_conf
 	INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload) VALUES (now() - interval '3 days', 'Order', '1', 'Stray', '{}')");
 ($status, $out, $error) = $node->psql('theirs', 'SELECT outbox_setup()');
 like($error, qr/ERROR:  pg_partman has no configuration for the log\nDETAIL:  The row for public.outbox_messages in partman.part_config is missing\./, 'nor are partitions made without a configuration');
-is($node->safe_psql('theirs', q{SELECT done, detail FROM outbox_maintain() WHERE step = 'partitions'}), 'f|pg_partman has no configuration for the log', 'which maintenance tells');
+is($node->safe_psql('theirs', q{SELECT changed, detail FROM outbox_maintain() WHERE step = 'partitions'}), 'f|pg_partman has no configuration for the log', 'which maintenance tells');
 like($node->safe_psql('theirs', q{SELECT ok, detail FROM outbox_status() WHERE component = 'pg_partman'}), qr/^f\|version [\d.]+, which has no configuration for the log$/, 'and the status');
 $node->safe_psql('theirs', 'INSERT INTO partman.part_config SELECT * FROM kept; DROP TABLE kept; SELECT outbox_setup()');
 is($node->safe_psql('theirs', sprintf $indexes, $last), $usual, 'when it is there again, they are');

@@ -102,18 +102,18 @@ my %position = map { $chain[$_] => $_ } 0 .. 4;
 is(join(' ', map { $position{ $_->{id} } // () } $receiver->records('/latest')), '0 1 2 3 4', 'in its order');
 
 # One that fails while an earlier event is on its way, and works before that is refused: it waits.
-sub in_hand
+sub claimed
 {
-	return sql(q{SELECT in_hand FROM _outbox.sink_states() JOIN outbox_consumers USING (consumer_id) WHERE name = 'latest'});
+	return sql(q{SELECT claimed FROM _outbox.sink_states() JOIN outbox_consumers USING (consumer_id) WHERE name = 'latest'});
 }
 $receiver->control({ path => '/latest', contains => 'slow', delay => 2, status => 422, times => 1 });
 sql(q{CREATE OR REPLACE FUNCTION shop.up2(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT CASE WHEN p ? 'bad' THEN (1 / (p ->> 'bad')::int)::text::jsonb ELSE p END $$});
 my @overtaking = (event('Up', 'overtaking', '{"slow": 1}'));
-wait_until(sub { in_hand() == 1 }) or diag('it is not on its way');
+wait_until(sub { claimed() == 1 }) or diag('it is not on its way');
 push @overtaking, event('Up', 'overtaking', '{"bad": 0}');
 wait_until(sub { last_error($overtaking[1]) }) or diag('it has not failed');
 sql(q{CREATE OR REPLACE FUNCTION shop.up2(p jsonb) RETURNS jsonb LANGUAGE sql AS $$ SELECT p $$});
-wait_until(sub { in_hand() == 2 }) or diag('they do not meet');
+wait_until(sub { claimed() == 2 }) or diag('they do not meet');
 ok(arrival('/latest', $overtaking[1]), 'an event that failed while an earlier one was on its way comes');
 my %of = map { $overtaking[$_] => $_ } 0, 1;
 is(join(' ', map { $of{ $_->{id} } // () } $receiver->records('/latest')), '0 0 1', 'but not before that one has come again');

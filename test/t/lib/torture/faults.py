@@ -380,7 +380,7 @@ def a_crash_took_back_the_end_of_the_chain(scene):
     id = scene.sql("DELETE FROM _outbox.audit_chain WHERE (period, position) = (SELECT period, position FROM _outbox.audit_chain ORDER BY position DESC, period LIMIT 1)"
                    " RETURNING id")[0][0]
     scene.sql("DELETE FROM audit_log WHERE id = %s", id)
-    return [": no entry of the chain has the hash that is known"]
+    return [": no entry of the chain has the known hash"]
 
 
 # The last one: nothing takes it back.
