@@ -1,6 +1,6 @@
-# A library that sleeps between the steps of a claim and of an append. Without it, a cursor whose steps are in the wrong
-# order loses next to nothing, and tests do not notice. A slow reader beside the consumers (lib/load/oracle.sql) says what
-# they should have got.
+# A test library sleeps between the steps of a claim and of an append. Without these pauses, steps
+# of the cursor in a wrong order rarely lose an event. An independent reader beside the consumers
+# (lib/load/oracle.sql) reads the expected events.
 use strict;
 use warnings;
 use lib 't/lib';
@@ -8,7 +8,8 @@ use OutboxTest;
 use OutboxLoad;
 use Test::More;
 
-my $node = start_node('pauses', stage => $ENV{OUTBOX_PAUSES_CONF}, conf => "autovacuum = off\nmax_connections = 60\noutbox.test_pauses = 'all'\n");
+my $node = start_node('pauses', stage => $ENV{OUTBOX_PAUSES_CONF},
+	conf => "autovacuum = off\nmax_connections = 60\noutbox.test_pauses = 'all'\n");
 my $query = sub { return $node->safe_psql('postgres', $_[0]) };
 prepare_load($node,
 	plain => 'partitions => 1',
@@ -17,13 +18,15 @@ prepare_load($node,
 run_sql($node, 'oracle');
 my $seconds = $ENV{OUTBOX_SOAK} ? 600 : 9;
 
-run_load($node, 'writers and claimers meet, slowly', '--seconds', $seconds, '--oracle', '--rest', 0.02, '--trouble', 0.3);
+run_load($node, 'writers and workers run side by side with pauses between their steps', '--seconds',
+	$seconds, '--oracle', '--rest', 0.02, '--trouble', 0.3);
 drain($node, '--oracle');
 check_load($node);
 $query->('SELECT oracle_read()');
-is($query->('SELECT string_agg(DISTINCT what, \' \') FROM oracle_disagrees'), '', 'another reader has got exactly the same events');
+is($query->('SELECT string_agg(DISTINCT what, \' \') FROM oracle_disagrees'), '',
+	'consumers and the independent reader get the same events');
 
-cmp_ok(happened('acked'), '>', 1000, 'there was something to see');
+cmp_ok(happened('acked'), '>', 1000, 'more than 1000 messages are acked');
 
 $node->stop;
 done_testing();

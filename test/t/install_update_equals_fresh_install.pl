@@ -1,6 +1,7 @@
-# ALTER EXTENSION outbox UPDATE leads to what CREATE EXTENSION makes, for every update script. A made-up
-# version "next" shows that sessions and the relay continue across an update. Under OUTBOX_SELFTEST,
-# update scripts that lack one statement each show that the comparison finds what is missing.
+# ALTER EXTENSION outbox UPDATE has the same result as CREATE EXTENSION, for every update script. A
+# made-up version "next" shows that sessions and the relay continue across an update. Under
+# OUTBOX_SELFTEST, update scripts that lack one statement each show that the comparison detects a
+# missing statement.
 use strict;
 use warnings;
 use File::Copy ();
@@ -12,7 +13,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-# A copy of what is installed, to put scripts into.
+# A writable copy of the installed files.
 my $stage = PostgreSQL::Test::Utils::tempdir('stage');
 my $conf = staged();
 my ($installed) = $conf =~ m{'(/[^']*?)/usr/lib/};
@@ -20,7 +21,9 @@ system_or_bail('cp', '-r', "$installed/.", $stage);
 my ($scripts) = glob "$stage/usr/share/postgresql/*/extension";
 append_to_file("$stage.conf", $conf =~ s/\Q$installed\E/$stage/gr);
 
-my $node = start_node('main', no_extension => 1, stage => "$stage.conf", conf => "outbox.relay_interval = '1h'\noutbox.backoff_base = '100ms'\noutbox.backoff_max = '500ms'\nautovacuum = off\nmax_worker_processes = 16\n");
+my $node = start_node('main', no_extension => 1, stage => "$stage.conf",
+	conf => "outbox.relay_interval = '1h'\noutbox.backoff_base = '100ms'\n"
+	  . "outbox.backoff_max = '500ms'\nautovacuum = off\nmax_worker_processes = 16\n");
 my $facts = slurp_file("$FindBin::RealBin/lib/extension_facts.sql");
 my ($default) = slurp_file("$scripts/outbox.control") =~ /^default_version = '(.+)'/m;
 
@@ -29,7 +32,8 @@ sub database
 {
 	my ($name, $version) = @_;
 	$node->safe_psql('postgres', "CREATE DATABASE $name");
-	$node->safe_psql($name, "SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$version' CASCADE");
+	$node->safe_psql($name,
+		"SET client_min_messages = warning; CREATE EXTENSION outbox VERSION '$version' CASCADE");
 }
 
 sub fresh
@@ -41,11 +45,12 @@ sub fresh
 	return $known;
 }
 
-# What an update leads to, and takes back again.
+# The facts of the extension after an update, which is rolled back.
 sub updated
 {
 	my ($database, $version) = @_;
-	return $node->safe_psql($database, "BEGIN; ALTER EXTENSION outbox UPDATE TO '$version'; $facts; ROLLBACK");
+	return $node->safe_psql($database,
+		"BEGIN; ALTER EXTENSION outbox UPDATE TO '$version'; $facts; ROLLBACK");
 }
 
 sub difference
@@ -58,21 +63,24 @@ sub difference
 		(map { "only after the update: $_" } grep { !$fresh{$_} } sort keys %updated));
 }
 
-# Released versions have a script of their own, and a way to the newest.
-sub without_way
+# Each released version has an install script and an update path to the newest version.
+sub versions_without_update_path
 {
-	return $node->safe_psql('postgres', "SELECT string_agg(source, ' ' ORDER BY source) FROM pg_extension_update_paths('outbox')
+	return $node->safe_psql('postgres',
+		"SELECT string_agg(source, ' ' ORDER BY source) FROM pg_extension_update_paths('outbox')
 		WHERE target = '$default' AND path IS NULL");
 }
 
-is(without_way(), '', "every version can be updated to $default");
+is(versions_without_update_path(), '', "every version has an update path to $default");
 for my $script (glob "$scripts/outbox--*--*.sql")
 {
 	my ($from, $to) = $script =~ /outbox--(.+)--(.+)\.sql$/;
-	ok(-e "$scripts/outbox--$_.sql", "version $_ can still be created") for $from, $to;
+	ok(-e "$scripts/outbox--$_.sql", "version $_ has an install script") for $from, $to;
 	my $name = "from_$from" =~ s/\W/_/gr;
-	database($name, $from) unless $node->safe_psql('postgres', "SELECT 1 FROM pg_database WHERE datname = '$name'");
-	is(difference(fresh($to), updated($name, $to)), '', "an update from $from to $to leads to what a new $to is");
+	database($name, $from) unless $node->safe_psql('postgres',
+		"SELECT 1 FROM pg_database WHERE datname = '$name'");
+	is(difference(fresh($to), updated($name, $to)), '',
+		"an update from $from to $to has the same result as a new $to");
 }
 
 # The next version: each line is a statement that an update script may lack.
@@ -99,13 +107,15 @@ SELECT pg_catalog.pg_extension_config_dump('outbox_probes', '');
 ALTER SEQUENCE _outbox.consumers_id_seq START 7;
 ALTER EVENT TRIGGER outbox_before_drop ENABLE ALWAYS;
 SQL
-# A statement that others depend on is left out together with them.
-my $bases = qr/^(?:CREATE FUNCTION (outbox_probe)\b|ALTER TABLE _outbox.consumers ADD COLUMN (probing)|CREATE TABLE (outbox_probes)|CREATE (POLICY probe))/;
+# A statement is left out together with those that depend on it.
+my $bases = join '|', 'CREATE FUNCTION (outbox_probe)\b',
+  'ALTER TABLE _outbox.consumers ADD COLUMN (probing)', 'CREATE TABLE (outbox_probes)',
+  'CREATE (POLICY probe)';
 
-sub without
+sub next_without
 {
 	my ($line) = @_;
-	my ($basis) = grep { defined } $line =~ $bases;
+	my ($basis) = grep { defined } $line =~ /^(?:$bases)/;
 	return grep { defined $basis ? !/\b$basis\b/ : $_ ne $line } @next;
 }
 
@@ -117,57 +127,73 @@ sub write_version
 	append_to_file("$scripts/outbox--$default--$version.sql", join("\n", @delta) . "\n");
 }
 
-# What scripts/install-script --update makes of no changes: every function and view is replaced by itself.
+# The update script of scripts/install-script --update without changes replaces every function and
+# view by itself.
 File::Copy::copy("$scripts/outbox--$default.sql", "$scripts/outbox--same.sql") or die $!;
 File::Copy::copy($ENV{OUTBOX_UPDATE_SCRIPT}, "$scripts/outbox--$default--same.sql") or die $!;
 database('replaced', $default);
 $node->safe_psql('replaced', q{CREATE ROLE ops; SELECT outbox_grant('ops', 'admin')});
-my $granted = q{SELECT count(*) FROM pg_proc p WHERE has_function_privilege('ops', p.oid, 'EXECUTE') AND p.proname ~ '^(outbox|idempotency|audit|has_passed)'};
+my $granted = q{SELECT count(*) FROM pg_proc p
+	WHERE has_function_privilege('ops', p.oid, 'EXECUTE')
+	AND p.proname ~ '^(outbox|idempotency|audit|has_passed)'};
 my $before = $node->safe_psql('replaced', $granted);
-is(difference($node->safe_psql('replaced', $facts), updated('replaced', 'same')), '', 'replacing all functions changes nothing');
+is(difference($node->safe_psql('replaced', $facts), updated('replaced', 'same')), '',
+	'an update that replaces every function changes no fact of the extension');
 $node->safe_psql('replaced', q{ALTER EXTENSION outbox UPDATE TO 'same'});
-is($node->safe_psql('replaced', $granted), $before, 'and takes no privilege away');
+is($node->safe_psql('replaced', $granted), $before,
+	'an update that replaces every function keeps granted privileges');
 
 write_version('next', @next);
 if ($ENV{OUTBOX_SELFTEST})
 {
-	write_version("next$_", without($next[$_])) for 0 .. $#next;
-	like(without_way(), qr/^next next0 /, 'a version without a way back to the newest would be named');
+	write_version("next$_", next_without($next[$_])) for 0 .. $#next;
+	like(versions_without_update_path(), qr/^next next0 /,
+		'selftest: a version without an update path to the newest is detected');
 }
 database('shop', $default);
 my $next = fresh('next');
-is(difference($next, updated('shop', 'next')), '', 'an update that does all that it has to leads to what a new extension is');
+is(difference($next, updated('shop', 'next')), '',
+	'a complete update script has the same result as a new extension');
 for my $line ($ENV{OUTBOX_SELFTEST} ? 0 .. $#next : ())
 {
-	isnt(difference($next, updated('shop', "next$line")), '', "noticed, if forgotten: $next[$line]");
+	isnt(difference($next, updated('shop', "next$line")), '',
+		"selftest: a missing statement is detected: $next[$line]");
 }
 
-# While events are on their way, in sessions that have been there before.
+# An update while events are in flight and sessions are open.
 my $receiver = OutboxReceiver->start('receiver');
 create_sink($node, 'sink', { url => $receiver->url, timeout => seconds(60) }, undef, 'shop');
 my $session = $node->background_psql('shop');
 $session->query_safe(enqueue('before'));
 $node->safe_psql('shop', q{SELECT outbox_create_consumer('worker')});
 $session->query_safe(q{SELECT count(*) FROM outbox_claim('worker')});
-$receiver->wait_for(1) or die 'nothing is delivered';
+$receiver->wait_for(1) or die 'no event is delivered';
 my $pid = relay_pid($node, 'shop');
 $receiver->control({ do => 'hang' });
 $session->query_safe(enqueue('flying'));
-$receiver->wait_for(2) or die 'nothing is on its way';
+$receiver->wait_for(2) or die 'no request is in flight';
 my $position = -s $node->logfile;
-cmp_ok(elapsed(sub { $node->safe_psql('shop', "ALTER EXTENSION outbox UPDATE TO 'next'") }), '<', 2, 'an update does not wait for a request that is on its way');
+cmp_ok(elapsed(sub { $node->safe_psql('shop', "ALTER EXTENSION outbox UPDATE TO 'next'") }), '<', 2,
+	'an update does not wait for a request in flight');
 create_sink($node, 'later', { url => $receiver->url('/later') }, undef, 'shop');
 $session->query_safe(enqueue('after'));
 $receiver->control();
 $receiver->drop_connections;
-my $arrived = sub { join ' ', sort map { $_->{path} . header($_, 'ce-partitionkey') } grep { $_->{answer} eq '200' } $receiver->records };
-ok(wait_until(sub { $arrived->() eq '/after /before /flying /laterafter' }), 'events arrive from before the update, from then and from after it')
+my $arrived = sub { join ' ', sort map { $_->{path} . header($_, 'ce-partitionkey') }
+	grep { $_->{answer} eq '200' } $receiver->records };
+ok(wait_until(sub { $arrived->() eq '/after /before /flying /laterafter' }),
+	'events from before, during and after an update arrive')
   or diag($arrived->());
-unlike(substr(slurp_file($node->logfile), $position), qr/ERROR|FATAL|cannot be read/, 'nobody stumbles');
-is(relay_pid($node, 'shop'), $pid, 'the relay has carried on');
-is($session->query_safe(q{SELECT string_agg(aggregate_id, ', ' ORDER BY id) FROM outbox_consume('worker', 10)}), 'flying, after', 'and so does a session with a consumer');
-is($node->safe_psql('shop', q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}), 'next', 'that is the new version');
-is($node->safe_psql('shop', q{SELECT component, detail FROM outbox_status() WHERE NOT ok}), '', 'which has nothing to complain about');
+unlike(substr(slurp_file($node->logfile), $position), qr/ERROR|FATAL|cannot be read/,
+	'an update causes no error in the server log');
+is(relay_pid($node, 'shop'), $pid, 'the relay keeps its process across an update');
+is($session->query_safe(q{SELECT string_agg(aggregate_id, ', ' ORDER BY id)
+	FROM outbox_consume('worker', 10)}), 'flying, after',
+	'an open session continues to consume after an update');
+is($node->safe_psql('shop', q{SELECT extversion FROM pg_extension WHERE extname = 'outbox'}),
+	'next', 'pg_extension has the new version after an update');
+is($node->safe_psql('shop', q{SELECT component, detail FROM outbox_status() WHERE NOT ok}), '',
+	'outbox_status() shows every component as ok after an update');
 $session->quit;
 
 $node->stop;

@@ -1,4 +1,5 @@
-# Producers do not stall while partitions come and go, also behind a long transaction that has read the log.
+# Producers do not stall while partitions are made, archived and dropped, also behind a long
+# transaction that has read the log.
 use strict;
 use warnings;
 use FindBin;
@@ -11,8 +12,10 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use Time::HiRes qw(time sleep);
 
-# Everything is due at once, and gone soon: events of long ago are moved, archived and dropped.
-my $node = start_node('main', conf => "outbox.maintenance_interval = '1h'\noutbox.hot_retention = '1d'\noutbox.archive_retention = '30d'\nautovacuum = off\nmax_worker_processes = 16\n");
+# Short retentions: old events are moved, archived and dropped at once.
+my $node = start_node('main',
+	conf => "outbox.maintenance_interval = '1h'\noutbox.hot_retention = '1d'\n"
+	  . "outbox.archive_retention = '30d'\nautovacuum = off\nmax_worker_processes = 16\n");
 set_up_age($node);
 
 sub sql
@@ -20,7 +23,7 @@ sub sql
 	return $node->safe_psql('postgres', @_);
 }
 
-# What the sessions of lib/stall.py met while something happened.
+# The longest times that sessions of lib/stall.py saw while code ran.
 sub measured
 {
 	my ($name, $code) = @_;
@@ -28,26 +31,29 @@ sub measured
 	local $ENV{PGPORT} = $node->port;
 	local $ENV{PGDATABASE} = 'postgres';
 	my ($in, $out, $error) = ('', '', '');
-	my $process = IPC::Run::start([ '/usr/bin/python3', "$FindBin::RealBin/lib/stall.py" ], '<pipe', \*CALLERS, '>', \$out, '2>', \$error);
+	my $process = IPC::Run::start([ '/usr/bin/python3', "$FindBin::RealBin/lib/stall.py" ], '<pipe',
+		\*CALLERS, '>', \$out, '2>', \$error);
 	wait_until(sub { sql('SELECT count(*) > 50 FROM unrelated0') eq 't' }) or die 'no producers';
 	$code->();
 	close CALLERS;
 	$process->finish or die $error;
 	sql('TRUNCATE unrelated0');
 	my %longest = $out =~ /(\w+) (\d+)/g;
-	diag("$name: of $longest{count} enqueues the longest took $longest{enqueue} ms, a plain insert $longest{insert} ms, a claim $longest{claim} ms");
+	diag("$name: of $longest{count} enqueues the longest took $longest{enqueue} ms, "
+		. "a plain insert $longest{insert} ms, a claim $longest{claim} ms");
 	return \%longest;
 }
 
-# Of the time that an enqueue took, what the machine can take from any session is not the log's fault: as much as a plain insert
-# into another table took, in the same sessions at the same time.
+# The machine can stall any session. So an enqueue may take as much longer as a plain insert into
+# another table took in the same sessions at the same time.
 sub no_stall
 {
 	my ($longest, $promise) = @_;
-	cmp_ok($longest->{enqueue}, '<=', 100 + $longest->{insert}, "$promise: no enqueue waits for more than 100 ms");
+	cmp_ok($longest->{enqueue}, '<=', 100 + $longest->{insert},
+		"$promise: no enqueue waits for more than 100 ms");
 }
 
-# Events of so many days that were not used before.
+# Enqueues events of that many days without partitions.
 my $day = 30;
 sub old_events
 {
@@ -60,7 +66,8 @@ my $done = sub {
 	return scalar(() = slurp_file($node->logfile) =~ /LOG:  outbox: maintenance, $what/g);
 };
 
-sql("SELECT outbox_setup(); SELECT outbox_create_consumer('reads'), outbox_create_consumer('works')");
+sql("SELECT outbox_setup(); SELECT outbox_create_consumer('reads'), "
+	. "outbox_create_consumer('works')");
 sql("CREATE TABLE unrelated$_ (i int)") for 0 .. 2;
 my $partman = sql("SELECT _outbox.schema_of('pg_partman')");
 
@@ -71,14 +78,17 @@ no_stall(measured('with maintenance', sub {
 	while (time < $end)
 	{
 		old_events(2);
-		# One more is to be made ahead.
-		sql("UPDATE $partman.part_config SET premake = premake + 1 WHERE parent_table = 'public.outbox_messages'; SELECT _outbox.request_maintenance()");
+		# One more partition is made ahead.
+		sql("UPDATE $partman.part_config SET premake = premake + 1 "
+			. "WHERE parent_table = 'public.outbox_messages'; "
+			. "SELECT _outbox.request_maintenance()");
 		sleep 0.1;
 	}
-}), 'while partitions come and go');
-my %came = map { $_ => $done->($_) } 'partitions: \S+: made for 1 events', 'partitions: \S+: made\n', 'archive: \S+: archived', 'drop: \S+: dropped';
+}), 'while partitions are made, archived and dropped');
+my %came = map { $_ => $done->($_) } 'partitions: \S+: created for 1 events',
+  'partitions: \S+: created\n', 'archive: \S+: archived', 'drop: \S+: dropped';
 diag(join ', ', map { "$came{$_} x $_" } sort keys %came);
-cmp_ok($came{$_}, '>=', 10, "they do: $_") for sort keys %came;
+cmp_ok($came{$_}, '>=', 10, "maintenance logs at least 10 times: $_") for sort keys %came;
 
 # Behind a long transaction.
 my $reader = $node->background_psql('postgres');
@@ -86,7 +96,7 @@ my ($first, $last) = ($day + 1, $day + 5);
 sql("SELECT outbox_create_consumer('late'); SELECT outbox_pause('late')");
 old_events(5);
 sql('SELECT _outbox.request_maintenance()');
-comes_to($node, $last, 'log', 'some partitions that are due, and held back by a consumer');
+comes_to($node, $last, 'log', 'due partitions are held back by a consumer');
 no_stall(measured('behind a long transaction', sub {
 	$reader->query_safe('BEGIN; SELECT count(*) FROM outbox_messages');
 	sql("SELECT outbox_drop_consumer('late')");
@@ -96,15 +106,19 @@ no_stall(measured('behind a long transaction', sub {
 		sql('SELECT _outbox.request_maintenance()');
 		sleep 0.2;
 	}
-	is(place($node, $first) . place($node, $last), 'loglog', 'a transaction that has read the log keeps partitions where they are');
+	is(place($node, $first) . place($node, $last), 'loglog',
+		'partitions stay in the log while a transaction that has read it is open');
 	$reader->query_safe('COMMIT');
-	# What one run has archived is dropped by the next.
-	wait_until(sub { sql('SELECT _outbox.request_maintenance()'); place($node, $last) eq 'gone' }, 60);
-	is(place($node, $first), 'gone', 'once it has ended, they are archived and dropped');
-	is(place($node, $last), 'gone', 'all of them');
+	# A run drops partitions that the previous run has archived.
+	wait_until(sub { sql('SELECT _outbox.request_maintenance()'); place($node, $last) eq 'gone' },
+		60);
+	is(place($node, $first), 'gone',
+		'due partitions are archived and dropped once the transaction has ended');
+	is(place($node, $last), 'gone', 'the last due partition is dropped, too');
 }), 'behind a long transaction');
 $reader->quit;
-is(sql("SELECT count(*) FROM outbox_messages WHERE occurred_at < now() - interval '1 day'"), 0, 'nothing old is left');
+is(sql("SELECT count(*) FROM outbox_messages WHERE occurred_at < now() - interval '1 day'"), 0,
+	'the log has no old event');
 
 $node->stop;
 done_testing();
