@@ -14,6 +14,7 @@ namespace {
 // memory, so that no setting of a session can enable it; it ends with the (sub)transaction.
 SubTransactionId removal_subxact = InvalidSubTransactionId;
 
+// Xact callback: the end of the transaction forbids DELETE again.
 void on_xact_event(XactEvent event, void*)
 {
     switch (event) {
@@ -27,6 +28,7 @@ void on_xact_event(XactEvent event, void*)
     }
 }
 
+// Subxact callback: a commit passes the permission to the parent, an abort ends it.
 void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void*)
 {
     if (removal_subxact != subxact)
@@ -37,6 +39,7 @@ void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransacti
         removal_subxact = InvalidSubTransactionId;
 }
 
+// Raises object_not_in_prerequisite_state for the command that fired the trigger.
 [[noreturn]] void raise_append_only(const TriggerData* trigger)
 {
     const char* command = TRIGGER_FIRED_BY_UPDATE(trigger->tg_event)   ? "UPDATE"
@@ -78,7 +81,8 @@ OUTBOX_SQL_FUNCTION(audit_forbid_change)
     });
 }
 
-// Allows DELETE until audit_end_removal() or the end of the (sub)transaction.
+// Allows this session DELETE on audit_log and audit_chain until audit_end_removal(), the rollback
+// of the current subtransaction, or the end of the transaction.
 OUTBOX_SQL_FUNCTION(audit_begin_removal)
 {
     return outbox::pg::sql_entry([&] {
@@ -87,7 +91,7 @@ OUTBOX_SQL_FUNCTION(audit_begin_removal)
     });
 }
 
-// Forbids DELETE again.
+// Forbids DELETE on audit_log and audit_chain again.
 OUTBOX_SQL_FUNCTION(audit_end_removal)
 {
     return outbox::pg::sql_entry([&] {

@@ -15,6 +15,7 @@ namespace outbox {
 
 namespace {
 
+// Appends a field: length, colon, bytes and comma.
 void add_bytes(StringInfo fields, const char* bytes, int length)
 {
     appendStringInfo(fields, "%d:", length);
@@ -22,7 +23,8 @@ void add_bytes(StringInfo fields, const char* bytes, int length)
     appendStringInfoChar(fields, ',');
 }
 
-// Adds text in UTF-8, so that the hash is the same after a restore into another encoding.
+// Appends a field with the text in UTF-8, so that the hash is the same after a restore into another
+// encoding.
 void add_text(StringInfo fields, std::string_view text)
 {
     const std::string_view utf8 = pg::to_utf8(text);
@@ -39,6 +41,7 @@ struct Member {
 // Writes a jsonb in UTF-8, in the layout of jsonb_out() and with keys in the order of their UTF-8.
 void write_container(StringInfo text, JsonbContainer* container);
 
+// Appends a jsonb value as text in UTF-8, a container by write_container().
 void write_value(StringInfo text, JsonbValue& value)
 {
     if (value.type == jbvBinary)
@@ -49,6 +52,7 @@ void write_value(StringInfo text, JsonbValue& value)
     appendBinaryStringInfo(text, utf8.data(), static_cast<int>(utf8.size()));
 }
 
+// Appends an array, or without brackets the scalar of a root container.
 void write_array(StringInfo text, JsonbContainer* container)
 {
     const bool is_scalar = JsonContainerIsScalar(container);
@@ -64,6 +68,7 @@ void write_array(StringInfo text, JsonbContainer* container)
     appendStringInfoString(text, is_scalar ? "" : "]");
 }
 
+// Appends an object with its members in the order of their UTF-8 names.
 void write_object(StringInfo text, JsonbContainer* container)
 {
     const std::size_t count = JsonContainerSize(container);
@@ -99,7 +104,7 @@ void write_container(StringInfo text, JsonbContainer* container)
         write_array(text, container);
 }
 
-// Adds the text that the jsonb has in a database in UTF-8. In other encodings the text is rebuilt,
+// Appends a field with the text of the jsonb in a UTF8 database. In other encodings it is rebuilt,
 // because the server sorts keys by their bytes in the database encoding.
 void add_json(StringInfo fields, Jsonb* json)
 {
@@ -112,12 +117,15 @@ void add_json(StringInfo fields, Jsonb* json)
     pfree(text.data);
 }
 
+// Appends a field with the number in decimal.
 void add_number(StringInfo fields, int64 number)
 {
     char digits[MAXINT8LEN + 1];
     add_bytes(fields, digits, pg_lltoa(number, digits));
 }
 
+// Appends a value in the form that its type has in the hash. Other types than those of the
+// extension's columns are hashed as the text of their output function.
 void add_field(StringInfo fields, Oid type, Datum value, bool isnull)
 {
     if (isnull) {
@@ -150,7 +158,8 @@ void add_field(StringInfo fields, Oid type, Datum value, bool isnull)
     }
 }
 
-// Adds the first `count` columns of a row, except the column named `except`.
+// Appends the first `count` columns of a row, except the column named `except`. Raises an error if
+// the row has fewer columns.
 void add_row(StringInfo fields, HeapTupleHeader row, int count, const char* except)
 {
     const TupleDesc descriptor =
@@ -173,6 +182,7 @@ void add_row(StringInfo fields, HeapTupleHeader row, int count, const char* exce
     ReleaseTupleDesc(descriptor);
 }
 
+// Returns the SHA-256 of the fields as a palloc'd bytea.
 Datum sha256_of(StringInfo fields)
 {
     auto* bytes = static_cast<bytea*>(palloc(VARHDRSZ + fields->len));

@@ -60,7 +60,8 @@ struct AuditRow {
     }
 };
 
-// Checks the arguments of audit_record() and makes the row.
+// Makes the row from the arguments of audit_record(). Raises an error for a NULL, empty or long
+// name, a large value, a context that is no object, and another tenant than the session's.
 AuditRow make_audit_row(FunctionCallInfo fcinfo)
 {
     const auto tenant = pg::optional_argument(fcinfo, arg_tenant_id);
@@ -88,15 +89,17 @@ AuditRow make_audit_row(FunctionCallInfo fcinfo)
     return row;
 }
 
-// Draws an id after the transaction has its xid. audit_chain_rows() relies on this order: ids up to
-// a value of the sequence belong to xids below a next xid that is read after it.
+// Assigns the transaction its xid, then draws an id from audit_log_id_seq. audit_chain_rows()
+// relies on this order: ids up to a value of the sequence belong to xids below a next xid that is
+// read after it.
 int64 next_audit_id()
 {
     (void)GetTopTransactionId();
     return pg::draw_values(extension_relations().audit_sequence, 1);
 }
 
-// Inserts into the partition with heap and index access methods, without the executor.
+// Inserts into the partition with heap and index access methods, without the executor. Sets xid, id
+// and occurred_at of the row and returns the id.
 int64 append_directly(const InsertTarget& target, AuditRow& row)
 {
     const int64 id = next_audit_id();
@@ -115,8 +118,8 @@ int64 append_directly(const InsertTarget& target, AuditRow& row)
     return id;
 }
 
-// Inserts by SPI as the extension's owner: for an audit_log to which a user has added a trigger, a
-// column or a policy.
+// Inserts by SPI as the extension's owner and returns the id: for an audit_log to which a user has
+// added a trigger, a column or a policy. Raises an error if a trigger or rule suppresses the row.
 int64 append_by_statement(const AuditRow& row)
 {
     static constinit Statement insert{
@@ -136,6 +139,7 @@ int64 append_by_statement(const AuditRow& row)
     return id;
 }
 
+// Inserts the row into audit_log, directly where that is allowed, and returns its id.
 int64 append_audit_row(AuditRow& row)
 {
     static constinit DirectInsertCheck direct_insert{pg::PartitionWatch::audit_log, columns};
@@ -150,7 +154,7 @@ int64 append_audit_row(AuditRow& row)
 
 } // namespace outbox
 
-// Appends a row and returns its id.
+// Appends a row to audit_log, in the transaction of the caller, and returns its id.
 OUTBOX_SQL_FUNCTION(audit_record)
 {
     return outbox::pg::sql_entry([&] {

@@ -4,7 +4,8 @@ namespace outbox {
 
 namespace {
 
-// Appends a range, or extends the last one if both are adjacent and have the same `above`.
+// Appends a range to the `size` ranges of `out`, or extends the last one if both are adjacent and
+// have the same `above`. Returns the new number of ranges.
 std::size_t append(RunningRange* out, std::size_t size, const RunningRange& next) noexcept
 {
     if (size > 0 && out[size - 1].upto == next.from && out[size - 1].above == next.above) {

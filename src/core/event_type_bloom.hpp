@@ -22,6 +22,7 @@ struct EventTypeBloom {
         return set;
     }
 
+    // Sets the bit of an event type.
     constexpr void add(std::string_view event_type) noexcept
     {
         // FNV-1a
@@ -38,6 +39,7 @@ struct EventTypeBloom {
             words[i] |= other.words[i];
     }
 
+    // Returns false only if the sets have no event type in common; true may be a false positive.
     constexpr bool intersects(const EventTypeBloom& other) const noexcept
     {
         for (std::size_t i = 0; i < word_count; ++i)

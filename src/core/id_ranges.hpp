@@ -50,7 +50,8 @@ inline std::size_t append_id(IdRange* set, std::size_t size, Id id) noexcept
     return size + 1;
 }
 
-// Sorts ranges in place and merges overlapping and adjacent ones. Returns the number left.
+// Sorts ranges in place, drops empty ones and merges overlapping and adjacent ones. Returns the
+// number left.
 template <typename Range>
 std::size_t merge_ranges(Range* ranges, std::size_t size) noexcept
 {

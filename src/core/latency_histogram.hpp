@@ -37,8 +37,10 @@ constexpr double bucket_end(std::size_t bucket) noexcept
     return static_cast<double>(std::uint64_t{1} << power) * (1 + (quarter + 1) / buckets_per_power);
 }
 
-// Maps a bucket to its power of two, from 0: the coarser buckets of the Prometheus histogram.
+// Number of buckets in the Prometheus histogram: the first one, and one per power of two.
 inline constexpr int power_count = max_power - min_power + 1;
+// Returns the Prometheus bucket, from 0, that includes a bucket: the four buckets of a power of two
+// share one.
 constexpr std::size_t power_of_bucket(std::size_t bucket) noexcept
 {
     return (bucket + buckets_per_power - 1) / buckets_per_power;

@@ -18,8 +18,8 @@ struct RetryPolicy {
 
     friend bool operator==(const RetryPolicy&, const RetryPolicy&) = default;
 
-    // Returns the delay in microseconds after `attempts` failures. `chance` is a random number in
-    // [0, 1).
+    // Returns the delay in microseconds before the next attempt after `attempts` failures; 0 for an
+    // immediate retry. `chance` is a random number in [0, 1).
     std::int64_t backoff_after(int attempts, double chance) const noexcept
     {
         if (attempts <= immediate_retries)

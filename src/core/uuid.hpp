@@ -31,6 +31,8 @@ public:
     Uuid next(std::int64_t unix_microseconds);
 
 private:
+    // Returns 64 random bits from the pool, refilling it if it is used up. Throws outbox::Error
+    // (XX000) if the random source fails.
     std::uint64_t random_bits();
 
     // Random words drawn per call of the random source, which costs more than all other steps.

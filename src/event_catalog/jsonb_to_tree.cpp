@@ -14,13 +14,14 @@ using Kind = json::Value::Kind;
 
 bool read_container(JsonbContainer* container, int depth, json::Value* value);
 
+// Returns the text of a jbvString in UTF-8, palloc'd if it had to be converted.
 std::string_view text_of(const JsonbValue& value)
 {
     return pg::to_utf8({value.val.string.val, static_cast<std::size_t>(value.val.string.len)});
 }
 
-// Reads a number as an integer if it has no fraction other than zeros and fits into 64 bits; as a
-// double otherwise.
+// Reads a number into `value`: as an integer if it has no fraction other than zeros and fits into
+// 64 bits; as a double otherwise.
 void read_number(Numeric number, json::Value* value)
 {
     const std::string_view digits =
@@ -42,7 +43,8 @@ void read_number(Numeric number, json::Value* value)
     value->number = digits.front() == '-' ? -size : size;
 }
 
-// The read functions return false if the value is nested too deeply.
+// Reads a value of any type into `value`. Returns false, as the other read functions do, if a
+// container is more than schema::max_depth levels deep.
 bool read_value(const JsonbValue& given, int depth, json::Value* value)
 {
     switch (given.type) {
@@ -71,6 +73,7 @@ bool read_value(const JsonbValue& given, int depth, json::Value* value)
     }
 }
 
+// Reads the `count` elements of an array, whose WJB_BEGIN_ARRAY was read, into palloc'd memory.
 bool read_array(JsonbIterator* elements, std::size_t count, int depth, json::Value* value)
 {
     auto* array = static_cast<json::Value*>(palloc0(sizeof(json::Value) * Max(count, 1u)));
@@ -86,6 +89,8 @@ bool read_array(JsonbIterator* elements, std::size_t count, int depth, json::Val
     return true;
 }
 
+// Reads the `count` members of an object, whose WJB_BEGIN_OBJECT was read, into palloc'd memory, in
+// the order of is_before_in_jsonb().
 bool read_object(JsonbIterator* keys, std::size_t count, int depth, json::Value* value)
 {
     auto* members = static_cast<json::Member*>(palloc0(sizeof(json::Member) * Max(count, 1u)));
@@ -109,6 +114,7 @@ bool read_object(JsonbIterator* keys, std::size_t count, int depth, json::Value*
     return true;
 }
 
+// Reads an object or an array at level `depth`, or the scalar in the root container.
 bool read_container(JsonbContainer* container, int depth, json::Value* value)
 {
     if (depth > schema::max_depth)

@@ -21,17 +21,20 @@ namespace {
 // may hold no destructor.
 using CheckResult = FixedString<1024>;
 
+// Returns an empty result for std::nullopt; truncates longer text.
 CheckResult to_check_result(const std::optional<std::string>& text)
 {
     return text ? CheckResult(*text) : CheckResult();
 }
 
+// Returns the text of a jsonb in UTF-8, palloc'd.
 std::string_view json_text(Datum jsonb)
 {
     const char* text = JsonbToCString(nullptr, &DatumGetJsonbP(jsonb)->root, 0);
     return pg::to_utf8(text);
 }
 
+// Returns the reason as text in the database encoding; SQL NULL if the check passed.
 Datum return_check_result(FunctionCallInfo fcinfo, const CheckResult& result)
 {
     if (*result.text() == '\0')
@@ -40,11 +43,13 @@ Datum return_check_result(FunctionCallInfo fcinfo, const CheckResult& result)
     return PointerGetDatum(cstring_to_text_with_len(text.data(), static_cast<int>(text.size())));
 }
 
+// Throws outbox::Error if the schema cannot be normalized or compiled.
 void check_schema(std::string_view text)
 {
     const schema::CompiledSchema compiled(text, schema_callbacks());
 }
 
+// Returns the first breaking change. Throws outbox::Error if one of the schemas is invalid.
 CheckResult check_compatibility(std::string_view before, std::string_view after)
 {
     const schema::RegexMatch match = schema_callbacks().match;
@@ -52,6 +57,7 @@ CheckResult check_compatibility(std::string_view before, std::string_view after)
                                                         schema::normalize(after, match)));
 }
 
+// Returns true for a JSON pointer other than the empty one.
 bool is_pointer(std::string_view text)
 {
     const auto steps = json::parse_pointer(text);

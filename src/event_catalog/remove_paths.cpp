@@ -37,10 +37,13 @@ Keep decide_keep(const PathPositions& positions, Matches matches, PathPosition* 
     return *count > 0 ? Keep::part : Keep::whole;
 }
 
-// Copies an object or array without the values that match a path.
+// Appends an object or array to `out` without the values that match a path. Raises an error at the
+// stack limit.
 JsonbValue* copy_container(JsonbParseState** out, JsonbContainer* container,
                            const PathPositions& positions);
 
+// Appends a member's value or an element to `out`: without its matching parts if it is a container
+// in which paths continue, else unchanged.
 void copy_part(JsonbParseState** out, JsonbIteratorToken token, JsonbValue* part,
                const PathPositions& positions)
 {
@@ -50,6 +53,7 @@ void copy_part(JsonbParseState** out, JsonbIteratorToken token, JsonbValue* part
         (void)pushJsonbValue(out, token, part);
 }
 
+// Appends an object without the values that match a path. `inner` has room for all positions.
 JsonbValue* copy_object(JsonbParseState** out, JsonbIterator* keys, const PathPositions& positions,
                         PathPosition* inner)
 {
@@ -72,6 +76,7 @@ JsonbValue* copy_object(JsonbParseState** out, JsonbIterator* keys, const PathPo
     return pushJsonbValue(out, WJB_END_OBJECT, nullptr);
 }
 
+// Appends an array without the values that match a path. `inner` has room for all positions.
 JsonbValue* copy_array(JsonbParseState** out, JsonbIterator* elements,
                        const PathPositions& positions, PathPosition* inner)
 {

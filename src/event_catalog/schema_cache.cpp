@@ -21,6 +21,7 @@ namespace {
 uint64 invalidation_count = 0;
 Oid watched_table = InvalidOid;
 
+// Relcache callback: counts the invalidations of event_types, and of all relations (InvalidOid).
 void on_relcache_invalidation(Datum, Oid relation)
 {
     if (relation == InvalidOid || relation == watched_table)
@@ -45,6 +46,7 @@ struct EventTypeRow {
     std::span<const Datum> pii_fields;
 };
 
+// Returns a detoasted copy of a varlena value in `memory`.
 Datum copy_to_context(Datum value, MemoryContext memory)
 {
     const MemoryContext before = MemoryContextSwitchTo(memory);
@@ -53,8 +55,8 @@ Datum copy_to_context(Datum value, MemoryContext memory)
     return copy;
 }
 
-// Reads a row with the latest snapshot: the cache outlives the transaction, so its content must not
-// depend on the transaction's snapshot.
+// Reads a row of event_types by SPI as the extension's owner, with the latest snapshot: the cache
+// outlives the transaction, so its content must not depend on the transaction's snapshot.
 EventTypeRow read_row(Datum event_type, int event_version)
 {
     const MemoryContext memory = CurrentMemoryContext;
@@ -80,7 +82,8 @@ EventTypeRow read_row(Datum event_type, int event_version)
     return row;
 }
 
-// Returns nullptr if there is no row.
+// Compiles the schema and parses the pointers of a row; nullptr if there is no row. Throws
+// outbox::Error if the schema cannot be compiled.
 std::unique_ptr<EventType> make_event_type(const EventTypeRow& row)
 {
     if (!row.is_there)
@@ -97,6 +100,7 @@ std::unique_ptr<EventType> make_event_type(const EventTypeRow& row)
     return type;
 }
 
+// Matches UTF-8 text with the server's regex engine. Throws ServerError for an invalid pattern.
 bool matches_regex(std::string_view pattern, std::string_view text)
 {
     const auto to_text = [](std::string_view given) {
@@ -111,6 +115,7 @@ bool matches_regex(std::string_view pattern, std::string_view text)
     });
 }
 
+// Throws outbox::Error (54001) near max_stack_depth, and ServerError if the query was canceled.
 void check_interrupts()
 {
     if (stack_is_too_deep())

@@ -17,6 +17,7 @@ struct EmptyObject {
     JsonbContainer container;
 };
 
+// Returns {} in static memory, which must not be freed.
 Datum empty_object()
 {
     static EmptyObject object;

@@ -27,17 +27,20 @@ private:
 // Raises null_value_not_allowed.
 [[noreturn]] void raise_null_not_allowed(const ArgumentName& argument);
 
-// Returns the text detoasted. Raises an error if it is empty or longer than limits::max_name_bytes.
+// Returns the text detoasted. Raises invalid_parameter_value if it is empty,
+// string_data_right_truncation if it is longer than limits::max_name_bytes.
 Datum checked_name(const ArgumentName& argument, Datum value);
 
-// As checked_name(), and raises an error for NULL.
+// Returns the text detoasted. Raises null_value_not_allowed for NULL, and the errors of
+// checked_name().
 Datum required_name(const ArgumentName& argument, const std::optional<Datum>& value);
 
-// Raises an error if the value, uncompressed, is larger than outbox.max_payload_size. Reads no
-// TOAST table.
+// Raises program_limit_exceeded if the value, uncompressed, is larger than outbox.max_payload_size.
+// Reads no TOAST table.
 void check_value_size(const ArgumentName& argument, Datum value);
 
-// Returns the jsonb value, or {} for NULL. Raises an error if it is no object, or too large.
+// Returns the jsonb value detoasted, or {} in static memory for NULL. Raises an error if it is no
+// object, or larger than outbox.max_payload_size.
 Datum checked_json_object(const ArgumentName& argument, const std::optional<Datum>& value);
 
 } // namespace outbox

@@ -81,6 +81,8 @@ const config_enum_entry pii_modes[] = {
     {nullptr, 0, false},
 };
 
+// Check hook of outbox.tenant_id: accepts a bigint, which it passes on in `extra`, and the empty
+// string.
 bool check_tenant(char** text, void** extra, GucSource)
 {
     if (**text == '\0')
@@ -98,14 +100,15 @@ bool check_tenant(char** text, void** extra, GucSource)
     return true;
 }
 
+// Assign hook of outbox.tenant_id. `extra` is nullptr for none.
 void assign_tenant(const char*, void* extra)
 {
     tenant_value = static_cast<const std::int64_t*>(extra);
 }
 
-// Accepts every value, because applications pass on the header of a request unchecked. A value that
-// is empty, longer than max_length or not printable ASCII counts as not set; it may be in any
-// encoding, so it must not reach SQL.
+// Check hook of outbox.traceparent. Accepts every value, because applications pass on the header of
+// a request unchecked. A value that is empty, longer than max_length or not printable ASCII counts
+// as not set; it may be in any encoding, so it must not reach SQL.
 bool check_traceparent(char** given, void** extra, GucSource)
 {
     constexpr std::size_t max_length = 512;
@@ -123,6 +126,7 @@ bool check_traceparent(char** given, void** extra, GucSource)
     return true;
 }
 
+// Assign hook of outbox.traceparent. `extra` is nullptr for a value that counts as not set.
 void assign_traceparent(const char*, void* extra)
 {
     traceparent_value = static_cast<const struct varlena*>(extra);
@@ -210,6 +214,7 @@ void define_idempotency_gucs()
                              &idempotency_required, true, PGC_SUSET, 0, nullptr, nullptr, nullptr);
 }
 
+// Check hook of outbox.cold_storage_dir: accepts an absolute path and the empty string.
 bool check_directory(char** path, void**, GucSource)
 {
     if (**path == '\0' || is_absolute_path(*path))
@@ -268,6 +273,7 @@ void define_maintenance_gucs()
 
 bool (*check_hosts)(const char* list);
 
+// Check hook of outbox.http_allowed_hosts, by the function that define_gucs() was given.
 bool check_allowed_hosts(char** list, void**, GucSource)
 {
     if (check_hosts(*list))

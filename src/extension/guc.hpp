@@ -63,7 +63,8 @@ extern char* archive_command;
 // Returns outbox.tenant_id; std::nullopt if it is empty.
 std::optional<std::int64_t> tenant_id() noexcept;
 
-// Returns outbox.traceparent as text; std::nullopt if it is empty or not printable ASCII.
+// Returns outbox.traceparent as text, in memory of the setting; std::nullopt if it is empty, longer
+// than 512 bytes or not printable ASCII.
 std::optional<Datum> session_traceparent() noexcept;
 
 // Defines all outbox.* GUCs and reserves the prefix. Once, when the library is loaded.

@@ -23,6 +23,7 @@ enum LockSpace : uint16 {
 
 std::optional<int32> session_locked_consumer;
 
+// Makes the tag of an advisory lock in this database.
 LOCKTAG lock_tag(LockSpace space, uint32 first, uint32 second)
 {
     LOCKTAG tag;
@@ -53,6 +54,7 @@ auto with_transaction_owner(Body&& body) -> decltype(body())
     return result;
 }
 
+// Takes a lock until the end of the transaction. Returns false if another session holds it.
 bool try_lock(const LOCKTAG& tag)
 {
     return with_transaction_owner(
@@ -70,8 +72,9 @@ void limit_lock_timeout(int milliseconds)
                             true, 0, false);
 }
 
-// A wait that times out raises an error, so it runs in a subtransaction. Callers that find the lock
-// free do not pay for one.
+// Takes a lock until the end of the transaction. Returns false if another session holds it for
+// longer than `milliseconds` or lock_timeout. A wait that times out raises an error, so it runs in
+// a subtransaction. Callers that find the lock free do not pay for one.
 bool lock_with_timeout(const LOCKTAG& tag, int milliseconds)
 {
     if (try_lock(tag))
@@ -89,6 +92,7 @@ bool lock_with_timeout(const LOCKTAG& tag, int milliseconds)
     return error == nullptr;
 }
 
+// Releases a lock that try_lock() or lock_with_timeout() has taken.
 void release_lock(const LOCKTAG& tag)
 {
     (void)with_transaction_owner([&] { return LockRelease(&tag, ExclusiveLock, false); });

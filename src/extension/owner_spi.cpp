@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* schema_placeholder = "@schema@";
 
+// Returns a palloc'd copy of the text with the extension's schema, quoted, for each @schema@.
 char* replace_schema_placeholder(const char* text)
 {
     const ExtensionRelations known = extension_relations();
@@ -30,6 +31,7 @@ char* replace_schema_placeholder(const char* text)
     return sql.data;
 }
 
+// Returns SPI_processed. Raises an error if `result` is an error code of SPI.
 uint64 check_spi_result(int result)
 {
     if (result < 0)
@@ -78,6 +80,7 @@ namespace detail {
 
 namespace {
 
+// Sets a GUC until the end of the current GUC nest level.
 void set_local_guc(const char* name, const char* value)
 {
     (void)set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0,

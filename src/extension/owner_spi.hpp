@@ -24,14 +24,16 @@ public:
             types_[i] = types[i];
     }
 
-    // Call inside as_owner(). `nulls` as for SPI: 'n' where NULL, or nullptr for none. Returns
-    // SPI_processed; result rows are in SPI_tuptable.
+    // Executes the statement; call inside as_owner(). `nulls` as for SPI: 'n' where NULL, or
+    // nullptr for none. Returns SPI_processed; result rows are in SPI_tuptable.
     uint64 execute(const Datum* values, const char* nulls = nullptr);
 
-    // The same with GetLatestSnapshot(), also in REPEATABLE READ and SERIALIZABLE transactions.
+    // Executes the statement like execute(), with GetLatestSnapshot() also in REPEATABLE READ and
+    // SERIALIZABLE transactions.
     uint64 execute_with_latest_snapshot(const Datum* values, const char* nulls = nullptr);
 
 private:
+    // Prepares and keeps the plan, unless there is one for the extension's current schema.
     void prepare();
 
     const char* text_;
@@ -56,6 +58,7 @@ public:
         return null;
     }
 
+    // Returns Datum 0 for NULL.
     Datum get(int column) const
     {
         bool null;
@@ -86,7 +89,10 @@ struct SavedRole {
     int guc_level;
 };
 
+// Connects to SPI, in the role that owns the log, with owner_search_path and without
+// enable_seqscan. Raises undefined_object if the extension is not installed.
 SavedRole switch_to_owner();
+// Closes SPI and restores role and settings.
 void switch_back(const SavedRole& before);
 
 } // namespace detail

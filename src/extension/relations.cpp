@@ -9,7 +9,8 @@ namespace {
 ExtensionRelations cached;
 uint64 cached_generation = 0; // catalog_generation() of `cached`; 0: the cache is empty
 
-// Mirrors get_extension_schema(), which is static in PostgreSQL 15.
+// Returns the schema of an extension from pg_extension; InvalidOid if there is none. Mirrors
+// get_extension_schema(), which is static in PostgreSQL 15.
 Oid schema_oid_of_extension(Oid extension)
 {
     Oid schema = InvalidOid;
@@ -27,6 +28,7 @@ Oid schema_oid_of_extension(Oid extension)
     return schema;
 }
 
+// Returns the owner of a relation. Raises an error if the relation does not exist.
 Oid owner_of(Oid relation)
 {
     const HeapTuple tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relation));

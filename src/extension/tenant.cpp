@@ -42,6 +42,7 @@ OUTBOX_SQL_FUNCTION(outbox_shows_tenant)
     });
 }
 
+// Returns outbox.tenant_id; NULL if it is empty.
 OUTBOX_SQL_FUNCTION(outbox_session_tenant)
 {
     return outbox::pg::sql_entry([&]() -> Datum {
@@ -52,6 +53,7 @@ OUTBOX_SQL_FUNCTION(outbox_session_tenant)
     });
 }
 
+// Raises insufficient_privilege in a tenant session. The argument names the caller in the message.
 OUTBOX_SQL_FUNCTION(outbox_require_no_tenant)
 {
     return outbox::pg::sql_entry([&] {

@@ -14,7 +14,7 @@ bool can_see_tenant(std::optional<int64> tenant);
 void require_no_tenant(const char* function);
 
 // Returns the tenant that a call acts for: the session's, or the requested one, or the default
-// tenant. Raises an error if the call requests another tenant than the session's.
+// tenant. Raises insufficient_privilege if the call requests another tenant.
 int64 effective_tenant(std::optional<int64> requested, const ArgumentName& argument = "tenant_id");
 
 } // namespace outbox

@@ -15,8 +15,12 @@ extern volatile sig_atomic_t is_waiting_for_commit;
 
 namespace detail {
 
+// Starts a transaction with an active snapshot. pg_stat_activity.query shows `activity`.
 void begin_transaction(const char* activity);
+// Commits, asynchronously unless `waits_for_flush`. After SIGTERM it does not wait for a
+// synchronous standby; if such a wait was interrupted, the process exits.
 void commit_transaction(bool waits_for_flush);
+// Aborts the transaction and restores synchronous_commit.
 void roll_back_transaction();
 
 } // namespace detail
@@ -25,7 +29,8 @@ void roll_back_transaction();
 // has set.
 void disable_timeouts();
 
-// Returns true if the current database has the extension. Runs a transaction of its own.
+// Returns true if the current database has the extension. Runs a transaction of its own; throws
+// ServerError.
 bool is_extension_installed();
 
 // durable: commit as synchronous_commit says. asynchronous: commit without waiting for the flush.

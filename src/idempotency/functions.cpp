@@ -39,6 +39,8 @@ struct BeginResult {
 
 // ---- Arguments
 
+// Raises invalid_parameter_value for an empty text, string_data_right_truncation for one longer
+// than limits::max_name_bytes.
 void check_length(std::string_view text, const char* argument)
 {
     if (text.empty())
@@ -50,6 +52,7 @@ void check_length(std::string_view text, const char* argument)
                                text.size(), limits::max_name_bytes)));
 }
 
+// Returns a text argument. Raises an error if it is NULL, empty or too long.
 Datum name_argument(FunctionCallInfo fcinfo, int number, const char* name)
 {
     const Datum value = pg::required_argument(fcinfo, number, name);
@@ -57,12 +60,16 @@ Datum name_argument(FunctionCallInfo fcinfo, int number, const char* name)
     return value;
 }
 
+// Returns the tenant that the call acts for. Raises insufficient_privilege for another tenant than
+// the session's.
 int64 tenant_argument(FunctionCallInfo fcinfo, int number)
 {
     const auto tenant = pg::optional_argument(fcinfo, number);
     return effective_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
 }
 
+// Returns an interval argument in microseconds, `default_value` for NULL. Raises
+// invalid_parameter_value below `min` or above `max`; `bounds` is for the message.
 int64 interval_argument(FunctionCallInfo fcinfo, int number, const char* name, int64 default_value,
                         int64 min, int64 max, const char* bounds)
 {
@@ -76,7 +83,8 @@ int64 interval_argument(FunctionCallInfo fcinfo, int number, const char* name, i
     return length;
 }
 
-// Returns the key of a call; std::nullopt if it has none and none is required.
+// Returns the key of a call: arguments 0 (scope) and 1 (key), and the tenant. Returns std::nullopt
+// for a NULL key; raises null_value_not_allowed if is_key_required() for its scope.
 std::optional<KeyName> key_argument(FunctionCallInfo fcinfo, int tenant_number)
 {
     KeyName name = {};
@@ -122,7 +130,9 @@ std::optional<BeginResult> decide(const BeginRequest& request,
 
 constexpr BeginResult in_progress = {Decision::in_progress, 0, std::nullopt};
 
-// Begins an attempt. The caller holds the lock of the key.
+// Begins an attempt with a new token. Its row is overwritten or inserted now, or inserted at
+// commit. Returns in_progress if another transaction is deleting the row. The caller holds the lock
+// of the key.
 BeginResult start_attempt(const BeginRequest& request, bool overwrites)
 {
     const int64 token = draw_tokens(1);
@@ -138,12 +148,14 @@ BeginResult start_attempt(const BeginRequest& request, bool overwrites)
     return {Decision::execute, token, std::nullopt};
 }
 
+// Converts microseconds to milliseconds, rounded up.
 int to_milliseconds(int64 time)
 {
     return static_cast<int>((time + milliseconds - 1) / milliseconds);
 }
 
-// Waits for a wake-up from a committed transaction, or for the polling interval.
+// Sleeps until a commit sends a wakeup, at most for `max_wait` or max_poll_interval. Does not read
+// the row.
 void wait_for_row(int64 max_wait)
 {
     ipc::prepare_to_wait_for_wakeup();
@@ -167,6 +179,7 @@ std::optional<BeginResult> check_key(const BeginRequest& request, uint64 hash, b
     return result;
 }
 
+// Returns true for a result other than in_progress, with which no wait is needed.
 bool is_final(const std::optional<BeginResult>& result)
 {
     return result && result->decision != Decision::in_progress;
@@ -204,6 +217,8 @@ BeginResult wait_for_result(const BeginRequest& request, uint64 hash,
     return *result;
 }
 
+// Begins an attempt if the key is free; otherwise waits up to request.wait for a decision. A key
+// with an open attempt of this transaction is not waited for.
 BeginResult begin_attempt(const BeginRequest& request)
 {
     if (const Attempt* own = find_pending_attempt(request.name))
@@ -231,7 +246,7 @@ const char* decision_name(Decision decision)
     pg_unreachable();
 }
 
-// Returns the row type idempotency_verdict. Raises an error if a user has altered it.
+// Returns the row type idempotency_verdict. Raises datatype_mismatch if a user has altered it.
 TupleDesc begin_result_type(FunctionCallInfo fcinfo)
 {
     constexpr Oid types[] = {TEXTOID, INT8OID, INT4OID, JSONBOID, INT4OID};
@@ -246,6 +261,8 @@ TupleDesc begin_result_type(FunctionCallInfo fcinfo)
     return BlessTupleDesc(descriptor);
 }
 
+// Returns the row of idempotency_begin(): decision, token, and the stored status and body. Its last
+// column is the HTTP status to answer with, NULL for execute.
 Datum to_result_tuple(FunctionCallInfo fcinfo, const BeginResult& result)
 {
     constexpr int conflict_status = 409, too_early_status = 425;
@@ -265,6 +282,8 @@ Datum to_result_tuple(FunctionCallInfo fcinfo, const BeginResult& result)
 // Positions of the arguments that follow scope, key and request.
 enum : int { arg_tenant_id = 3, arg_ttl, arg_lease, arg_wait };
 
+// Runs idempotency_begin(); `read_request` reads argument 2. Raises an error in a read-only
+// transaction. A call without a key is always to execute.
 Datum begin_call(FunctionCallInfo fcinfo, RequestHash (*read_request)(FunctionCallInfo))
 {
     PreventCommandIfReadOnly("idempotency_begin()");
@@ -285,6 +304,8 @@ Datum begin_call(FunctionCallInfo fcinfo, RequestHash (*read_request)(FunctionCa
 
 // ---- idempotency_finish() and idempotency_abandon()
 
+// Returns the response in arguments 3 to 5: status_code, response, failed. Raises an error for a
+// status_code out of range and a response larger than outbox.max_payload_size.
 StoredResponse response_argument(FunctionCallInfo fcinfo)
 {
     StoredResponse response = {};
@@ -309,7 +330,8 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
     return response;
 }
 
-// Raises the error for a token that cannot finish or abandon its attempt.
+// Raises token_unknown or lease_lost, by the key's row, for a token that cannot finish or abandon
+// its attempt.
 [[noreturn]] void reject_token(const KeyName& name, int64 token)
 {
     const auto stored = find_key(name);
@@ -341,7 +363,9 @@ StoredResponse response_argument(FunctionCallInfo fcinfo)
 
 // Takes the lock of the key before this transaction finishes or abandons an attempt that an earlier
 // transaction has written. A takeover holds the same lock until its transaction ends, so that
-// neither overwrites an uncommitted change of the other.
+// neither overwrites an uncommitted change of the other. If another session holds the lock, it
+// raises the error of reject_token() for a row that rejects the token, and lock_not_available after
+// lock_timeout.
 void lock_to_end_attempt(const KeyName& name, int64 token)
 {
     const uint64 hash = name.hash();
@@ -366,6 +390,8 @@ const Attempt* own_attempt(const KeyName& name, int64 token)
     return own;
 }
 
+// Stores the response of an attempt, in the row that this transaction deferred or in the one in the
+// table. An update wakes waiting sessions at commit. Raises token_unknown or lease_lost.
 void finish_attempt(const KeyName& name, int64 token, const StoredResponse& response)
 {
     const Attempt* own = own_attempt(name, token);
@@ -381,6 +407,8 @@ void finish_attempt(const KeyName& name, int64 token, const StoredResponse& resp
         close_pending_attempt(own);
 }
 
+// Closes an attempt without a response and deletes its row, if it is written, which wakes waiting
+// sessions at commit. Raises token_unknown or lease_lost.
 void abandon_attempt(const KeyName& name, int64 token)
 {
     const Attempt* own = own_attempt(name, token);
@@ -399,7 +427,7 @@ void abandon_attempt(const KeyName& name, int64 token)
 
 } // namespace outbox
 
-// Begins an attempt for a request given as JSON.
+// Begins an attempt for a request given as JSON, or returns why it may not.
 OUTBOX_SQL_FUNCTION(idempotency_begin)
 {
     return outbox::pg::sql_entry([&] {
@@ -412,7 +440,7 @@ OUTBOX_SQL_FUNCTION(idempotency_begin)
     });
 }
 
-// Begins an attempt for a request given by its hash.
+// Begins an attempt for a request given by its hash, or returns why it may not.
 OUTBOX_SQL_FUNCTION(idempotency_begin_hashed)
 {
     return outbox::pg::sql_entry([&] {
@@ -422,7 +450,8 @@ OUTBOX_SQL_FUNCTION(idempotency_begin_hashed)
     });
 }
 
-// Stores the response of an attempt.
+// Stores the response of an attempt. Without a key it stores nothing, and raises token_unknown if a
+// token is given.
 OUTBOX_SQL_FUNCTION(idempotency_finish)
 {
     return outbox::pg::sql_entry([&] {
@@ -442,7 +471,7 @@ OUTBOX_SQL_FUNCTION(idempotency_finish)
     });
 }
 
-// Deletes an attempt, so that the key can be used again.
+// Deletes an attempt, so that the key can be used again. Without a key it does nothing.
 OUTBOX_SQL_FUNCTION(idempotency_abandon)
 {
     return outbox::pg::sql_entry([&] {

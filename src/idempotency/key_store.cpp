@@ -66,6 +66,7 @@ enum : int {
 };
 using StoredKeyRow = pg::StoredRow<std::size(read_columns)>;
 
+// Reads the row of a key with this snapshot, through the index; std::nullopt if there is none.
 std::optional<StoredKey> read_stored_key(const KeyName& name, Snapshot snapshot)
 {
     static constinit pg::IndexedTable keys{read_columns, 3};
@@ -90,8 +91,9 @@ std::optional<StoredKey> read_stored_key(const KeyName& name, Snapshot snapshot)
     return stored;
 }
 
-// Mirrors ExecCheckTupleVisible(): a decision based on a row that the transaction's snapshot does
-// not show would not be serializable.
+// Raises serialization_failure if the one snapshot of a REPEATABLE READ or SERIALIZABLE transaction
+// does not show `stored`: a decision based on it would not be serializable. Mirrors
+// ExecCheckTupleVisible().
 void check_visible(const KeyName& name, const StoredKey& stored)
 {
     if (!IsolationUsesXactSnapshot())
@@ -107,6 +109,7 @@ void check_visible(const KeyName& name, const StoredKey& stored)
                  errhint("Retry the transaction.")));
 }
 
+// Returns the hash as a palloc'd bytea.
 Datum to_bytea(const RequestHash& hash)
 {
     auto* value = static_cast<bytea*>(palloc(VARHDRSZ + RequestHash::size));
@@ -121,6 +124,7 @@ struct KeyRow {
     bool nulls[column_count];
 };
 
+// Makes the row of an attempt that begins `now`, finished if it has a response.
 KeyRow make_key_row(const Attempt& attempt, const std::optional<StoredResponse>& response,
                     TimestampTz now)
 {
@@ -153,6 +157,8 @@ KeyRow make_key_row(const Attempt& attempt, const std::optional<StoredResponse>&
             BOOLOID, BYTEAOID, TEXTOID, TEXTOID, JSONBOID                                          \
     }
 
+// Executes with the latest snapshot; the row's columns are the parameters, `changed` gets the
+// number of rows. Call inside as_owner().
 void execute_with_row(Statement& statement, const KeyRow& row, uint64* changed)
 {
     char marks[column_count + 1] = {};
@@ -161,7 +167,8 @@ void execute_with_row(Statement& statement, const KeyRow& row, uint64* changed)
     *changed = statement.execute_with_latest_snapshot(row.values, marks);
 }
 
-// Returns false if there is no row or another transaction has locked it. Does not wait.
+// Updates the row of the key in idempotency_keys. Returns false if there is no row or another
+// transaction has locked it. Does not wait.
 bool overwrite_row(const KeyRow& row)
 {
     static constinit Statement update{
@@ -176,7 +183,8 @@ bool overwrite_row(const KeyRow& row)
     return changed > 0;
 }
 
-// Inserts directly into heap and index, or by SPI if a user has changed the table.
+// Inserts into idempotency_keys: directly into heap and index, or by SPI if a user has changed the
+// table.
 void insert_row(const KeyRow& row)
 {
     static constinit Statement insert{

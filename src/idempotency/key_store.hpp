@@ -55,8 +55,8 @@ struct Attempt {
     bool is_written = false; // its row is in the table
 };
 
-// Inserts the row of an attempt. The caller holds the lock of the key. Without a response the
-// attempt stays unfinished for another transaction.
+// Inserts the row of an attempt into idempotency_keys. The caller holds the lock of the key.
+// Without a response the attempt stays unfinished for another transaction.
 void insert_key(const Attempt& attempt, const std::optional<StoredResponse>& response);
 
 // Returns true if an attempt may be written by the pre-commit callback. Returns false if a user has
@@ -75,7 +75,7 @@ bool finish_key(const KeyName& name, int64 token, const StoredResponse& response
                 const Attempt* own);
 bool remove_key(const KeyName& name, int64 token);
 
-// Returns true if calls in this scope must have a key: by idempotency_scopes, else by
+// Returns true if calls in this scope must have a key: by the table idempotency_scopes, else by
 // outbox.idempotency_required.
 bool is_key_required(Datum scope);
 

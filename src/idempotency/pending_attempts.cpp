@@ -21,6 +21,8 @@ struct PendingAttempt {
 // Linked list in TopTransactionContext.
 PendingAttempt* pending_attempts = nullptr;
 
+// Raises program_limit_exceeded if the transaction has limits::max_open_attempts attempts, closed
+// ones included.
 void check_attempt_limit()
 {
     int count = 0;
@@ -41,7 +43,7 @@ bool is_same_key(const KeyName& a, const KeyName& b)
 }
 
 // Inserts the row of an attempt that is still open at commit, so that another transaction can
-// finish it.
+// finish it, and closes the attempt.
 void insert_pending(PendingAttempt& pending)
 {
     PushActiveSnapshot(GetTransactionSnapshot());
@@ -50,6 +52,7 @@ void insert_pending(PendingAttempt& pending)
     PopActiveSnapshot();
 }
 
+// Inserts the rows of all open attempts that are not written yet.
 void insert_all_pending()
 {
     for (PendingAttempt* pending = pending_attempts; pending != nullptr; pending = pending->next)
@@ -57,6 +60,8 @@ void insert_all_pending()
             insert_pending(*pending);
 }
 
+// Xact callback: writes open attempts before commit and PREPARE; the end of the transaction forgets
+// all.
 void on_xact_event(XactEvent event, void*)
 {
     switch (event) {
@@ -74,6 +79,8 @@ void on_xact_event(XactEvent event, void*)
     }
 }
 
+// Subxact callback: a commit passes attempts to the parent; an abort removes those begun in the
+// subtransaction and opens those closed in it.
 void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransactionId parent, void*)
 {
     if (event == SUBXACT_EVENT_COMMIT_SUB) {
@@ -97,6 +104,7 @@ void on_subxact_event(SubXactEvent event, SubTransactionId subxact, SubTransacti
     }
 }
 
+// Returns a detoasted copy of a text in the current memory context.
 Datum copy_text(Datum text)
 {
     return datumCopy(PointerGetDatum(PG_DETOAST_DATUM_PACKED(text)), false, -1);

@@ -28,6 +28,7 @@ constexpr int max_depth = 1000;
 // A double represents every integer of up to 15 digits exactly.
 constexpr std::size_t exact_digits_of_double = 15;
 
+// Raises numeric_value_out_of_range. The message has at most 60 digits of the number.
 [[noreturn]] void raise_bad_number(std::string_view number, const char* reason)
 {
     const int shown = static_cast<int>(std::min(number.size(), std::size_t{60}));
@@ -66,13 +67,19 @@ class CanonicalWriter {
 public:
     CanonicalWriter() { initStringInfo(&text_); }
 
+    // Appends an object, an array or the scalar of a root container. Raises statement_too_complex
+    // for more than max_depth levels.
     void write(const JsonbContainer* container);
     std::string_view text() const { return {text_.data, static_cast<std::size_t>(text_.len)}; }
 
 private:
     void write(const pg::JsonbEntry& value);
     void write_string(std::string_view string);
+    // Appends a number and frees `digits`. Raises numeric_value_out_of_range if a double cannot
+    // hold it.
     void write_number(char* digits);
+    // Appends the canonical form of a double. Raises numeric_value_out_of_range for a number beyond
+    // the range of a double and for an integer that a double changes.
     void write_double(std::string_view text, bool is_integer);
     void write_object(const JsonbContainer* container);
     void write_array(const JsonbContainer* container);
@@ -205,8 +212,9 @@ void CanonicalWriter::write(const JsonbContainer* container)
     --depth_;
 }
 
-// Computes SHA-256. The algorithm is fetched once per backend, because OpenSSL takes longer to
-// fetch it than to hash a small request.
+// Writes the SHA-256 of `text` to the 32 bytes at `hash`; raises an error if OpenSSL fails. The
+// algorithm is fetched once per backend, because OpenSSL takes longer to fetch it than to hash a
+// small request.
 void sha256(std::string_view text, unsigned char* hash)
 {
     static EVP_MD_CTX* context = nullptr;

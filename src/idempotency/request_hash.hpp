@@ -20,7 +20,7 @@ RequestHash hash_of_request(const Jsonb* request);
 // Returns the hash as 64 hex digits, allocated in the current context.
 char* to_hex(const RequestHash& hash);
 
-// Parses 64 hex digits. Raises an error for any other text.
+// Parses 64 hex digits. Raises invalid_parameter_value for any other text.
 RequestHash from_hex(Datum text);
 
 } // namespace outbox

@@ -28,6 +28,7 @@ shmem_startup_hook_type next_startup_hook = nullptr;
 
 constexpr const char* tranche = "outbox";
 
+// Requests shared memory for all segments, and the LWLock tranche. For shmem_request_hook.
 void on_shmem_request()
 {
     if (next_request_hook != nullptr)
@@ -37,6 +38,7 @@ void on_shmem_request()
     RequestNamedLWLockTranche(tranche, 1);
 }
 
+// Creates or attaches all segments under AddinShmemInitLock. For shmem_startup_hook.
 void on_shmem_startup()
 {
     if (next_startup_hook != nullptr)

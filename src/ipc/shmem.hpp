@@ -11,7 +11,8 @@ namespace outbox::ipc {
 // once per server start. Does nothing without preloading.
 void request_shmem(const char* name, Size size, void** address, void (*init)(void*));
 
-// Returns the one LWLock for segments that are too large for atomics. Only with shared memory.
+// Returns the one LWLock for data that is too large for atomics. The caller has checked that there
+// is shared memory.
 LWLock* shmem_lock();
 
 // Installs shmem_request_hook and shmem_startup_hook. Call once, after all request_shmem().

@@ -35,21 +35,24 @@ struct PendingWakeups {
 };
 PendingWakeups pending = {};
 
+// Returns the condition variable of this database. The caller has checked `shared`.
 ConditionVariable* own_condition_variable()
 {
     return &shared->commits[MyDatabaseId % condition_variable_count];
 }
 
+// Initializes the condition variables, once per server start.
 void initialize_shmem(void* memory)
 {
     for (ConditionVariable& variable : static_cast<SharedState*>(memory)->commits)
         ConditionVariableInit(&variable);
 }
 
-// Xact callback. At XACT_EVENT_COMMIT the transaction is committed already, so nothing here may
-// raise an error: a broadcast takes a spinlock, the rest writes atomics and sets latches. The
-// callback runs before locks are released. PREPARE discards the pending wakeups: COMMIT PREPARED
-// sends its own (wake_all_now).
+// Xact callback: a commit sends the pending wakeups; every end of a transaction discards them and
+// ends the session's blocks of workers. At XACT_EVENT_COMMIT the transaction is committed already,
+// so nothing here may raise an error: a broadcast takes a spinlock, the rest writes atomics and
+// sets latches. The callback runs before locks are released. PREPARE discards the pending wakeups:
+// COMMIT PREPARED sends its own (wake_all_now).
 void on_xact_event(XactEvent event, void*)
 {
     const bool ends =

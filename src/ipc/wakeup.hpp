@@ -12,7 +12,8 @@ namespace outbox::ipc {
 // these event types.
 void wake_for_types_at_commit(const EventTypeBloom& types);
 
-// The same for every event type: for changes to consumers, batches and retries of this database.
+// Commit of this transaction wakes outbox_wait() callers, and the relay if it has a sink: for
+// changes to consumers, batches and retries of this database.
 void wake_all_at_commit();
 
 // Commit of this transaction wakes outbox_wait() callers, and the relay with this reason.
@@ -24,15 +25,20 @@ void notify_launcher_at_commit();
 // Commit of this transaction requests a maintenance run for this database.
 void request_maintenance_at_commit();
 
-// Wakes outbox_wait() callers and the relay immediately, with every event type and reason. For
-// COMMIT PREPARED: the session that runs it does not know what the transaction recorded.
+// Wakes outbox_wait() callers and the relay immediately, with every event type and every reason but
+// reason_sink_test. For COMMIT PREPARED: the session that runs it does not know what the
+// transaction recorded.
 void wake_all_now();
 
-// Call prepare, check the condition, then wait: a wakeup after prepare ends the wait at once.
-// wait_for_wakeup() returns after a wakeup or `milliseconds`; without shared memory only after
-// `milliseconds` or when the process latch is set.
+// Adds this process to the waiters of its database. Call it, check the condition, then wait: a
+// wakeup after this call ends the wait at once.
 void prepare_to_wait_for_wakeup();
+
+// Returns after a wakeup or `milliseconds`; without shared memory only after `milliseconds` or when
+// the process latch is set. Processes interrupts, so a query cancel raises its error.
 void wait_for_wakeup(long milliseconds);
+
+// Removes this process from the waiters.
 void stop_waiting_for_wakeup();
 
 // Registers the xact callback and requests shared memory. Once, when the library is loaded.

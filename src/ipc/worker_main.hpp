@@ -14,13 +14,15 @@ struct WorkerMain {
 };
 
 // Sets the signal handlers, connects to the database of the worker slot, attaches and runs. Ends
-// the process: with 0, or with 1 if `run` raises an error.
+// the process: with 1 after an error, else with 0, also if the slot is free or attach() returns
+// false.
 [[noreturn]] void run_worker(const WorkerMain& worker, int slot);
 
 // Sets a GUC of this process, above whatever the configuration, database and role say.
 void override_guc(const char* name, const char* value);
 
-// The GUCs on which the transactions of every worker rely.
+// Sets the GUCs on which the transactions of every worker rely, among them an empty
+// outbox.tenant_id and no timeouts.
 void override_common_gucs(const char* application_name);
 
 } // namespace outbox::ipc

@@ -45,6 +45,7 @@ struct Registry {
 
 Registry* registry = nullptr;
 
+// Frees all slots and blocks, once per server start.
 void initialize_shmem(void* memory)
 {
     auto* fresh = static_cast<Registry*>(memory);
@@ -67,19 +68,23 @@ void initialize_shmem(void* memory)
     }
 }
 
-// The address may be stale: after the owner's exit another process can have its PGPROC and thus its
-// latch. That process wakes up once for nothing.
+// Sets the latch whose address is in `where`, unless it is 0. The address may be stale: after the
+// owner's exit another process can have its PGPROC and thus its latch. That process wakes up once
+// for nothing.
 void set_latch(pg_atomic_uint64* where)
 {
     if (const uint64 address = pg_atomic_read_u64(where); address != 0)
         SetLatch(reinterpret_cast<Latch*>(static_cast<uintptr_t>(address)));
 }
 
+// Returns the address of this process's latch.
 uint64 my_latch()
 {
     return static_cast<uint64>(reinterpret_cast<uintptr_t>(&MyProc->procLatch));
 }
 
+// Returns the number of a database's slot, of a free one for InvalidOid; -1 if there is none, or no
+// shared memory.
 int find_slot(Oid database)
 {
     for (int i = 0; registry != nullptr && i < max_worker_slots; ++i)
@@ -102,22 +107,26 @@ WorkerSlot* own_slot()
 bool is_own_block[max_blocked_databases]; // entries of blocked_databases made by this session
 bool blocks_any = false;
 
+// before_shmem_exit callback: ends the session's blocks.
 void unblock_workers_at_exit(int, Datum)
 {
     unblock_workers();
 }
 
+// on_shmem_exit callback: the launcher has no pid and no latch any more.
 void on_launcher_exit(int, Datum)
 {
     pg_atomic_write_u64(&registry->launcher_latch, 0);
     pg_atomic_write_u32(&registry->launcher_pid, 0);
 }
 
+// on_shmem_exit callback: detaches the relay.
 void on_worker_exit(int, Datum slot)
 {
     detach_worker(DatumGetInt32(slot));
 }
 
+// on_shmem_exit callback: detaches the maintenance worker, if it is this process.
 void on_maintenance_exit(int, Datum slot)
 {
     uint32 mine = static_cast<uint32>(MyProcPid);
@@ -140,6 +149,8 @@ bool terminate_workers(Oid database)
     return maintenance != 0 || pg_atomic_read_u32(&one.pid) != 0;
 }
 
+// Adds the database to the blocked ones, unless this session has it there already. Does nothing if
+// all entries are in use.
 void add_block(Oid database)
 {
     for (int i = 0; i < max_blocked_databases; ++i)

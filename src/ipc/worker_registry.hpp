@@ -39,9 +39,11 @@ inline constexpr int max_worker_slots = 128;
 
 // Returns the slot of a database, assigning a free one if needed; -1 if all slots are assigned.
 int assign_slot(Oid database);
+// Makes the slot free for another database.
 void free_slot(int slot);
 
-// Reason that the last relay of the slot left behind, or that the launcher has set.
+// Return and set the reason why the slot has no relay: the last relay left it behind, or the
+// launcher has set it. attach_worker() clears it.
 WorkerAbsence absence_of(int slot);
 void set_absence(int slot, WorkerAbsence absence);
 
@@ -53,35 +55,43 @@ bool has_extension(int slot);
 
 // Publishes pid and latch of this process as the launcher's, until it exits.
 void attach_launcher();
+
+// Returns true if a launcher is attached; false without shared memory.
 bool is_launcher_running();
 
-// Databases reported by notify_launcher() since the last call. `several`: more than one was, and
-// `database` is one of them; otherwise InvalidOid means none.
+// Databases reported by notify_launcher(). `several`: more than one was, and `database` is one of
+// them; otherwise InvalidOid means none.
 struct DatabaseChanges {
     Oid database;
     bool several;
 };
+
+// Returns and clears the databases reported since the last call.
 DatabaseChanges take_database_changes();
 
-// Returns true if request_maintenance() was called for the slot's database since the last call.
+// Returns true if request_maintenance() was called for the slot's database since the last call, and
+// clears the request.
 bool take_maintenance_request(int slot);
 
 // Returns true if a maintenance worker is attached to the slot.
 bool has_maintenance_worker(int slot);
 
-// Flag for outbox_status(): maintenance is due and max_worker_processes is exhausted.
+// Return and set a flag for outbox_status(): maintenance is due and max_worker_processes is
+// exhausted.
 bool lacks_maintenance_worker(int slot);
 void set_lacks_maintenance_worker(int slot, bool lacks);
 
 // ---- the relay and the maintenance worker
 
+// Returns the slot's database; InvalidOid if the slot is free.
 Oid database_of_slot(int slot);
 
-// Attaches this process as the relay, until it detaches or exits. Returns false if another process
-// is attached.
+// Attaches this process as the relay, until it detaches or exits: publishes its pid and latch and
+// clears the reason of absence. Returns false if another process is attached.
 bool attach_worker(int slot);
 
-// Records that the database has the extension, and wakes the launcher for its maintenance.
+// Records that the database has the extension. The first call after attach_worker() wakes the
+// launcher, which can start maintenance then.
 void mark_extension_present(int slot);
 
 // Clears the relay's pid, latch and wanted event types, and wakes the launcher. Does nothing if
@@ -91,17 +101,20 @@ void detach_worker(int slot);
 // Publishes the event types that the sinks want: commits of other types do not wake the relay.
 void set_wanted_event_types(int slot, const EventTypeBloom& types);
 
-// Returns and clears the wanted event types committed, and the reasons given, since the last call.
+// Why other backends woke the relay: wanted event types that were committed, and other reasons.
 struct WakeupRequests {
     EventTypeBloom types;
     uint32 reasons;
 };
+
+// Returns and clears the requests since the last call.
 WakeupRequests take_wakeup_requests(int slot);
 
 // Returns true if this process is the relay of its database.
 bool is_relay();
 
-// Returns true if one of these reasons was given and not yet taken, or the database has no slot.
+// Returns true if one of these reasons was given and the relay has not taken it, or if this
+// database has no slot.
 bool is_wakeup_pending(uint32 reasons);
 
 // Returns true while a session has blocked the workers of this database.
@@ -113,26 +126,34 @@ bool attach_maintenance_worker(int slot);
 
 // ---- other backends
 
-// Wakes the relay of this database if a reason is given or one of the types is wanted. The relay's
-// own commits do not wake it. For commit callbacks: raises no error.
+// Records the reasons and the wanted ones of the types for the relay of this database, and sets its
+// latch if there are any. The relay's own commits do not wake it. For commit callbacks: raises no
+// error.
 void wake_relay(const EventTypeBloom& types, uint32 reasons) noexcept;
 
-// Returns the pid of the database's relay; 0 if there is none.
+// Returns the pid of the database's relay; 0 if there is none, or no slot.
 int relay_pid(Oid database);
+
+// Returns the reason why the database has no relay; WorkerAbsence::none without a slot.
 WorkerAbsence absence_of_database(Oid database);
+
+// Returns true if maintenance of the database is due and max_worker_processes is exhausted.
 bool database_lacks_maintenance_worker(Oid database);
 
 // Keeps the workers of a database away until the end of the transaction: the launcher starts none,
-// and attached ones are told to exit. Waits up to 5 s until they have.
+// and attached ones are told to exit. Waits up to 5 s until they have. If too many databases are
+// blocked, it only tells the workers to exit.
 void block_workers(Oid database);
 
 // Ends all blocks of this session and reports their databases to the launcher.
 void unblock_workers() noexcept;
 
-// Requests a maintenance run for this database. For commit callbacks: raises no error.
+// Requests a maintenance run for this database, if it has a slot. For commit callbacks: raises no
+// error.
 void request_maintenance() noexcept;
 
-// Reports a changed database to the launcher and sets its latch. Raises no error.
+// Reports a changed database to the launcher and sets its latch. Does nothing without shared
+// memory. Raises no error.
 void notify_launcher(Oid database) noexcept;
 
 // Requests the shared memory. Once, when the library is loaded.

@@ -18,7 +18,8 @@ inline std::optional<Datum> optional_argument(FunctionCallInfo fcinfo, int numbe
     return PG_GETARG_DATUM(number);
 }
 
-// Raises null_value_not_allowed in these cases. `name` is for the message.
+// Raises null_value_not_allowed for NULL, and for an argument that this overload does not have.
+// `name` is for the message.
 inline Datum required_argument(FunctionCallInfo fcinfo, int number, const char* name)
 {
     const auto value = optional_argument(fcinfo, number);
@@ -31,7 +32,7 @@ inline Datum required_argument(FunctionCallInfo fcinfo, int number, const char* 
 // different types share one C function.
 Oid declared_argument_type(FunctionCallInfo fcinfo, int number);
 
-// Converts a jsonb, json or text value to jsonb.
+// Converts a value of type jsonb, json or text to jsonb. Text that is not JSON raises an error.
 Datum to_jsonb(Datum value, Oid type);
 
 } // namespace outbox::pg

@@ -9,6 +9,7 @@ namespace outbox::pg {
 
 namespace {
 
+// Makes the expression function($1), from jsonb to jsonb, in the current memory context.
 Node* make_call_expression(Oid function)
 {
     Param* argument = makeNode(Param);

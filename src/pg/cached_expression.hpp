@@ -33,11 +33,14 @@ private:
 // after an error the abort of the subtransaction frees it.
 class CallEvaluation {
 public:
+    // Creates the ExprContext in the current memory context.
     CallEvaluation();
 
-    // Returns std::nullopt for NULL. The result is valid until reset().
+    // Evaluates a prepared call. Returns std::nullopt for NULL. The result is valid until reset().
     std::optional<Datum> call(ExprState* prepared, Datum argument);
+    // Frees the results of call().
     void reset();
+    // Frees the ExprContext.
     void end();
 
 private:

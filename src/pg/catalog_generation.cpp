@@ -13,7 +13,8 @@ Oid watched_relations[max_watched];
 std::size_t watched_count = 0;
 Oid watched_partitions[] = {InvalidOid, InvalidOid}; // by PartitionWatch
 
-// Invalidation callbacks can run inside any catalog access, so they only count.
+// Relcache callback: counts invalidations of watched relations, and of all relations (InvalidOid).
+// Callbacks can run inside any catalog access, so they only count.
 void on_relcache_invalidation(Datum, Oid relation)
 {
     if (relation == InvalidOid || relation == watched_partitions[0] ||
@@ -23,6 +24,7 @@ void on_relcache_invalidation(Datum, Oid relation)
         ++generation;
 }
 
+// Syscache callback: counts every change in pg_namespace.
 void on_namespace_invalidation(Datum, int, uint32)
 {
     ++generation;

@@ -14,8 +14,10 @@ uint64 catalog_generation();
 // Replaces the list of relations whose invalidations count, at most 32.
 void set_watched_relations(std::span<const Oid> relations);
 
-// Replaces the watched partition, which is the current insert target, of the log or the audit log.
+// The tables of which one partition, the current insert target, is watched.
 enum class PartitionWatch { log, audit_log };
+
+// Replaces the watched partition of one of these tables.
 void set_watched_partition(PartitionWatch watch, Oid relation);
 
 // Registers the invalidation callbacks. Once, when the library is loaded.

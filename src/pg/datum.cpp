@@ -11,11 +11,13 @@ namespace outbox::pg {
 
 namespace {
 
+// Returns the type cache entry of int8range with its range functions.
 TypeCacheEntry* int8range_type()
 {
     return lookup_type_cache(INT8RANGEOID, TYPECACHE_RANGE_INFO);
 }
 
+// Makes a finite bound; a lower one is inclusive, an upper one exclusive.
 RangeBound make_bound(Id value, bool lower)
 {
     RangeBound bound;

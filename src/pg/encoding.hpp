@@ -11,8 +11,8 @@ namespace outbox::pg {
 // a database that is not UTF8, bytes outside of ASCII become question marks.
 Datum error_text_from_utf8(std::string_view text);
 
-// Replaces control characters by spaces, in place: foreign text must stay on one line of the server
-// log.
+// Replaces control characters by spaces in place, and returns `text`: foreign text must stay on one
+// line of the server log.
 char* replace_control_characters(char* text);
 
 } // namespace outbox::pg

@@ -19,6 +19,7 @@ void copy_truncated(char (&to)[size], const char* from) noexcept
     to[length] = '\0';
 }
 
+// Returns a palloc'd copy without a partial character at its end.
 char* copy_at_character_boundary(const char* text)
 {
     const int length = static_cast<int>(std::strlen(text));

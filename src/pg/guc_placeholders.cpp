@@ -12,12 +12,14 @@ namespace outbox::pg {
 
 namespace {
 
+// Returns true if the client's connection set the value, by PGOPTIONS for example.
 bool is_set_by_client(const config_generic& setting)
 {
     return setting.reset_source == PGC_S_CLIENT;
 }
 
-// Returns the names of all settings that the client's connection set, placeholders included.
+// Returns the names, palloc'd, of all settings with this prefix that the client's connection set,
+// placeholders included.
 List* gucs_set_by_client(const char* prefix)
 {
     List* names = NIL;
@@ -30,6 +32,7 @@ List* gucs_set_by_client(const char* prefix)
     return names;
 }
 
+// Compares names without regard to case, as the server does.
 bool contains_name(const char* name, const List* names)
 {
     ListCell* cell;

@@ -8,6 +8,9 @@ namespace outbox::pg {
 
 namespace {
 
+// Returns false if an index has expressions, is deferrable or an exclusion constraint, or has a
+// predicate other than one IS NOT NULL. Locks the indexes AccessShare until the end of the
+// transaction.
 bool indexes_allow_direct_insert(Relation relation)
 {
     bool plain = true;
@@ -58,6 +61,8 @@ bool needs_unique_check(const ResultRelInfo* result, int number)
     return true;
 }
 
+// Inserts the entry of a row into one index, unless the index's predicate excludes the row. Raises
+// unique_violation where the writer checks for duplicates.
 void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
 {
     const AttrNumber column = writer.not_null[number];
@@ -72,6 +77,7 @@ void insert_into_index(TableWriter& writer, int number, TupleTableSlot* slot)
                  writer.checks_unique[number] ? UNIQUE_CHECK_YES : UNIQUE_CHECK_NO, false, info);
 }
 
+// Reads the row with this bigint primary key into `slot`. Raises an error if there is none.
 void find_by_primary_key(const TableWriter& writer, Snapshot snapshot, int64 key,
                          TupleTableSlot* slot)
 {

@@ -25,7 +25,8 @@ struct TableWriter {
 // The caller guarantees the constraint named `check`.
 bool allows_direct_write(Relation relation, const char* check = nullptr);
 
-// The same for INSERT only: triggers for other events are allowed.
+// Returns true if a TableWriter does all that an INSERT would do: conditions as for
+// allows_direct_write(), but triggers for other events than INSERT are allowed.
 bool allows_direct_insert(Relation relation, const char* check);
 
 // Returns true if the relation has an INSERT trigger of any kind.
@@ -38,12 +39,15 @@ bool has_columns(Relation relation, const ColumnSpec* columns, int count);
 // Opens the indexes of a relation that allows_direct_insert(), and makes slots for `capacity` rows.
 // Memory comes from the current context.
 TableWriter open_table_writer(Relation relation, int capacity);
+
+// Frees the slots and closes the indexes; the relation stays open.
 void close_table_writer(TableWriter& writer);
 
 // Returns slot `index`, emptied for new values.
 TupleTableSlot* clear_slot(TableWriter& writer, int index);
 
 // Inserts the first `count` slots, each stored with ExecStoreVirtualTuple(), into heap and indexes.
+// Raises unique_violation.
 void insert_rows(TableWriter& writer, int count);
 
 // A new value of one column, for DirectTable::update().
@@ -67,15 +71,18 @@ public:
     // another extension or user takes part in a write. Locks the table RowExclusive.
     bool is_as_installed(Oid table);
 
-    // Inserts a row. Returns false, without inserting, if the table's definition has changed.
+    // Inserts a row into the table, which it locks RowExclusive. Returns false, without inserting,
+    // if the table's definition has changed.
     bool insert(Oid table, const Datum* values, const bool* nulls);
 
-    // Updates columns of the row with this primary key, a bigint. The caller holds a lock that
-    // keeps other sessions from changing the row: a concurrent change raises an error. Returns
-    // false, without updating, if the table's definition has changed.
+    // Updates columns of the row with this primary key, a bigint. Locks the table RowExclusive. The
+    // caller holds a lock that keeps other sessions from changing the row: a concurrent change
+    // raises an error. Returns false, without updating, if the table's definition has changed.
     bool update(Oid table, int64 key, std::span<const ColumnChange> changes);
 
 private:
+    // Returns true if the table has_columns() and allows_direct_write(); cached per
+    // catalog_generation().
     bool is_definition_unchanged(Relation table);
 
     const ColumnSpec* columns_;

@@ -23,6 +23,8 @@ bool has_default_order(Relation table, Relation index, std::size_t key)
            index->rd_opfamily[key] == type->btree_opf;
 }
 
+// Returns true for a valid B-tree index with exactly these key columns in default order, and with
+// no predicate but that `not_null_column` IS NOT NULL.
 bool is_index_on(Relation table, Relation index, std::span<const AttrNumber> columns,
                  AttrNumber not_null_column)
 {
@@ -40,6 +42,7 @@ bool is_index_on(Relation table, Relation index, std::span<const AttrNumber> col
     return true;
 }
 
+// Returns the quoted names of the columns, separated by commas, palloc'd.
 const char* column_names(Relation table, std::span<const AttrNumber> columns)
 {
     StringInfoData names;
@@ -51,6 +54,7 @@ const char* column_names(Relation table, std::span<const AttrNumber> columns)
     return names.data;
 }
 
+// Returns the equality function of int4, int8 or text. Raises an error for other types.
 RegProcedure equality_function(Oid type)
 {
     switch (type) {
@@ -122,6 +126,8 @@ namespace detail {
 
 namespace {
 
+// Looks up column numbers and index, unless `resolved` is valid. Raises the errors of find_column()
+// and open_index().
 void resolve_index(ResolvedIndex& resolved, const ColumnsToRead& to_read, Relation table)
 {
     const uint64 generation = catalog_generation();
@@ -135,6 +141,8 @@ void resolve_index(ResolvedIndex& resolved, const ColumnsToRead& to_read, Relati
     index_close(index, NoLock);
 }
 
+// Locks a row like SELECT FOR UPDATE, after waiting for concurrent updates; `slot` gets the newest
+// version. Returns false if the row was deleted.
 bool lock_row(Relation table, Snapshot snapshot, TupleTableSlot* slot)
 {
     TM_FailureData failure;

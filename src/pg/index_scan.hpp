@@ -9,7 +9,8 @@
 namespace outbox::pg {
 
 // Calls `body` with a registered snapshot taken now (GetLatestSnapshot), which includes the changes
-// of this transaction. Use it where a REPEATABLE READ caller must not read an old state.
+// of this transaction, and returns its result. Use it where a REPEATABLE READ caller must not read
+// an old state.
 template <typename Body>
 auto with_latest_snapshot(Body&& body)
 {
@@ -64,6 +65,8 @@ struct ColumnsToRead {
 
 enum class Which { first, last, first_for_update };
 
+// Reads the first or last row in index order whose leading key columns equal `keys`. Copies its
+// columns to `values`, which point into a palloc'd tuple. Returns false if there is none.
 bool find_row(ResolvedIndex& resolved, const ColumnsToRead& to_read, Oid table, Snapshot snapshot,
               std::span<const IndexKey> keys, Which which, Datum* values, bool* nulls);
 
@@ -83,6 +86,7 @@ struct StoredRow {
             elog(ERROR, "column %d of a row is null", column);
         return values[column];
     }
+    // Returns std::nullopt for NULL.
     std::optional<Datum> find(int column) const
     {
         return nulls[column] ? std::nullopt : std::optional(values[column]);
@@ -108,14 +112,15 @@ public:
         return find(table, snapshot, keys, detail::Which::first);
     }
 
-    // Returns the last such row.
+    // Returns the last row, in index order, whose leading key columns equal `keys`.
     FoundRow find_last(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
         return find(table, snapshot, keys, detail::Which::last);
     }
 
-    // Returns the first such row, locked like SELECT FOR UPDATE: waits for a concurrent update and
-    // returns the new version; std::nullopt if the row was deleted.
+    // Returns the first row, in index order, whose leading key columns equal `keys`, locked like
+    // SELECT FOR UPDATE: waits for a concurrent update and returns the new version; std::nullopt if
+    // the row was deleted.
     FoundRow lock_first(Oid table, Snapshot snapshot, std::span<const IndexKey> keys)
     {
         return find(table, snapshot, keys, detail::Which::first_for_update);

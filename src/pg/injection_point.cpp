@@ -13,6 +13,7 @@ namespace {
 char* pauses;
 char* failures;
 
+// Returns true if the list contains the text of the step, also inside of another name.
 bool contains_step(const char* step, const char* steps)
 {
     return std::strstr(steps, step) != nullptr;

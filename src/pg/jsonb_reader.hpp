@@ -16,12 +16,13 @@ struct JsonbEntry {
     uint32 type() const { return entry & JENTRY_TYPEMASK; }
     bool is_container() const { return JBE_ISCONTAINER(entry); }
 
+    // Returns the container in place. The caller has checked is_container().
     const JsonbContainer* container() const
     {
         return reinterpret_cast<const JsonbContainer*>(aligned());
     }
 
-    // Returns the text of a number, palloc'd.
+    // Returns the text of a number, palloc'd. The caller has checked type().
     char* number_text() const
     {
         return DatumGetCString(
@@ -39,6 +40,7 @@ struct JsonbEntryReader {
     const char* base; // start of the container's data
     uint32 offset;    // of the next entry, from base
 
+    // Returns the next entry. The caller knows that there is one.
     JsonbEntry next()
     {
         const JEntry entry = *next_entry++;

@@ -12,6 +12,7 @@ namespace {
 
 // ---- writing
 
+// Makes room for `bytes` and a terminating zero. Returns the end of the text.
 char* reserve(StringInfo out, std::size_t bytes)
 {
     if (static_cast<std::size_t>(out->maxlen - out->len) <= bytes)
@@ -19,6 +20,7 @@ char* reserve(StringInfo out, std::size_t bytes)
     return out->data + out->len;
 }
 
+// Appends text without a terminating zero.
 void append(StringInfo out, std::string_view text)
 {
     std::memcpy(reserve(out, text.size()), text.data(), text.size());
@@ -52,6 +54,7 @@ std::size_t count_unescaped(std::string_view text)
     return at;
 }
 
+// Appends the escape of one character.
 void append_escaped(StringInfo out, char c)
 {
     switch (c) {
@@ -81,6 +84,7 @@ void append_escaped(StringInfo out, char c)
     }
 }
 
+// Appends a JSON string with quotes and escapes.
 void append_string(StringInfo out, std::string_view text)
 {
     append(out, "\"");
@@ -105,6 +109,7 @@ struct OpenContainer {
     bool is_first = true;
 };
 
+// Returns readers at the first key and value of a container. Appends nothing.
 OpenContainer open_container(const JsonbContainer* container)
 {
     OpenContainer top;
@@ -117,6 +122,7 @@ OpenContainer open_container(const JsonbContainer* container)
     return top;
 }
 
+// Appends a value that is no container.
 void append_scalar(StringInfo out, const JsonbEntry& value)
 {
     switch (value.type()) {

@@ -21,7 +21,7 @@ public:
         data_[size_++] = value;
     }
 
-    // Makes room for `wanted` elements in total and returns the array.
+    // Makes room for `wanted` elements in total and returns the array. size() stays.
     T* reserve(std::size_t wanted)
     {
         if (wanted > capacity_) {
@@ -35,6 +35,7 @@ public:
         return data_;
     }
 
+    // Changes size() only. The caller has reserved the room and sets new elements.
     void set_size(std::size_t size) { size_ = size; }
     std::size_t size() const { return size_; }
     bool empty() const { return size_ == 0; }

@@ -142,7 +142,8 @@ inline IndexScanDesc begin_index_scan(Relation table, Relation index, Snapshot s
 #endif
 }
 
-// Updates a row. Returns true if indexes need entries for the new version.
+// Updates a row. Returns true if indexes need entries for the new version. Raises an error if the
+// row was changed concurrently.
 inline bool update_row(Relation table, ItemPointerData tid, TupleTableSlot* row, Snapshot snapshot)
 {
 #if PG_VERSION_NUM >= 160000

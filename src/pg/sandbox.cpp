@@ -24,6 +24,7 @@ void on_time_limit()
     SetLatch(MyLatch);
 }
 
+// Returns the id of the timeout, registering it with the server at the first call.
 TimeoutId time_limit_id()
 {
     static bool registered = false;
@@ -35,6 +36,7 @@ TimeoutId time_limit_id()
     return id;
 }
 
+// Switches to the role, security-restricted and read-only. The end of the subtransaction undoes it.
 void enter_sandbox(Oid role)
 {
     Oid user;

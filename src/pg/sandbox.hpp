@@ -9,6 +9,7 @@ namespace outbox::pg {
 
 namespace detail {
 
+// Runs `body` in the sandbox, in the current subtransaction. Stops the time limit after an error.
 void in_sandbox(Oid role, void (*body)(const void*), const void* state);
 
 } // namespace detail
@@ -43,9 +44,11 @@ auto with_guc_nest_level(Body&& body)
 // Starts a timeout that cancels the running code after so many milliseconds. end_time_limit() stops
 // it, and in_sandbox() does after an error.
 void start_time_limit(int milliseconds);
+
+// Stops the timeout, and withdraws the query cancel that it has requested.
 void end_time_limit();
 
-// Returns true if the last time limit expired.
+// Returns true if the time limit that was started last has expired.
 bool has_time_limit_expired();
 
 // Returns true if an error from in_sandbox() must end the whole statement: a cancel that is not the

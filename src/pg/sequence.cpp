@@ -13,9 +13,10 @@ namespace {
 // Number of values that WAL is ahead of the values in use: the server's SEQ_LOG_VALS.
 constexpr int64 wal_logged_ahead = 32;
 
-// Claims take the sequence's value as an upper bound of the ids in the log. With CACHE > 1 a
-// session would use ids long after the sequence has passed them; a descending or cycling sequence
-// would return ids below the cursors.
+// Returns the sequence's MAXVALUE. Raises object_not_in_prerequisite_state for options with which
+// its value is no upper bound of the ids in the log: with CACHE > 1 a session would use ids long
+// after the sequence has passed them; a descending or cycling sequence would return ids below the
+// cursors.
 int64 check_options(Oid sequence)
 {
     const HeapTuple tuple = SearchSysCache1(SEQRELID, ObjectIdGetDatum(sequence));
@@ -45,6 +46,7 @@ struct SequencePage {
     Form_pg_sequence_data data;
 };
 
+// Reads the page of a sequence, pins it and locks it exclusively.
 SequencePage lock_page(Relation sequence)
 {
     SequencePage page;
@@ -59,6 +61,7 @@ SequencePage lock_page(Relation sequence)
     return page;
 }
 
+// Inserts the WAL record of the page and sets the page's LSN. Call in a critical section.
 void wal_log_page(Relation sequence, const SequencePage& page)
 {
     xl_seq_rec record = sequence_wal_record(sequence);
@@ -71,7 +74,8 @@ void wal_log_page(Relation sequence, const SequencePage& page)
     PageSetLSN(BufferGetPage(page.buffer), end);
 }
 
-// Mirrors nextval_internal() for a sequence whose CACHE equals `count`.
+// Draws `count` values and returns the first. Raises sequence_generator_limit_exceeded if fewer are
+// left. Mirrors nextval_internal() for a sequence whose CACHE equals `count`.
 int64 draw_from_page(Relation sequence, int64 max_value, int count)
 {
     const SequencePage page = lock_page(sequence);

@@ -22,6 +22,8 @@ struct LoggedLine {
     int suppressed = 0; // repeats since it was logged
 };
 
+// Returns the entry of a message. A new message replaces the one logged longest ago; its `at` is
+// Clock::time_point::min().
 LoggedLine* find_or_replace_oldest(const std::string& message)
 {
     static LoggedLine logged[16];

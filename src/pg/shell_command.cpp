@@ -21,6 +21,7 @@ namespace outbox::pg {
 namespace {
 
 // Starts /bin/sh in a process group of its own, with no signal blocked and default handlers.
+// Returns 0, or the error number.
 int spawn_shell(const std::string& command, pid_t& child)
 {
     posix_spawnattr_t attributes;
@@ -44,6 +45,7 @@ int spawn_shell(const std::string& command, pid_t& child)
 
 constinit CustomWaitEvent command_wait{"OutboxCommand"};
 
+// Waits up to 50 ms for the process latch and resets it. Throws ServerError.
 void wait_for_latch()
 {
     constexpr long milliseconds = 50;

@@ -11,6 +11,7 @@ enum class SubxactEnd { committed, rolled_back };
 
 namespace detail {
 
+// Runs `body` with `state`, its closure, in a subtransaction. Returns the error, or nullptr.
 ErrorData* in_subtransaction(SubxactEnd end, void (*body)(const void*), const void* state);
 
 } // namespace detail

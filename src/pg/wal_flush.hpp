@@ -7,7 +7,7 @@ namespace outbox::pg {
 
 // Returns the position to which WAL must be flushed to make the commit of this transaction durable;
 // InvalidXLogRecPtr: it is durable. For transactions that a snapshot shows as committed, which they
-// are before the flush of an asynchronous commit.
+// are before the flush of an asynchronous commit. Takes XactTruncationLock.
 XLogRecPtr commit_flush_position(uint64 xid);
 
 // Flushes WAL up to this position, if it is not flushed yet.

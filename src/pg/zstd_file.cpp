@@ -48,6 +48,7 @@ void free_decompressor(void* context)
     (void)ZSTD_freeDCtx(static_cast<ZSTD_DCtx*>(context));
 }
 
+// Reset callback: deletes PATH.tmp unless finish_compressed() has renamed it.
 void remove_unfinished(void* writer)
 {
     if (const char* temporary = static_cast<CompressedWriter*>(writer)->temporary)
@@ -64,12 +65,14 @@ void register_reset_callback(void (*function)(void*), void* argument)
     MemoryContextRegisterResetCallback(CurrentMemoryContext, callback);
 }
 
+// Raises the error of errno. `what` is a verb.
 [[noreturn]] void raise_file_error(const char* what, const char* path)
 {
     ereport(ERROR, (errcode_for_file_access(), errmsg("could not %s file \"%s\": %m", what, path)));
     pg_unreachable();
 }
 
+// Raises data_corrupted.
 [[noreturn]] void raise_damaged_file(const CompressedReader& reader, const char* why)
 {
     ereport(ERROR, (errcode(ERRCODE_DATA_CORRUPTED),
@@ -77,6 +80,7 @@ void register_reset_callback(void (*function)(void*), void* argument)
     pg_unreachable();
 }
 
+// Writes all bytes to the file. Raises an error, after deleting PATH.tmp, if that fails.
 void write_bytes(CompressedWriter& writer, const char* bytes, Size size)
 {
     while (size > 0) {
@@ -97,6 +101,7 @@ void write_bytes(CompressedWriter& writer, const char* bytes, Size size)
     }
 }
 
+// Compresses the input and writes what is complete; ZSTD_e_end completes the frame.
 void compress(CompressedWriter& writer, ZSTD_inBuffer input, ZSTD_EndDirective directive)
 {
     size_t left;
@@ -110,7 +115,8 @@ void compress(CompressedWriter& writer, ZSTD_inBuffer input, ZSTD_EndDirective d
     } while (directive == ZSTD_e_end ? left > 0 : input.pos < input.size);
 }
 
-// Appends decompressed text to reader.text. Returns false at the end of the file.
+// Reads the file and appends decompressed text to reader.text. Returns false at the end of the
+// file. Raises data_corrupted for a damaged or truncated file.
 bool decompress_more(CompressedReader& reader)
 {
     const int before = reader.text.len;

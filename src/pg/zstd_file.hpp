@@ -12,16 +12,21 @@ struct CompressedReader;
 // Creates PATH.tmp. It is removed with the memory context unless finish_compressed() has renamed
 // it.
 CompressedWriter* create_compressed(const char* path);
+
+// Compresses the bytes and appends them to the file.
 void write_compressed(CompressedWriter* writer, const char* bytes, Size size);
 
-// Syncs the file, renames it to its path and returns its size.
+// Completes the file and syncs it, renames PATH.tmp to PATH and returns its compressed size.
 int64 finish_compressed(CompressedWriter* writer);
 
+// Opens a file for read_compressed_line().
 CompressedReader* open_compressed(const char* path);
 
 // Returns the next line without its newline, valid until the next call; nullptr at the end. Raises
 // data_corrupted for a truncated or damaged file.
 const char* read_compressed_line(CompressedReader* reader);
+
+// Closes the file. Its memory is freed with the memory context.
 void close_compressed(CompressedReader* reader);
 
 } // namespace outbox::pg

@@ -23,11 +23,13 @@ struct StoredSummary {
 
 StoredSummary* summaries = nullptr;
 
+// Empties the ring, once per server start.
 void initialize_shmem(void* memory)
 {
     std::memset(memory, 0, sizeof(StoredSummary) * max_summaries);
 }
 
+// Returns the entry of the ring for this token. It may have the summary of another batch.
 StoredSummary& slot_of_batch(int64 token)
 {
     return summaries[token % max_summaries];

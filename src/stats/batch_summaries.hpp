@@ -35,7 +35,9 @@ struct BatchSummary {
 // Builds the summary of a batch while its events are delivered, in constant memory.
 class SummaryBuilder {
 public:
+    // Counts an event, and keeps the time of one in `stride_` events as a sample.
     void add(const EventFacts& event);
+    // Returns the summary of the events added so far.
     BatchSummary summary() const;
     bool empty() const { return summary_.count == 0; }
 
@@ -46,11 +48,12 @@ private:
     TimestampTz sample_times_[2 * BatchSummary::max_samples];
 };
 
-// Stores a summary in shared memory, also if the transaction is rolled back. Only if is_enabled().
+// Stores a summary in shared memory at once, without a lock; a rollback does not undo it. The
+// caller has checked is_enabled().
 void store_batch_summary(int64 token, const BatchSummary& summary);
 
-// Returns the summary of a batch of this database; std::nullopt if it was overwritten or is being
-// written. Only if is_enabled().
+// Reads the summary of a batch of this database from shared memory, without a lock; std::nullopt if
+// it was overwritten or is being written. The caller has checked is_enabled().
 std::optional<BatchSummary> find_batch_summary(int64 token);
 
 // Requests the shared memory. Called once, when the library is loaded.

@@ -39,6 +39,7 @@ struct ConsumerSlot {
     TimestampTz last_error_at; // this and last_error are protected by ipc::shmem_lock()
     char last_error[sizeof(ConsumerCounts::last_error)];
 
+    // Sets the counters to 0, except `rate`. Keeps the key and the last error.
     void clear(TimestampTz now)
     {
         for (Counter* counter : {&delivered, &failed, &dead, &bytes, &latency_sum})
@@ -56,6 +57,7 @@ struct TypeSlot {
     Oid database;
     char name[sizeof(TypeCounts::name)];
 
+    // Sets the counters to 0. Keeps key, database and name.
     void clear(TimestampTz now)
     {
         for (Counter* counter : {&enqueued, &delivered, &failed, &dead})
@@ -73,6 +75,7 @@ struct SharedCounters {
 
 SharedCounters* shared = nullptr;
 
+// Sets all counters to 0, once per server start.
 void initialize_shmem(void* memory)
 {
     auto* counters = static_cast<SharedCounters*>(memory);
@@ -85,6 +88,7 @@ void initialize_shmem(void* memory)
         slot.clear(now);
 }
 
+// Adds to a counter in shared memory atomically. A count of 0 does not write to it.
 void add(Counter& counter, uint64 count)
 {
     if (count > 0)
@@ -110,8 +114,8 @@ int find_slot(Slot* slots, int count, uint64 key)
     return free;
 }
 
-// Returns the slot of a key; adds the key under ipc::shmem_lock() if it is new; returns 0 if the
-// table is full. `fill` initializes a new slot before its key is published.
+// Returns the slot of a key; adds the key under ipc::shmem_lock() if it is new; returns 0 and sets
+// `overflowed` if the table is full. `fill` initializes a new slot before its key is published.
 template <typename Slot, typename Fill>
 int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
 {
@@ -132,17 +136,20 @@ int find_or_add_slot(Slot* slots, int count, uint64 key, Fill&& fill)
     return at;
 }
 
+// Returns the database of a consumer slot; InvalidOid for a free one and for slot 0.
 Oid database_of(ConsumerSlot& slot)
 {
     return static_cast<Oid>(pg_atomic_read_u64(&slot.key) >> 32);
 }
 
+// Returns the number of the rate bucket of this time, counted since 2000.
 uint32 rate_bucket_at(TimestampTz now)
 {
     return static_cast<uint32>(now / (bucket_seconds * USECS_PER_SEC));
 }
 
-// Adds to the current bucket, which first drops the count of an older minute.
+// Adds to the rate bucket of `now` by compare and exchange. A bucket that has the count of an older
+// minute starts again at 0.
 void add_to_rate(ConsumerSlot& slot, uint64 count, TimestampTz now)
 {
     const uint32 bucket = rate_bucket_at(now);

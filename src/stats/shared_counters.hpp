@@ -22,8 +22,9 @@ using TypeSlotNumber = uint16;
 // Returns true if there is shared memory and outbox.statistics is on.
 bool is_enabled();
 
-// Return the slot of an event type or consumer of this database. A new key gets a free slot, or
-// slot 0 if none is left. Event types are cached per backend.
+// Return the slot of an event type or consumer of this database. A new key gets a free slot, under
+// ipc::shmem_lock(), or slot 0 if none is left. Event types are cached per backend. The caller has
+// checked is_enabled().
 TypeSlotNumber type_slot_of(Datum event_type);
 int consumer_slot_of(int32 consumer);
 
@@ -43,13 +44,15 @@ struct ConsumerDelta {
     uint32 latency[latency::bucket_count];
 };
 
+// Adds the counts to the slot of an event type in shared memory, without a lock.
 void add(const TypeDelta& delta);
 
-// `now` selects the bucket of the rate.
+// Adds the counts to the slot of a consumer in shared memory, without a lock. `now` selects the
+// bucket of the rate.
 void add(const ConsumerDelta& delta, TimestampTz now);
 
-// Stores the text of a consumer's latest error, truncated, under ipc::shmem_lock(). Not
-// transactional.
+// Stores the text of a consumer's latest error, truncated, under ipc::shmem_lock(). A rollback does
+// not undo it.
 void record_error(int consumer_slot, Datum error);
 
 // ---- Reading
@@ -83,7 +86,8 @@ bool has_overflowed();
 
 // ---- Maintenance
 
-// Sets all counters of this database to 0.
+// Sets the counters of all slots of this database to 0 at once, except the rates of consumers.
+// Keeps the last errors. Slot 0, which all databases share, is not reset.
 void reset_counters();
 
 // Frees the slots of dropped databases, and of the consumers of this database that are not in

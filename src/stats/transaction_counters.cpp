@@ -16,7 +16,8 @@ struct SubxactCounters {
 
 SubxactCounters* innermost = nullptr;
 
-// Returns the counts of the current subtransaction; creates them if needed.
+// Returns the counts of the current subtransaction; creates them in TopTransactionContext if
+// needed.
 SubxactCounters& current_counters()
 {
     const int nesting = GetCurrentTransactionNestLevel();
@@ -30,6 +31,8 @@ SubxactCounters& current_counters()
     return *innermost;
 }
 
+// Returns the counts of an event type, adding an element if there is none. The reference is valid
+// until the next element is added.
 TypeDelta& delta_of(SubxactCounters& counters, TypeSlotNumber type)
 {
     for (TypeDelta& delta : counters.types)
@@ -41,6 +44,8 @@ TypeDelta& delta_of(SubxactCounters& counters, TypeSlotNumber type)
     return counters.types[counters.types.size() - 1];
 }
 
+// Returns the counts of a consumer slot, adding an element if there is none. The reference is valid
+// until the next element is added.
 ConsumerDelta& delta_of_slot(SubxactCounters& counters, int slot)
 {
     for (ConsumerDelta& delta : counters.consumers)
@@ -54,6 +59,8 @@ ConsumerDelta& delta_of_slot(SubxactCounters& counters, int slot)
     return counters.consumers[counters.consumers.size() - 1];
 }
 
+// Returns the counts of a consumer in the current subtransaction. A new consumer gets a slot in
+// shared memory.
 ConsumerDelta& delta_of_consumer(int32 consumer)
 {
     return delta_of_slot(current_counters(), consumer_slot_of(consumer));
@@ -68,6 +75,7 @@ void add_latency(ConsumerDelta& delta, TimestampTz since, TimestampTz now, uint3
     delta.latency_sum += static_cast<uint64>(Max(microseconds, int64{0})) * weight;
 }
 
+// Adds the counts of a subtransaction to those of its parent. Allocates memory.
 void merge(const SubxactCounters& from, SubxactCounters& into)
 {
     for (const TypeDelta& delta : from.types) {
@@ -89,6 +97,7 @@ void merge(const SubxactCounters& from, SubxactCounters& into)
     }
 }
 
+// Adds the counts to shared memory. Allocates nothing and raises no error.
 void add_to_shared(const SubxactCounters& all)
 {
     for (const TypeDelta& delta : all.types)
@@ -98,8 +107,9 @@ void add_to_shared(const SubxactCounters& all)
         add(delta, now);
 }
 
-// xact callback. PREPARE TRANSACTION counts like a commit, because the session that later runs
-// COMMIT PREPARED does not have the counts.
+// Xact callback: a commit adds the counts to shared memory, an abort discards them. PREPARE
+// TRANSACTION counts like a commit, because the session that later runs COMMIT PREPARED does not
+// have the counts.
 void on_xact_event(XactEvent event, void*)
 {
     const bool commits = event == XACT_EVENT_COMMIT || event == XACT_EVENT_PREPARE;

@@ -24,11 +24,11 @@ public:
     // Number of steps.
     std::size_t length() const { return steps_.size(); }
 
-    // Return true if the given step matches the member or the element.
+    // Return true if the given step, less than length(), matches the member or the element.
     bool matches_member(std::size_t step, std::string_view name) const;
     bool matches_element(std::size_t step, std::size_t index) const;
 
-    // Returns true if the steps from `step` on lead to at least one value.
+    // Returns true if the steps from `step` on, applied to `value`, lead to at least one value.
     bool matches_anything_in(const Value& value, std::size_t step = 0) const;
 
 private:

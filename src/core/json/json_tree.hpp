@@ -27,10 +27,12 @@ struct Value {
     };
     std::size_t count = 0; // number of bytes, elements or members
 
+    // Views of a value. The caller has checked `kind`.
     std::string_view string() const { return {text, count}; }
     inline std::span<const Value> array() const;
     inline std::span<const Member> object() const;
-    // Returns the member of that name, nullptr if the object has none. A binary search.
+    // Returns the member of that name, nullptr if the object has none, by a binary search. The
+    // caller has checked that the value is an object.
     inline const Member* find(std::string_view name) const;
 };
 
@@ -40,7 +42,7 @@ struct Member {
     Value value;
 };
 
-// Compares two keys as jsonb sorts them: by length, then by bytes.
+// Returns true if `a` sorts before `b` in the order of jsonb keys: by length, then by bytes.
 inline bool is_before_in_jsonb(std::string_view a, std::string_view b)
 {
     return a.size() != b.size() ? a.size() < b.size()

@@ -30,6 +30,7 @@ bool is_upper_limit(const std::string& key)
     return key.starts_with("max") || key == "exclusiveMaximum";
 }
 
+// Returns true for the keywords that begin with min, max or exclusive.
 bool is_limit(const std::string& key)
 {
     return is_upper_limit(key) || key.starts_with("min") || key == "exclusiveMinimum";
@@ -41,6 +42,8 @@ public:
         : before_(before), after_(after)
     {}
 
+    // Returns the first reason why `new_schema` is incompatible with `old_schema`. `pointer` is
+    // their location in the message.
     Reason compare(const Json& old_schema, const Json& new_schema, const std::string& pointer)
     {
         const Json& before = resolve_references(before_, old_schema);
@@ -106,6 +109,8 @@ private:
         });
     }
 
+    // Returns a reason if the change of this keyword is incompatible. One of the schemas may lack
+    // it.
     Reason compare_keyword(const std::string& key, const Json& before, const Json& after,
                            const std::string& pointer)
     {
@@ -156,6 +161,8 @@ private:
         return key == pattern_keyword ? "pattern" : key == multiple_keyword ? "multipleOf" : key;
     }
 
+    // Returns a reason if a property was removed or has an incompatible schema. A new property is
+    // compared with the old additionalProperties.
     Reason compare_properties(const Json& before, const Json& after, const std::string& pointer)
     {
         static const Json none = Json::object();
@@ -186,6 +193,7 @@ private:
         return std::nullopt;
     }
 
+    // Returns a reason if a name was added to `required` or removed from it.
     static Reason compare_required(const Json& old_schema, const Json& new_schema,
                                    const std::string& pointer)
     {

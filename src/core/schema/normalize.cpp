@@ -17,6 +17,7 @@ namespace {
 constexpr const char* draft_7 = "json-schema.org/draft-07/schema";
 constexpr const char* draft_2020 = "json-schema.org/draft/2020-12/schema";
 
+// Throws outbox::Error with SQLSTATE 22023.
 [[noreturn]] void raise_invalid(const std::string& pointer, const std::string& what,
                                 const std::string& hint = {})
 {
@@ -35,6 +36,7 @@ bool is_schema(const Json& json)
     return json.is_object() || json.is_boolean();
 }
 
+// Returns true for an array of strings that are all different.
 bool is_list_of_names(const Json& json)
 {
     return json.is_array() &&
@@ -54,7 +56,6 @@ bool is_type(const Json& json)
                      {"null", "boolean", "integer", "number", "string", "array", "object"});
 }
 
-// Decodes %XX in the fragment of a URI.
 std::string percent_decoded(std::string_view text)
 {
     std::string result;
@@ -74,7 +75,7 @@ std::string percent_decoded(std::string_view text)
     return result;
 }
 
-// Percent-encoding can yield any bytes.
+// Returns true for valid UTF-8: percent-encoding can yield any bytes.
 bool is_valid_utf8(const std::string& bytes)
 {
     try {
@@ -85,8 +86,7 @@ bool is_valid_utf8(const std::string& bytes)
     }
 }
 
-// Converts integers above INT64_MAX to doubles, nested ones too: valijson would take them for
-// negative numbers.
+// Converts integers above INT64_MAX, also nested, to doubles: valijson would see them as negative.
 Json uint64_as_double(Json value)
 {
     if (value.is_number_unsigned() && value.get<std::uint64_t>() > INT64_MAX)
@@ -142,6 +142,7 @@ private:
                               ".");
     }
 
+    // Returns the value at a pointer into the document. Throws outbox::Error if there is none.
     const Json& resolve_pointer(const std::string& pointer) const
     {
         const Json* at = &document_;
@@ -217,6 +218,7 @@ private:
         done.insert(definition);
     }
 
+    // Returns the schema normalized, with its subschemas. Can add targets. Throws if it is invalid.
     Json normalize_schema(const Json& given, SchemaLocation location)
     {
         if (++location.depth > max_depth)
@@ -247,7 +249,8 @@ private:
                                         location.definition, location.same_value && same_value});
     }
 
-    // Each kind of keyword has one function, which returns false if it does not know the keyword.
+    // Adds one keyword to `result`; throws if it is not supported, ignores an unknown one. Each of
+    // the functions for one kind of keyword returns false for a keyword of another kind.
     void add_keyword(Json& result, const std::string& key, const Json& value,
                      const SchemaLocation& location)
     {

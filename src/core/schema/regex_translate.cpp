@@ -7,10 +7,12 @@ namespace outbox {
 
 namespace {
 
+// Translates one pattern. Its functions throw std::invalid_argument with the reason.
 class RegexTranslator {
 public:
     explicit RegexTranslator(std::string_view pattern) : in_(pattern) {}
 
+    // Returns the pattern in the server's syntax. Call once.
     std::string translate()
     {
         // The directors ***: and ***= would select another syntax for the rest of the pattern.
@@ -27,6 +29,7 @@ private:
         throw std::invalid_argument("a pattern with " + what + " is not supported");
     }
 
+    // Returns the next character and moves past it. Throws at the end of the pattern.
     char next()
     {
         if (at_ == in_.size())
@@ -34,6 +37,7 @@ private:
         return in_[at_++];
     }
 
+    // Translates one character, or the construct that it begins, into `out_`.
     void translate_one()
     {
         const char c = next();
@@ -55,6 +59,8 @@ private:
         }
     }
 
+    // Translates the beginning of a group, whose ( was read. Throws for a named group and for
+    // options.
     void translate_group()
     {
         out_ += '(';
@@ -69,6 +75,7 @@ private:
         raise_unsupported("a named group or with options");
     }
 
+    // Translates a bracket expression, whose [ was read, up to its ].
     void translate_bracket()
     {
         out_ += '[';
@@ -87,6 +94,8 @@ private:
         out_ += ']';
     }
 
+    // Translates an escape, whose backslash was read. Throws for letters and digits without an
+    // equivalent, such as backreferences.
     void translate_escape(bool in_bracket)
     {
         const char c = next();
@@ -129,6 +138,7 @@ private:
         raise_unsupported(std::string("the escape \\") + c);
     }
 
+    // Appends the next `count` characters. Throws if one is no hex digit.
     void copy_hex_digits(int count)
     {
         for (; count > 0; --count) {

@@ -37,6 +37,7 @@ class CustomConstraint : public PolyConstraint {
     std::size_t sizeOf() const override { return sizeof(Self); }
 
 protected:
+    // Returns false, after it has added the error to `results` unless that is nullptr.
     static bool fails(const Path& path, ValidationResults* results, const char* reason)
     {
         if (results != nullptr)
@@ -45,6 +46,7 @@ protected:
     }
 };
 
+// Pattern that the server's regex engine matches. A value that is no string is valid.
 class RegexConstraint : public CustomConstraint<RegexConstraint> {
 public:
     RegexConstraint(const valijson::adapters::Adapter& value, const Callbacks& callbacks)
@@ -63,6 +65,7 @@ private:
     RegexMatch match_;
 };
 
+// multipleOf with a tolerance for rounding. A value that is no number is valid.
 class MultipleOf : public CustomConstraint<MultipleOf> {
 public:
     MultipleOf(const valijson::adapters::Adapter& value, const Callbacks&) : of_(value.asDouble())
@@ -88,6 +91,7 @@ private:
     double of_;
 };
 
+// Accepts every value; the callback ends the validation by an exception.
 class InterruptCheck : public CustomConstraint<InterruptCheck> {
 public:
     InterruptCheck(const valijson::adapters::Adapter&, const Callbacks& callbacks)
@@ -178,6 +182,7 @@ constexpr ErrorPrefix error_prefixes[] = {
     {"Failed to validate against child schema", "allOf"},
 };
 
+// Returns the keyword of a violation by its text; "schema" for an unknown text.
 const char* keyword_of(std::string_view reason)
 {
     for (const ErrorPrefix& prefix : error_prefixes)
@@ -193,6 +198,7 @@ bool is_alternative(const ValidationResults::Error& error)
     return keyword == "anyOf" || keyword == "oneOf";
 }
 
+// Returns true if `inner` is at the location of `outer` or below it.
 bool is_within(const ValidationResults::Error& inner, const ValidationResults::Error& outer)
 {
     return inner.context.size() >= outer.context.size() &&

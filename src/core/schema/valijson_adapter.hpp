@@ -130,6 +130,7 @@ public:
     bool isString() const { return value_->kind == Value::Kind::string; }
 
 private:
+    // Stores `value` in `result` if `is_such`, which it returns.
     template <typename Result>
     static bool get(bool is_such, Result& result, Result value)
     {
