@@ -9,12 +9,14 @@ namespace outbox::sink {
 
 namespace {
 
+// Raises 22023.
 [[noreturn]] void refuse_kind(std::string_view kind)
 {
     throw Error("22023", "unrecognized sink kind \"" + std::string(kind) + "\"", {},
                 "The kind must be http or kafka.");
 }
 
+// Raises 42501 if the list does not allow the endpoint.
 void check_host(const Endpoint& endpoint, const HostAllowlist& allowed)
 {
     if (!allowed.allows(endpoint.host, endpoint.port))
@@ -22,6 +24,8 @@ void check_host(const Endpoint& endpoint, const HostAllowlist& allowed)
                     "Use a host in that list, or have an administrator add the host to it.");
 }
 
+// Raises 22023 or 42501. A url or proxy with a ${secret:name} has no known host yet: make_http()
+// checks it.
 void check_http(const JsonConfig& config, const HostAllowlist& allowed_hosts)
 {
     const HttpConfig parsed = parse_http_config(config);
@@ -31,6 +35,7 @@ void check_http(const JsonConfig& config, const HostAllowlist& allowed_hosts)
         check_host(endpoint_of_proxy(parsed.proxy), allowed_hosts);
 }
 
+// Resolves the secrets, then raises 42501 if the allowlist excludes the host of url or proxy.
 std::unique_ptr<Sink> make_http(const JsonConfig& config, Secrets secrets,
                                 const SinkContext& sink_context)
 {
@@ -41,6 +46,7 @@ std::unique_ptr<Sink> make_http(const JsonConfig& config, Secrets secrets,
     return std::make_unique<HttpSink>(std::move(parsed), std::move(secrets), sink_context);
 }
 
+// Makes a KafkaSink inside of a ThreadedSink. The allowlist of hosts does not apply to brokers.
 std::unique_ptr<Sink> make_kafka(const JsonConfig& config, Secrets secrets,
                                  const SinkContext& sink_context)
 {
@@ -49,7 +55,7 @@ std::unique_ptr<Sink> make_kafka(const JsonConfig& config, Secrets secrets,
         std::make_unique<KafkaSink>(std::move(parsed), std::move(secrets), sink_context));
 }
 
-// Removes secrets from an error: a message about a file contains its resolved path.
+// Returns the error with its secrets redacted: a message about a file contains its resolved path.
 Error redacted(const Error& error, const Secrets& secrets)
 {
     std::string parts[] = {error.what(), error.detail(), error.hint()};

@@ -32,6 +32,7 @@ std::string canonical_ipv6(std::string_view text)
     return buffer;
 }
 
+// Returns true for a lower-case DNS label. Underscores are allowed: some names have them.
 bool is_label(std::string_view label)
 {
     const auto fits = [](char c) {
@@ -40,6 +41,7 @@ bool is_label(std::string_view label)
     return !label.empty() && label.size() <= 63 && std::all_of(label.begin(), label.end(), fits);
 }
 
+// Returns true for a lower-case host name without trailing dot, or an IPv4 address.
 bool is_host_name(std::string_view name)
 {
     if (name.size() > 253)
@@ -54,7 +56,8 @@ bool is_host_name(std::string_view name)
     }
 }
 
-// Returns the canonical spelling of a host: lower case, no brackets, no trailing dot.
+// Returns the canonical spelling of a host: lower case, no brackets, no trailing dot, and IPv6 as
+// inet_ntop() writes it. Does not check the name.
 std::string canonical(std::string_view host)
 {
     if (host.starts_with('[') && host.ends_with(']'))
@@ -66,6 +69,7 @@ std::string canonical(std::string_view host)
     return ascii_lower(host);
 }
 
+// Raises 22023 with the pattern.
 [[noreturn]] void refuse(std::string_view pattern)
 {
     throw Error("22023", "invalid host pattern: \"" + std::string(pattern) + "\"", {},
@@ -165,6 +169,7 @@ constexpr Network4 private_networks4[] = {
     {0xF0000000, 4},  // 240.0.0.0/4, reserved, and broadcast
 };
 
+// Returns true if the address, in host byte order, is in private_networks4.
 bool is_private4(std::uint32_t address)
 {
     return std::any_of(std::begin(private_networks4), std::end(private_networks4),
@@ -180,6 +185,7 @@ bool starts_with(const Address6& address, std::initializer_list<std::uint8_t> pr
     return std::equal(prefix.begin(), prefix.end(), address.begin());
 }
 
+// Returns the IPv4 address, in host byte order, in the four bytes from index `at` on.
 std::uint32_t embedded4(const Address6& address, std::size_t at)
 {
     return static_cast<std::uint32_t>(address[at]) << 24 |
@@ -187,6 +193,8 @@ std::uint32_t embedded4(const Address6& address, std::size_t at)
            static_cast<std::uint32_t>(address[at + 2]) << 8 | address[at + 3];
 }
 
+// Returns true unless the address is public unicast. If it embeds an IPv4 address, that one
+// decides.
 bool is_private6(const Address6& address)
 {
     // IPv4-compatible (which includes :: and ::1), IPv4-mapped, IPv4-translated and NAT64 addresses

@@ -16,7 +16,8 @@ public:
     // `:port`. Raises 22023 for anything else.
     explicit HostAllowlist(std::string_view list);
 
-    // Returns true if a pattern matches. An IPv6 address may have brackets or not.
+    // Returns true if a pattern matches or the list is empty. An IPv6 address may have brackets or
+    // not; case and a trailing dot do not matter.
     bool allows(std::string_view host, int port) const;
 
 private:
@@ -26,6 +27,7 @@ private:
         int port = 0; // 0: any port
     };
 
+    // Parses one pattern of the list. Raises 22023 if it is invalid.
     static Pattern parse_pattern(std::string_view text);
 
     std::vector<Pattern> patterns_;

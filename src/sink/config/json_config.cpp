@@ -18,24 +18,28 @@ using Pairs = JsonConfig::Pairs;
 // Limit of nesting, against stack overflow; the deepest valid value is an object of strings.
 constexpr int max_depth = 8;
 
+// Raises 22023.
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
     throw Error("22023", message, {}, hint);
 }
 
+// Raises 22023: config key "<key>" must be <what>.
 [[noreturn]] void must_be(std::string_view key, const std::string& what)
 {
     refuse("config key \"" + std::string(key) + "\" must be " + what);
 }
 
-// Refuses NUL characters: C libraries would use the text up to the NUL, the checks see all of it.
+// Raises 22023 for NUL characters: C libraries would use the text up to the NUL, the checks see all
+// of it.
 void check_text(std::string_view text)
 {
     if (text.find('\0') != std::string_view::npos)
         refuse("config must not contain NUL characters");
 }
 
-// Parser callback: checks depth and text of each value before it is stored.
+// Parser callback: raises 22023 for a value nested too deeply or with a NUL, before it is stored.
+// Returns true, so that the parser keeps the value.
 bool check_part(int depth, Json::parse_event_t, Json& part)
 {
     if (depth > max_depth)
@@ -45,6 +49,7 @@ bool check_part(int depth, Json::parse_event_t, Json& part)
     return true;
 }
 
+// Returns the shortest text of the number, independent of the locale.
 std::string format_number(double number)
 {
     char buffer[32];
@@ -52,13 +57,15 @@ std::string format_number(double number)
     return error == std::errc{} ? std::string(buffer, end) : std::string{};
 }
 
+// Returns the value of a key; nullptr if the object has no such key.
 const Json* find(const Json& object, std::string_view key)
 {
     const auto found = object.find(key);
     return found == object.end() ? nullptr : &*found;
 }
 
-// The JSON library stores integers above INT64_MAX as unsigned, and above UINT64_MAX as double.
+// Returns the value of a JSON integer; std::nullopt: of another type, or above INT64_MAX. The JSON
+// library stores integers above INT64_MAX as unsigned, and above UINT64_MAX as double.
 std::optional<std::int64_t> as_integer(const Json& value)
 {
     if (!value.is_number_integer())
@@ -68,6 +75,7 @@ std::optional<std::int64_t> as_integer(const Json& value)
     return value.get<std::int64_t>();
 }
 
+// Returns a string as it is, a number or boolean as JSON. Raises 22023 for other types and null.
 std::string scalar_text(std::string_view key, const Json& value)
 {
     if (value.is_string())

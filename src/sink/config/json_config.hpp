@@ -21,26 +21,31 @@ public:
     // Parses one JSON object. Raises 22023 for invalid JSON, NUL characters and deep nesting.
     static JsonConfig parse(std::string_view json);
 
+    // Returns true if the key is there, even if its value is null.
     bool has(std::string_view key) const;
     std::vector<std::string> keys() const;
 
     // Raises 22023 for a key that is not in `known`; the hint lists the known keys.
     void refuse_unknown(std::span<const std::string_view> known) const;
 
-    // Values by key. Each raises 22023 if the type is wrong or the number is out of range.
+    // Values by key; std::nullopt: no such key. Each raises 22023 if the value has another type,
+    // null among them, or is not within `min` and `max`, inclusive.
     std::optional<std::string> text(std::string_view key) const;
     std::optional<std::int64_t> integer(std::string_view key, std::int64_t min,
                                         std::int64_t max) const;
     std::optional<double> number(std::string_view key, double min, double max) const;
     std::optional<bool> boolean(std::string_view key) const;
 
-    // Value of a key that has an object of strings.
+    // Value of a key that has an object of strings; empty: no such key. Raises 22023 for other
+    // types.
     Pairs text_map(std::string_view key) const;
 
-    // Value of a key that has an array of strings.
+    // Value of a key that has an array of strings; empty: no such key. Raises 22023 for other
+    // types.
     std::vector<std::string> text_list(std::string_view key) const;
 
-    // All keys except the given ones, with scalar values as text. Raises 22023 for nested values.
+    // All keys except the given ones, with scalar values as text. Raises 22023 for null, arrays,
+    // objects.
     Pairs all_as_text(std::span<const std::string_view> except = {}) const;
 
 private:

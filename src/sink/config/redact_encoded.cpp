@@ -25,6 +25,7 @@ constexpr Entity entities[] = {
 };
 constexpr std::size_t max_escape_length = 6; // of &quot;
 
+// Returns true if `digits` are two hex digits, upper or lower case, that encode the byte `wanted`.
 bool is_hex_of(std::string_view digits, char wanted)
 {
     unsigned value = 0;
@@ -39,7 +40,8 @@ char ascii_lower(char c)
     return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
 }
 
-// Returns how many bytes at the start of the text encode this character; 0 if none do.
+// Returns how many bytes at the start of the text encode this character: literally, in other case,
+// or escaped for JSON, URLs or HTML; 0 if none do.
 std::size_t encoded_char_length(std::string_view text, char wanted)
 {
     if (text.starts_with("\\u00") && is_hex_of(text.substr(4, 2), wanted))
@@ -54,6 +56,8 @@ std::size_t encoded_char_length(std::string_view text, char wanted)
     return !text.empty() && ascii_lower(text[0]) == ascii_lower(wanted) ? 1 : 0;
 }
 
+// Returns true if the text, which is not empty, may be an escape that was cut: it begins like one
+// and is shorter than the longest.
 bool is_truncated_escape(std::string_view text)
 {
     return text.size() < max_escape_length && std::string_view("\\%&").find(text[0]) != text.npos;
@@ -76,12 +80,14 @@ std::size_t encoded_length(std::string_view text, std::string_view secret)
     return length;
 }
 
+// Sets marked[at] and the following, `length` in all.
 void mark(std::vector<bool>& marked, std::size_t at, std::size_t length)
 {
     std::fill_n(marked.begin() + static_cast<std::ptrdiff_t>(at), length, true);
 }
 
-// Marks literal occurrences of `wanted`, and a prefix of it of at least min_length at the end.
+// Marks literal occurrences of `wanted`, and its longest prefix of at least min_length that ends
+// the text.
 void mark_text(std::string_view text, std::string_view wanted, std::size_t min_length,
                std::vector<bool>& marked)
 {

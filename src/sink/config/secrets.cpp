@@ -20,6 +20,7 @@ namespace {
 constexpr std::string_view reference_prefix = "${secret:";
 constexpr std::size_t max_name_bytes = 63;
 
+// Returns true for 1 to 63 ASCII letters, digits, `_`, `.` or `-`.
 bool is_name(std::string_view name)
 {
     const auto fits = [](char c) {
@@ -37,6 +38,7 @@ struct Reference {
     std::string_view name; // empty: a malformed reference
 };
 
+// Returns the first `${secret:` from index `from` on, well-formed or not; std::nullopt: none.
 std::optional<Reference> next_reference(std::string_view text, std::size_t from)
 {
     const auto begin = text.find(reference_prefix, from);
@@ -52,12 +54,14 @@ std::optional<Reference> next_reference(std::string_view text, std::size_t from)
     return Reference{begin, name_begin, {}};
 }
 
+// Raises 22023 without the text, which may be a credential.
 [[noreturn]] void refuse_reference()
 {
     throw Error("22023", "malformed reference to a secret", {},
                 "Write ${secret:name}. A name has 1 to 63 letters, digits, _, . or -.");
 }
 
+// Returns the text without blanks, tabs and carriage returns at both ends.
 std::string_view trim(std::string_view text)
 {
     constexpr std::string_view blanks = " \t\r";
@@ -67,6 +71,7 @@ std::string_view trim(std::string_view text)
     return text.substr(begin, text.find_last_not_of(blanks) + 1 - begin);
 }
 
+// Returns true if the text has an ASCII control character other than tab.
 bool has_control(std::string_view text)
 {
     return std::any_of(text.begin(), text.end(), [](char c) {
@@ -74,6 +79,8 @@ bool has_control(std::string_view text)
     });
 }
 
+// Returns the value of a line, without its double quotes; std::nullopt: it is empty without quotes,
+// has control characters, or has no closing quote.
 std::optional<std::string> parse_value(std::string_view text)
 {
     if (text.empty() || has_control(text))
@@ -85,6 +92,7 @@ std::optional<std::string> parse_value(std::string_view text)
     return std::string(text.substr(1, text.size() - 2));
 }
 
+// Raises F0000 with the number of the line, without its text.
 [[noreturn]] void refuse_line(std::size_t number, const char* why)
 {
     throw Error("F0000", "line " + std::to_string(number) + " of the secrets file " + why, {},
@@ -92,7 +100,8 @@ std::optional<std::string> parse_value(std::string_view text)
                 "or -.");
 }
 
-// Raises F0000 if another user could read or replace the file.
+// Raises F0000 if the file belongs to a user other than the server's, or has group or world access:
+// others could read or replace it.
 void check_owner(const std::string& path, const struct stat& status)
 {
     if (status.st_uid != geteuid())

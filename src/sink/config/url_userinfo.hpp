@@ -4,7 +4,8 @@
 
 namespace outbox::sink {
 
-// Returns the authority of a URL (userinfo, host and port) as libcurl finds it.
+// Returns the authority of a URL (userinfo, host and port) as libcurl finds it, also without a
+// scheme. The result points into `url`.
 std::string_view authority_of(std::string_view url);
 
 // Returns true if the userinfo of a URL has a password other than ${secret:name}, an empty

@@ -46,7 +46,8 @@ public:
     // Pool of settled events, from which the relay should make the events for add().
     EventPool& event_pool() { return event_pool_; }
 
-    // Polls the sink for results, then sends as much as back-off, order and max_in_flight() allow.
+    // Applies the results that the sink has: appends to settled(), begins or ends the back-off.
+    // Then sends as much as back-off, order and max_in_flight() allow, and flushes the sink.
     void poll(TimePoint now);
 
     // Sends without polling while the relay still adds events. Does nothing if requests hold
@@ -60,7 +61,8 @@ public:
     // Removes the first `count` results: the relay has committed them.
     void forget_settled(std::size_t count);
 
-    // Returns the events of the same aggregate that are queued behind a rejected event.
+    // Returns the events left in the queue of a rejected event, all of them behind it. Removes
+    // none.
     virtual std::vector<EventRef> events_behind(const SettledEvent& rejected) const = 0;
 
     // Unblocks the queue of a rejected event. The events of `blocked_ids` wait in outbox_retries
@@ -69,13 +71,15 @@ public:
                                std::span<const std::int64_t> blocked_ids) = 0;
 
     // Removes the events and results of a batch whose lease is lost. Events of the batch that are
-    // in flight are removed when their result is known; the result is ignored.
+    // in flight are removed when their result is known; the result is ignored. Unblocks queues that
+    // only a removed result blocked.
     virtual void drop_batch(std::int64_t token) = 0;
 
     // Stops sending for good; results of requests in flight still come in.
     void stop_sending() { sending_stopped_ = true; }
 
-    // Drops all events, requests and results. Whether requests in flight arrive is unknown.
+    // Drops all events, requests and results, also those of the sink, and empties the pool. Whether
+    // requests in flight arrive is unknown. The back-off and all counts since the start remain.
     void cancel_all();
 
     // Pass-through to the sink; next_poll_at() includes the end of the back-off.
@@ -114,9 +118,11 @@ protected:
     Dispatcher(std::unique_ptr<Sink> sink, bool ordered, const RetryPolicy& policy,
                JitterSource jitter);
 
+    // Calls send_ready() and marks the sink for the flush in poll() if requests were sent.
     void send(TimePoint now);
 
-    // Applies the result of a request to its events and queues.
+    // Applies the result of a request to its events, queues and the back-off. Ignores the result of
+    // an unknown request.
     virtual void on_result(const DeliveryResult& result, TimePoint now) = 0;
 
     // Sends while may_send() and events are ready. Returns true if it sent any.
@@ -128,7 +134,7 @@ protected:
     // Returns true if the events held are too few to keep the sink busy.
     virtual bool needs_more() const = 0;
 
-    // Removes all queues and requests.
+    // Removes the queues and requests of the derived class; does not call the sink.
     virtual void clear_all() = 0;
 
     // Failures of one event, or of one request with several events.
@@ -141,8 +147,8 @@ protected:
     // Initial history of an event; that of a retry has failures already.
     FailureHistory failure_history_of(const Event& event) const;
 
-    // Adds a failure with may_be_event_fault. Returns true if the event has failed again and again
-    // while others were delivered: then the event is at fault, not the sink.
+    // Adds a failure with may_be_event_fault to the history. Returns true if the event has failed
+    // again and again while others were delivered: then the event is at fault, not the sink.
     bool is_poison(FailureHistory& failure_history) const;
 
     // Key of the event's queue: a hash of its aggregate, or its id if the sink is not ordered.
@@ -154,7 +160,8 @@ protected:
     // Returns true if back-off, limits and the sink allow a request now.
     bool may_send(TimePoint now) const;
 
-    // Starts or prolongs the back-off after an unavailable result of a request sent at `sent_at`.
+    // Sets last_error() and starts or prolongs the back-off, after an unavailable result of a
+    // request sent at `sent_at`.
     void back_off(const DeliveryResult& result, TimePoint sent_at, TimePoint now);
 
     // Ends the back-off after a delivery, but not a Retry-After of the receiver.
@@ -163,10 +170,10 @@ protected:
     // Adds an event to claimed() and claimed_bytes().
     void account(std::size_t bytes);
 
-    // Removes an event from both and returns it to the pool.
+    // Undoes account() and returns the event to the pool. The last release empties the pool.
     void release(std::unique_ptr<Event> event, std::size_t bytes);
 
-    // Appends a result to settled().
+    // Appends a result to settled(), for the sink task to commit. Changes no queue.
     void record_settled(const EventRef& ref, std::uint64_t ordering_key, bool delivered,
                         const std::string& reason, const EventStats& event_stats);
 

@@ -24,8 +24,9 @@ public:
         return event;
     }
 
-    // Returns an event to the pool, or frees it. The caller passes its size, because a read of the
-    // event would be a cache miss: the thread of the sink has used it last.
+    // Returns an event to the pool, or frees it if the pool is full or the event is large. The
+    // caller passes its size, because a read of the event would be a cache miss: the thread of the
+    // sink has used it last.
     void release(std::unique_ptr<Event> event, std::size_t size)
     {
         if (events_.size() < max_events && size <= max_event_bytes)

@@ -25,6 +25,7 @@ void PipelinedDispatcher::add(std::unique_ptr<Event> event)
     advance(queue);
 }
 
+// Returns the queue of an ordering key. Adds one, reused or new, if there is none.
 PipelinedDispatcher::AggregateQueue& PipelinedDispatcher::queue_for(std::uint64_t key)
 {
     if (const auto found = queues_.find(key); found != queues_.end())
@@ -42,7 +43,7 @@ PipelinedDispatcher::AggregateQueue& PipelinedDispatcher::queue_for(std::uint64_
     return *queue;
 }
 
-// Appends an item, reused or new, to the queue.
+// Appends an empty item, reused or new, as unsent to the queue and returns it.
 PipelinedDispatcher::Items::iterator PipelinedDispatcher::append_item(AggregateQueue& queue)
 {
     if (spare_items_.empty())
@@ -87,8 +88,9 @@ std::optional<StreamId> PipelinedDispatcher::sendable_stream(AggregateQueue& que
                                                                     : std::nullopt;
 }
 
-// Sends the next event of a queue. is_in_ready stays set meanwhile, so that advance() does not add
-// the queue to ready_ again: send_ready() goes on with it.
+// Sends the next event of a queue, and applies the result if it is known at once. is_in_ready stays
+// set meanwhile, so that advance() does not add the queue to ready_ again: send_ready() goes on
+// with it.
 void PipelinedDispatcher::send_next(AggregateQueue& queue, StreamId stream, TimePoint now)
 {
     const Items::iterator item = queue.unsent++;
@@ -167,6 +169,8 @@ void PipelinedDispatcher::advance(AggregateQueue& queue)
         remove_queue(queue);
 }
 
+// Counts and removes the first event and records its result, unless its lease is lost. A recorded
+// rejection blocks the queue, a recorded delivery unblocks it.
 void PipelinedDispatcher::record_front_settled(AggregateQueue& queue)
 {
     const Item& item = queue.items.front();
@@ -179,8 +183,8 @@ void PipelinedDispatcher::record_front_settled(AggregateQueue& queue)
     remove(queue, queue.items.begin());
 }
 
-// Marks all items as unsent. Delivered ones, too: they are behind an event that was not delivered,
-// so they were delivered too early.
+// Removes the items with lease_lost and marks all others as unsent. Delivered ones, too: they are
+// behind an event that was not delivered, so they were delivered too early. Nothing is in flight.
 void PipelinedDispatcher::rewind(AggregateQueue& queue)
 {
     queue.needs_rewind = false;
@@ -197,7 +201,8 @@ void PipelinedDispatcher::rewind(AggregateQueue& queue)
         item.rejection_reason.reset();
 }
 
-// Removes an item and returns the next one.
+// Removes an item from its queue and from the counts, returns its event to the pool, and returns
+// the next item.
 PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(AggregateQueue& queue,
                                                                  Items::iterator item)
 {
@@ -214,6 +219,7 @@ PipelinedDispatcher::Items::iterator PipelinedDispatcher::remove(AggregateQueue&
     return next;
 }
 
+// Removes a queue, which must be idle, and keeps its node for reuse if few are kept.
 void PipelinedDispatcher::remove_queue(AggregateQueue& queue)
 {
     QueueMap::node_type spare = queues_.extract(queue.key);
@@ -284,6 +290,7 @@ std::size_t PipelinedDispatcher::claim_size() const
     return std::max(sink_->max_in_flight() / 4, std::min(sink_->max_in_flight(), min_claim_size));
 }
 
+// Returns true if the first event of some queue has not failed yet.
 bool PipelinedDispatcher::has_queue_without_failure() const
 {
     return std::ranges::any_of(queues_, [](const auto& entry) {

@@ -23,6 +23,8 @@ void SerialDispatcher::add(std::unique_ptr<Event> event)
     add_to_ready_if_sendable(key);
 }
 
+// Appends the queue to ready_ if it can send and is not there. Removes an empty, unblocked queue:
+// references to it are invalid then. Does nothing if there is no such queue.
 void SerialDispatcher::add_to_ready_if_sendable(std::uint64_t key)
 {
     const auto found = queues_.find(key);
@@ -62,6 +64,7 @@ bool SerialDispatcher::send_ready(TimePoint now)
     return next_request_id_ != first;
 }
 
+// Passes the request to the sink, and applies the result if it is known at once.
 void SerialDispatcher::send(DeliveryRequest request)
 {
     std::vector<const Event*> events;
@@ -93,7 +96,8 @@ std::size_t SerialDispatcher::slice_size(const AggregateQueue& queue, std::size_
 }
 
 // Fills a request from as many ready queues as there is room for. During a back-off a request has
-// one event, so that a failure can be attributed to it.
+// one event, so that a failure can be attributed to it. Takes the queues from ready_. No slices: no
+// queue can send.
 SerialDispatcher::DeliveryRequest SerialDispatcher::build_request()
 {
     const std::size_t room = consecutive_failures_ > 0 ? 1 : sink_->max_events_per_request();
@@ -154,6 +158,8 @@ void SerialDispatcher::on_result(const DeliveryResult& result, TimePoint now)
     }
 }
 
+// Returns the status of the result, but `rejected` for poison. Adds a failure that may be the
+// event's fault to the history of the event or, if it has several events, of the request.
 DeliveryStatus SerialDispatcher::classify(DeliveryRequest& request, const DeliveryResult& result)
 {
     if (result.status != DeliveryStatus::unavailable || !result.may_be_event_fault)
@@ -165,6 +171,8 @@ DeliveryStatus SerialDispatcher::classify(DeliveryRequest& request, const Delive
     return is_poison(failure_history) ? DeliveryStatus::rejected : DeliveryStatus::unavailable;
 }
 
+// Records the result of all events of a request and removes them, and all others with lease_lost,
+// from their queues. Queues that can send are added to ready_.
 void SerialDispatcher::record_request_settled(const DeliveryRequest& request, bool delivered,
                                               const std::string& reason)
 {
@@ -176,7 +184,8 @@ void SerialDispatcher::record_request_settled(const DeliveryRequest& request, bo
     }
 }
 
-// Removes items with lease_lost from a queue that has nothing in flight any more.
+// Removes the items with lease_lost, then calls add_to_ready_if_sendable(). Nothing of the queue
+// may be in flight.
 void SerialDispatcher::remove_lease_lost(std::uint64_t key)
 {
     AggregateQueue& queue = queues_.at(key);
@@ -186,8 +195,8 @@ void SerialDispatcher::remove_lease_lost(std::uint64_t key)
     add_to_ready_if_sendable(key);
 }
 
-// Repeats a request. A request with several events keeps them, and so its webhook-id, unless some
-// have lost their lease: then all return to their queues.
+// Returns the events of a request to their queues, to be sent again. A request with several events
+// is kept in requeued_ instead, and so is its webhook-id, unless some have lost their lease.
 void SerialDispatcher::requeue(DeliveryRequest request)
 {
     const auto has_lease_lost = [&](const Slice& slice) {
@@ -207,7 +216,8 @@ void SerialDispatcher::requeue(DeliveryRequest request)
     requeued_.push_back(std::move(request));
 }
 
-// Splits a rejected request: each event is sent alone, to find the one at fault.
+// Returns the events of a request to their queues, each to be sent alone: to find the one at fault
+// for a rejection.
 void SerialDispatcher::split(const DeliveryRequest& request)
 {
     for (const Slice& slice : request.slices) {
@@ -219,6 +229,8 @@ void SerialDispatcher::split(const DeliveryRequest& request)
     }
 }
 
+// Counts and removes the first event and records its result, unless its lease is lost. A recorded
+// rejection blocks the queue, a recorded delivery unblocks it.
 void SerialDispatcher::record_front_settled(std::uint64_t key, AggregateQueue& queue,
                                             bool delivered, const std::string& reason)
 {
@@ -232,6 +244,7 @@ void SerialDispatcher::record_front_settled(std::uint64_t key, AggregateQueue& q
     remove(queue, 0);
 }
 
+// Removes an item from its queue and from the counts, and returns its event to the pool.
 void SerialDispatcher::remove(AggregateQueue& queue, std::size_t index)
 {
     std::unique_ptr<Item> item = queue.items.extract(index);

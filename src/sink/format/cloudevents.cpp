@@ -22,12 +22,14 @@ constexpr std::string_view reserved_attributes[] = {
     "traceparent",
 };
 
+// Raises 22023.
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
     throw Error("22023", message, {}, hint);
 }
 
-void append_member(std::string& out, std::string_view name, std::string_view value)
+// Appends `"name":"value",`: a member of a JSON object and the comma behind it.
+void append_member_and_comma(std::string& out, std::string_view name, std::string_view value)
 {
     append_json_string(out, name);
     out += ':';
@@ -35,26 +37,28 @@ void append_member(std::string& out, std::string_view name, std::string_view val
     out += ',';
 }
 
+// Appends the event as one JSON object: its attributes, traceparent, and the payload as `data`.
 void append_structured(std::string& out, const Event& event, std::string_view source)
 {
     out += '{';
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
         if (name != version_attribute) {
-            append_member(out, name, value);
+            append_member_and_comma(out, name, value);
             return;
         }
         append_json_string(out, name);
         out.append(":").append(value).append(",");
     });
     if (const auto traceparent = traceparent_of(event))
-        append_member(out, "traceparent", *traceparent);
+        append_member_and_comma(out, "traceparent", *traceparent);
     out += R"("datacontenttype":"application/json","data":)";
     // The payload is copied, not parsed: a parser could change numbers or the order of keys.
     out += event.payload;
     out += '}';
 }
 
-std::size_t total_size(std::span<const Event* const> events)
+// Returns an estimate of the bytes of a batch, for reserve(): a longer body is not cut.
+std::size_t estimated_batch_bytes(std::span<const Event* const> events)
 {
     std::size_t bytes = 2;
     for (const Event* event : events)
@@ -62,10 +66,11 @@ std::size_t total_size(std::span<const Event* const> events)
     return bytes;
 }
 
+// Returns a JSON array of at least one event.
 std::string batch_body(std::span<const Event* const> events, std::string_view source)
 {
     std::string body;
-    body.reserve(total_size(events));
+    body.reserve(estimated_batch_bytes(events));
     for (const Event* event : events) {
         body += body.empty() ? '[' : ',';
         append_structured(body, *event, source);
@@ -74,7 +79,7 @@ std::string batch_body(std::span<const Event* const> events, std::string_view so
 }
 
 // Returns a UUID (version 8) hashed from the tracking ids: a retry of the same events has the same
-// webhook-id.
+// webhook-id. Raises XX000 if OpenSSL fails.
 std::string batch_id(std::span<const Event* const> events)
 {
     std::string ids;
@@ -89,11 +94,13 @@ std::string batch_id(std::span<const Event* const> events)
     return {uuid.begin(), uuid.end()};
 }
 
+// Appends "<name>: <value>" to the headers; escapes nothing.
 void add_header(RenderedRequest& request, std::string_view name, std::string_view value)
 {
     request.headers.push_back(std::string(name).append(": ").append(value));
 }
 
+// Appends a header ce-<name>, percent-encoded, for each attribute; not traceparent.
 void add_binary_headers(RenderedRequest& request, const Event& event, std::string_view source)
 {
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {

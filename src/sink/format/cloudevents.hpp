@@ -29,7 +29,7 @@ struct RenderedRequest {
 
 // Calls visit(name, value) for each CloudEvents attribute of an event, in the order of sending. The
 // views are valid during the call only. An attribute with an empty value is left out, because
-// CloudEvents does not allow it.
+// CloudEvents does not allow it. traceparent and datacontenttype are not visited.
 template <typename Visit>
 void visit_attributes(const Event& event, std::string_view source, Visit&& visit)
 {
@@ -54,11 +54,13 @@ void visit_attributes(const Event& event, std::string_view source, Visit&& visit
 // Raises 22023 if a metadata key is no valid, free and unique name for a CloudEvents attribute.
 void check_metadata_keys(const std::vector<std::string>& names);
 
-// Returns the value of the traceparent header; std::nullopt: the event has no valid trace.
+// Returns the traceparent made by traceparent_from() of the trace fields and tracking id;
+// std::nullopt: the event has no valid trace.
 std::optional<std::string> traceparent_of(const Event& event);
 
 // Renders body, headers and id of a request: one event, or in batch format one or more. The result
-// depends on the arguments only, so that a retry is byte for byte the same.
+// depends on the arguments only, so that a retry is byte for byte the same. Raises XX000 for no
+// events, for several in another format, and if OpenSSL fails.
 RenderedRequest render_request(std::span<const Event* const> events, HttpFormat format,
                                std::string_view source);
 

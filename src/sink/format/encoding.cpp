@@ -18,7 +18,7 @@ constexpr char lower_hex[] = "0123456789abcdef";
 // Limit of the text, because OpenSSL counts in int. Keys, digests and secrets are far smaller.
 constexpr std::size_t max_base64_bytes = 1 << 30;
 
-// Appends the number with leading zeros up to `width` digits.
+// Appends the number with leading zeros up to `width` digits; a longer number is not cut.
 void append_padded(std::string& out, std::uint64_t number, std::size_t width)
 {
     char digits[20];
@@ -33,9 +33,9 @@ struct Date {
     unsigned day;
 };
 
-// Converts days to a date. std::chrono::year ends at 32767, the server's timestamps go further. The
-// algorithm is civil_from_days of Howard Hinnant's "chrono-compatible low-level date algorithms":
-// eras of 400 years that begin in March, so that the leap day comes last.
+// Converts days to a Gregorian date. std::chrono::year ends at 32767, the server's timestamps go
+// further. The algorithm is civil_from_days of Howard Hinnant's "chrono-compatible low-level date
+// algorithms": eras of 400 years that begin in March, so that the leap day comes last.
 Date date_of(std::int64_t days_since_1970)
 {
     const std::int64_t days = days_since_1970 + 719'468;
@@ -52,6 +52,7 @@ Date date_of(std::int64_t days_since_1970)
     return {month <= 2 ? year + 1 : year, month, day};
 }
 
+// Appends four digits; for a year outside 0 to 9999 a sign and at least six digits.
 void append_year(std::string& out, std::int64_t year)
 {
     if (year >= 0 && year <= 9999)

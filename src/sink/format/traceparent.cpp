@@ -40,6 +40,7 @@ bool all_zero(std::string_view text)
     return text.find_first_not_of('0') == std::string_view::npos;
 }
 
+// Returns true for exactly `digits` hex digits, upper or lower case, that are not all 0.
 bool is_id(std::string_view text, std::size_t digits)
 {
     return text.size() == digits && std::all_of(text.begin(), text.end(), is_hex) &&
@@ -51,7 +52,8 @@ bool is_visible(char c)
     return c > ' ' && c < 0x7F;
 }
 
-// Returns the last 16 hex digits of a UUID, without dashes; empty if it has fewer.
+// Returns the last 16 hex digits of a UUID, in lower case and without dashes; empty if it has
+// fewer. If all are 0, which no span may be, the last one becomes 1.
 std::string span_from(std::string_view tracking_id)
 {
     std::string digits;

@@ -24,6 +24,7 @@ struct FreeMac {
 };
 
 // Incremental HMAC-SHA256, so that the signed text need not be concatenated with the body.
+// Raises XX000 if OpenSSL fails.
 class Hmac {
 public:
     explicit Hmac(const std::vector<unsigned char>& key)

@@ -13,10 +13,12 @@ class WebhookSecret {
 public:
     static constexpr std::string_view prefix = "whsec_";
 
-    // Parses `whsec_` and the base64 of 24 to 64 bytes. Raises 22023; the message has no key.
+    // Parses `whsec_` and the base64 of 24 to 64 bytes. Raises 22023 for other text; the message
+    // has no key.
     static WebhookSecret parse(std::string_view whsec);
 
-    // Returns `v1,<base64>` for the webhook-signature header. The timestamp is in unix seconds.
+    // Returns `v1,<base64>` for the webhook-signature header, with the HMAC-SHA256 of
+    // `<id>.<timestamp>.<body>`. The timestamp is in unix seconds. Raises XX000 if OpenSSL fails.
     std::string sign(std::string_view id, std::int64_t timestamp, std::string_view body) const;
 
 private:

@@ -45,6 +45,7 @@ bool is_one_of(std::string_view text, const Range& range)
     return std::find(std::begin(range), std::end(range), text) != std::end(range);
 }
 
+// Raises 22023.
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
     throw Error("22023", message, {}, hint);
@@ -58,6 +59,7 @@ struct FreeCurl {
 // A URL parsed by libcurl, so that the checks see the same parts as the later connection.
 class ParsedUrl {
 public:
+    // Raises 22023, with the name of the config key, if libcurl cannot parse the URL.
     ParsedUrl(const std::string& key, const std::string& url, unsigned flags) : url_(curl_url())
     {
         const CURLUcode code = curl_url_set(url_.get(), CURLUPART_URL, url.c_str(), flags);
@@ -66,6 +68,7 @@ public:
                         curl_url_strerror(code));
     }
 
+    // Returns a part of the URL; empty if the URL has no such part.
     std::string part(CURLUPart which, unsigned flags = 0) const
     {
         char* text = nullptr;
@@ -78,6 +81,7 @@ private:
     std::unique_ptr<CURLU, FreeCurl> url_;
 };
 
+// Raises 22023 if the URL has blanks, controls or non-ASCII characters. `key` is its config key.
 void check_characters(const std::string& key, std::string_view url)
 {
     const auto is_visible = [](char c) { return c > ' ' && c < 0x7F; };
@@ -86,8 +90,9 @@ void check_characters(const std::string& key, std::string_view url)
                "Percent-encode other characters, and write a host in punycode.");
 }
 
-// Raises 22023 for an invalid url; also for an empty user and a third slash before the host, which
-// libcurl accepts.
+// Returns the parsed url. Raises 22023 if it is not http or https, has a user, password or
+// fragment, or has no host; also for an empty user and a third slash before the host, which libcurl
+// accepts.
 ParsedUrl check_url(const std::string& url)
 {
     check_characters("url", url);
@@ -108,6 +113,8 @@ ParsedUrl check_url(const std::string& url)
     return parsed;
 }
 
+// Returns the parsed proxy; libcurl guesses a missing scheme. Raises 22023 for an invalid URL, and
+// if the proxy is not HTTP or SOCKS.
 ParsedUrl check_proxy(const std::string& proxy)
 {
     check_characters("proxy", proxy);
@@ -117,6 +124,7 @@ ParsedUrl check_proxy(const std::string& proxy)
     return parsed;
 }
 
+// Returns the host of the URL and the number in `port`; 0 if it is not a number.
 Endpoint endpoint_of(const ParsedUrl& parsed, const std::string& port)
 {
     Endpoint endpoint{parsed.part(CURLUPART_HOST), 0};
@@ -124,6 +132,8 @@ Endpoint endpoint_of(const ParsedUrl& parsed, const std::string& port)
     return endpoint;
 }
 
+// Raises 22023 for a literal password or a malformed reference in a stored proxy; if it has no
+// references, also for what check_proxy() refuses.
 void check_proxy_reference(const std::string& proxy)
 {
     check_references(proxy);
@@ -133,6 +143,7 @@ void check_proxy_reference(const std::string& proxy)
         check_proxy(proxy);
 }
 
+// Returns true for a token of RFC 9110, as names of headers are.
 bool is_token(std::string_view name)
 {
     const auto fits = [](char c) {
@@ -142,6 +153,7 @@ bool is_token(std::string_view name)
     return !name.empty() && std::all_of(name.begin(), name.end(), fits);
 }
 
+// Returns true if a header of this name carries a credential. `lower_name` is in lower case.
 bool is_credential(std::string_view lower_name)
 {
     return std::any_of(
@@ -149,6 +161,7 @@ bool is_credential(std::string_view lower_name)
         [&](std::string_view word) { return lower_name.find(word) != std::string_view::npos; });
 }
 
+// Raises 22023 for a value that is empty or blank, or has control characters other than tab.
 void check_header_value(const std::string& name, std::string_view value)
 {
     const auto is_control = [](char c) {
@@ -160,6 +173,8 @@ void check_header_value(const std::string& name, std::string_view value)
         refuse("header \"" + name + "\" must not be empty");
 }
 
+// Raises 22023 for an invalid name or value, a header of the sink itself, a malformed reference,
+// and a credential without a ${secret:name}.
 void check_header(const std::string& name, const std::string& value)
 {
     if (!is_token(name))
@@ -174,6 +189,7 @@ void check_header(const std::string& name, const std::string& value)
         refuse("header \"" + name + "\" must take its value from a secret", secret_reference_hint);
 }
 
+// Raises 22023 for an unknown format.
 HttpFormat parse_format(const std::string& text)
 {
     if (text == "cloudevents")
@@ -188,6 +204,7 @@ HttpFormat parse_format(const std::string& text)
            "or raw");
 }
 
+// Returns the value of a config key that is one ${secret:name}; empty: no such key. Raises 22023.
 std::string secret_key(const JsonConfig& config, const std::string& key)
 {
     const auto text = config.text(key);
@@ -197,6 +214,7 @@ std::string secret_key(const JsonConfig& config, const std::string& key)
     return text.value_or("");
 }
 
+// Returns the absolute path in a config key; empty: no such key. Raises 22023. Opens no file.
 std::string path_key(const JsonConfig& config, const std::string& key)
 {
     const auto text = config.text(key);
@@ -206,17 +224,20 @@ std::string path_key(const JsonConfig& config, const std::string& key)
     return text.value_or("");
 }
 
+// Returns in ms a config key of 0.1 to `max` s; `fallback`, in ms: no such key. Raises 22023.
 int milliseconds_key(const JsonConfig& config, std::string_view key, int fallback, double max)
 {
     const auto seconds = config.number(key, 0.1, max);
     return seconds ? static_cast<int>(std::lround(*seconds * 1000)) : fallback;
 }
 
+// Returns a config key from 1 to `max`; `fallback`: no such key. Raises 22023.
 int count_key(const JsonConfig& config, std::string_view key, int fallback, int max)
 {
     return static_cast<int>(config.integer(key, 1, max).value_or(fallback));
 }
 
+// Sets url, method, http2 and proxy of `parsed`. Raises 22023 if one is invalid or url is missing.
 void parse_target(const JsonConfig& config, HttpConfig& parsed)
 {
     const auto url = config.text("url");
@@ -236,6 +257,7 @@ void parse_target(const JsonConfig& config, HttpConfig& parsed)
     }
 }
 
+// Sets format, headers, metadata_keys and batch of `parsed`. Raises 22023 if one is invalid.
 void parse_content(const JsonConfig& config, HttpConfig& parsed)
 {
     parsed.format = parse_format(config.text("format").value_or("cloudevents"));
@@ -249,6 +271,7 @@ void parse_content(const JsonConfig& config, HttpConfig& parsed)
         refuse("config key \"batch\" needs the format cloudevents-batch");
 }
 
+// Sets the signing secrets and the paths of TLS files of `parsed`. Raises 22023 if one is invalid.
 void parse_credentials(const JsonConfig& config, HttpConfig& parsed)
 {
     parsed.secret = secret_key(config, "secret");

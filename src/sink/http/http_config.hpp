@@ -28,15 +28,17 @@ struct HttpConfig {
 };
 
 // Raises 22023 for a config that cannot work, or that would store a credential in the catalog.
+// Opens no files and resolves no secrets.
 HttpConfig parse_http_config(const JsonConfig& config);
 
-// Replaces all references to secrets and checks the result. Raises 42704 for an unknown secret.
+// Replaces all references to secrets. Raises 42704 for an unknown secret, 22023 if url, proxy or a
+// header is invalid with its secrets.
 HttpConfig resolve(HttpConfig config, const Secrets& secrets);
 
 // Host and port that libcurl connects to, for HostAllowlist.
 struct Endpoint {
     std::string host; // IPv6 in brackets
-    int port = 0;     // default port of the scheme if the URL has none
+    int port = 0;     // if the URL has none: that of the scheme, for a proxy 1080
 };
 
 // Endpoint of a resolved url, or of a resolved proxy. Raises 22023 for an invalid URL.

@@ -23,11 +23,13 @@ bool is_digit(char c)
     return c >= '0' && c <= '9';
 }
 
-// Consumes a date part by part. The first part that does not match fails the whole date.
+// Consumes a date part by part. The first part that does not match fails the whole date:
+// its function returns 0, and is_complete() returns false.
 class DateReader {
 public:
     explicit DateReader(std::string_view text) : text_(text) {}
 
+    // Consumes the literal.
     void expect(std::string_view literal)
     {
         if (text_.starts_with(literal))
@@ -36,6 +38,7 @@ public:
             ok_ = false;
     }
 
+    // Consumes exactly `digits` digits and returns their value.
     int number(std::size_t digits)
     {
         if (text_.size() < digits ||
@@ -50,7 +53,7 @@ public:
         return value;
     }
 
-    // Reads the day, which asctime() pads with a blank.
+    // Consumes the day, which asctime() pads with a blank, and returns it.
     int day_of_asctime()
     {
         if (!text_.starts_with(' '))
@@ -59,7 +62,7 @@ public:
         return number(1);
     }
 
-    // Returns the index of the name in the list.
+    // Consumes one of the names and returns its index in the list.
     int one_of(std::span<const std::string_view> names)
     {
         for (std::size_t i = 0; i < names.size(); ++i)
@@ -71,6 +74,7 @@ public:
         return 0;
     }
 
+    // Consumes hh:mm:ss and returns the second of the day. The second 60, a leap second, is valid.
     int time_of_day()
     {
         const int hour = number(2);
@@ -82,6 +86,7 @@ public:
         return (hour * 60 + minute) * 60 + second;
     }
 
+    // Returns true if every part matched and no text is left.
     bool is_complete() const { return ok_ && text_.empty(); }
 
 private:
@@ -96,6 +101,7 @@ struct DateTime {
     int day = 0;
     int second_of_day = 0;
 
+    // std::nullopt: there is no such day.
     std::optional<std::int64_t> unix_seconds() const
     {
         using namespace std::chrono;
@@ -108,13 +114,14 @@ struct DateTime {
     }
 };
 
+// Returns the date in unix seconds; std::nullopt: the reader has failed, or there is no such day.
 std::optional<std::int64_t> checked_unix_seconds(const DateReader& reader,
                                                  const DateTime& date_time)
 {
     return reader.is_complete() ? date_time.unix_seconds() : std::nullopt;
 }
 
-// Sun, 06 Nov 1994 08:49:37 GMT
+// Returns `Sun, 06 Nov 1994 08:49:37 GMT` in unix seconds; std::nullopt: not of this form.
 std::optional<std::int64_t> parse_imf_date(std::string_view text)
 {
     DateReader reader(text);
@@ -132,7 +139,8 @@ std::optional<std::int64_t> parse_imf_date(std::string_view text)
     return checked_unix_seconds(reader, date_time);
 }
 
-// Sunday, 06-Nov-94 08:49:37 GMT
+// Returns `Sunday, 06-Nov-94 08:49:37 GMT` in unix seconds; std::nullopt: not of this form. `now`,
+// in unix seconds, decides the century.
 std::optional<std::int64_t> parse_rfc850_date(std::string_view text, std::int64_t now)
 {
     using namespace std::chrono;
@@ -160,7 +168,7 @@ std::optional<std::int64_t> parse_rfc850_date(std::string_view text, std::int64_
     return checked_unix_seconds(reader, date_time);
 }
 
-// Sun Nov  6 08:49:37 1994
+// Returns `Sun Nov  6 08:49:37 1994` in unix seconds; std::nullopt: not of this form.
 std::optional<std::int64_t> parse_asctime_date(std::string_view text)
 {
     DateReader reader(text);
@@ -177,7 +185,8 @@ std::optional<std::int64_t> parse_asctime_date(std::string_view text)
     return checked_unix_seconds(reader, date_time);
 }
 
-// Parses delta-seconds. A negative value, which RFC 9110 does not allow, means 0.
+// Returns delta-seconds, at most max_retry_after; std::nullopt: not a number. A negative value,
+// which RFC 9110 does not allow, means 0.
 std::optional<std::int64_t> parse_delta(std::string_view text)
 {
     const bool negative = text.starts_with('-');
@@ -193,6 +202,7 @@ std::optional<std::int64_t> parse_delta(std::string_view text)
     return delta;
 }
 
+// Returns the text without blanks and tabs at both ends.
 std::string_view trim(std::string_view text)
 {
     const auto begin = text.find_first_not_of(" \t");

@@ -36,6 +36,7 @@ constexpr std::size_t proxy_bytes_threshold = 4 * 1024;
 // max_reason_bytes: a secret that is cut first would not be recognized.
 constexpr std::size_t max_kept_response_bytes = 8 * 1024;
 
+// Raises 58000 if libcurl refuses the option.
 template <typename Value>
 void set_option(CURL* easy, CURLoption option, Value value)
 {
@@ -45,6 +46,8 @@ void set_option(CURL* easy, CURLoption option, Value value)
                                  curl_easy_strerror(result));
 }
 
+// Sets an option to data that libcurl does not copy: `value` must outlive the handle. Does nothing
+// if it is empty. Raises 58000.
 void set_optional_blob(CURL* easy, CURLoption option, const std::string& value)
 {
     if (value.empty())
@@ -53,14 +56,15 @@ void set_optional_blob(CURL* easy, CURLoption option, const std::string& value)
     set_option(easy, option, &blob);
 }
 
-// Reads a file here instead of in libcurl, which would block on a FIFO.
+// Returns the content of a file; empty for an empty path. Raises F0000 or std::system_error.
+// libcurl, if it read the file, would block on a FIFO.
 std::string read_optional_file(const char* what, const std::string& path)
 {
     return path.empty() ? std::string() : read_small_file(what, path);
 }
 
-// Before version 8, libcurl could miss a response over HTTP/2 that came before the request's body
-// was sent, until the request timed out.
+// Returns true from libcurl 8 on. Earlier, libcurl could miss a response over HTTP/2 that came
+// before the request's body was sent, until the request timed out.
 bool has_reliable_http2()
 {
     constexpr unsigned version_8 = 0x080000;
@@ -116,7 +120,7 @@ std::size_t HttpSink::max_events_per_request() const
 // ---- requests
 
 // Sets the options that are the same for all requests, once per transfer: transfers are reused.
-// Connections and TLS sessions belong to the multi handle.
+// Connections and TLS sessions belong to the multi handle. Raises 58000.
 void HttpSink::configure(Transfer& transfer)
 {
     CURL* easy = transfer.easy;
@@ -174,7 +178,8 @@ std::unique_ptr<HttpSink::Transfer> HttpSink::acquire_transfer()
     return transfer;
 }
 
-// Adds the signature headers of Standard Webhooks; the timestamp is that of the attempt.
+// Adds the headers webhook-timestamp, the time of the attempt, and webhook-signature, which has one
+// signature per secret. Adds nothing without signing secrets.
 void HttpSink::sign(Transfer& transfer, const std::string& id) const
 {
     if (signing_secrets_.empty())
@@ -187,7 +192,8 @@ void HttpSink::sign(Transfer& transfer, const std::string& id) const
     transfer.headers.push_back("webhook-signature: " + signatures);
 }
 
-// Builds the header list in memory of the transfer, not by curl_slist_append(): no allocations.
+// Adds the headers of the config and the signature, then builds the header list: in memory of the
+// transfer instead of by curl_slist_append(), to avoid allocations.
 void HttpSink::add_headers(Transfer& transfer, const std::string& id) const
 {
     // Removes the header "Expect: 100-continue", which libcurl adds to large requests.

@@ -18,9 +18,14 @@ namespace outbox::sink {
 class HttpSink final : public Sink {
 public:
     // `config` is resolved. `secrets` are redacted from reasons. Reads the files of the config.
+    // Raises F0000 for such a file, 22023 for a signing secret, std::system_error or std::bad_alloc
+    // for a lack of resources.
     HttpSink(HttpConfig config, Secrets secrets, SinkContext sink_context);
     ~HttpSink() override;
 
+    // Functions of Sink. send() hands the request to libcurl and returns std::nullopt; it raises
+    // outbox::Error or std::bad_alloc if the request cannot be made. flush(), poll() and
+    // cancel_all() block all signals while they call libcurl, which may start threads.
     int wait_fd() const override { return epoll_; }
     std::optional<TimePoint> next_poll_at() const override { return timer_; }
     std::size_t max_in_flight() const override
@@ -68,17 +73,33 @@ private:
         bool is_connection = false; // opened by on_open_socket()
     };
 
+    // Returns an idle transfer, or a new one with its options set. Raises 58000 or std::bad_alloc.
     std::unique_ptr<Transfer> acquire_transfer();
     void configure(Transfer& transfer);
+
+    // Removes a descriptor from the epoll set and from watched_sockets_; does not close it.
     void unwatch(int socket);
+
     void add_headers(Transfer& transfer, const std::string& id) const;
     void sign(Transfer& transfer, const std::string& id) const;
+
+    // Returns the result of an ended transfer: that of the response, even if it was cut for its
+    // size, or `unavailable` with the error. A timeout after connecting may be the event's fault.
     DeliveryResult result_of_transfer(Transfer& transfer, CURLcode result) const;
+
+    // Returns the result for an HTTP status; on failure with the start of the body, redacted, and
+    // Retry-After. Status 5xx may be the fault of the event.
     DeliveryResult result_of_response(const Transfer& transfer, long http_status) const;
+
+    // Returns the text sanitized, without secrets, cut to max_reason_bytes.
     std::string redacted_text(std::string text) const;
+
     bool timer_expired() const { return timer_ && *timer_ <= Clock::now(); }
 
-    // Callbacks of libcurl.
+    // Callbacks of libcurl. on_timer() sets timer_, at which poll() has to call libcurl; a negative
+    // time clears it. on_response_body() keeps the first bytes for the reason. on_close_socket()
+    // takes the descriptor out of the epoll set, then closes it. on_header(), on_response_body()
+    // and on_progress() return a value that ends the transfer if the peer has sent too much.
     static int on_socket(CURL* easy, curl_socket_t socket, int what, void* self, void* known);
     static int on_timer(CURLM* multi, long milliseconds, void* self);
     static std::size_t on_header(char* data, std::size_t size, std::size_t count, void* transfer);

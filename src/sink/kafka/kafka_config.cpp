@@ -60,6 +60,7 @@ bool is_one_of(std::string_view text, const Range& range)
     return std::ranges::find(range, text) != std::end(range);
 }
 
+// Raises 22023.
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
     throw Error("22023", message, {}, hint);
@@ -80,12 +81,14 @@ void set_property(rd_kafka_conf_t* conf, const std::string& name, const std::str
            "The keys are topic, format, metadata, timeout, and those of librdkafka.");
 }
 
+// Returns true if librdkafka has a property of this name.
 bool is_known(rd_kafka_conf_t* conf, const std::string& name)
 {
     std::size_t size = 0;
     return rd_kafka_conf_get(conf, name.c_str(), nullptr, &size) == RD_KAFKA_CONF_OK;
 }
 
+// Returns true if a property of this name has a credential as its value.
 bool is_credential(std::string_view name)
 {
     return std::ranges::any_of(credential_words, [&](std::string_view word) {
@@ -98,6 +101,8 @@ bool is_credential(std::string_view name)
 constexpr std::string_view keyed_partitioners[] = {
     "consistent", "consistent_random", "murmur2", "murmur2_random", "fnv1a", "fnv1a_random"};
 
+// Raises 22023 for a property that the sink sets itself, that would lose the order of events, run
+// code or send a file, for a literal credential, and for a malformed reference.
 void check_property(const std::string& name, const std::string& value)
 {
     if (name == "partitioner" && !is_one_of(value, keyed_partitioners))
@@ -121,6 +126,7 @@ void check_property(const std::string& name, const std::string& value)
         refuse("config key \"" + name + "\" must not contain a password", secret_reference_hint);
 }
 
+// Raises 22023 for an unknown format.
 KafkaFormat parse_format(const std::string& text)
 {
     if (text == "cloudevents")
@@ -130,7 +136,8 @@ KafkaFormat parse_format(const std::string& text)
     refuse("config key \"format\" must be cloudevents or debezium");
 }
 
-// Returns the user's value of a numeric property; std::nullopt: absent, or not a number.
+// Returns the user's value of a numeric property, of which 12 digits count; std::nullopt: absent,
+// or not a number.
 std::optional<std::size_t> count_property(const KafkaConfig& config, std::string_view name)
 {
     std::optional<std::size_t> count;
@@ -141,6 +148,8 @@ std::optional<std::size_t> count_property(const KafkaConfig& config, std::string
     return count;
 }
 
+// Sets the topic of `parsed`, whose format must be set: debezium has a default topic. Raises 22023
+// for a missing or invalid topic.
 void parse_topic(const JsonConfig& config, KafkaConfig& parsed)
 {
     auto topic = config.text("topic");

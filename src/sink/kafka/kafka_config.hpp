@@ -27,11 +27,13 @@ struct KafkaConfig {
     JsonConfig::Pairs properties;           // of librdkafka, as the user set them
 };
 
-// Raises 22023 for a config that cannot work, or that would store a credential in the catalog. The
-// message for a property that librdkafka refuses is librdkafka's.
+// Raises 22023 for a config that cannot work, that would lose the order of events, store a
+// credential in the catalog, or run code or send files of the server. The message for a property
+// that librdkafka refuses is librdkafka's.
 KafkaConfig parse_kafka_config(const JsonConfig& config);
 
-// Replaces all references to secrets. Raises 42704 for an unknown secret.
+// Replaces all references to secrets. Raises 42704 for an unknown secret. The values are checked by
+// make_conf().
 KafkaConfig resolve(KafkaConfig config, const Secrets& secrets);
 
 // Deleter of a configuration of librdkafka.
@@ -41,7 +43,8 @@ struct FreeKafkaConf {
 using KafkaConf = std::unique_ptr<rd_kafka_conf_s, FreeKafkaConf>;
 
 // Makes the configuration for librdkafka: defaults of the sink, then the user's properties, then
-// the fixed properties. A value with an unresolved ${secret:name} is left out. Raises 22023.
+// the fixed properties. A value with an unresolved ${secret:name} is left out. Raises 22023 for a
+// property that librdkafka refuses; the message may contain its value.
 KafkaConf make_conf(const KafkaConfig& config);
 
 } // namespace outbox::sink

@@ -91,6 +91,8 @@ KafkaSink::~KafkaSink()
 
 // ---- sessions
 
+// Starts a producer with next_batch_size_ and adds its eventfd to the epoll set. Raises 22023 or
+// std::runtime_error, like the constructor.
 void KafkaSink::open_session()
 {
     KafkaConfig config = config_;
@@ -116,6 +118,8 @@ std::optional<std::string> KafkaSink::ensure_session()
     }
 }
 
+// Drops the producer with its records, if there is one, ends all streams, and resets the state of
+// the session. Adds no results and leaves in_flight_ as it is.
 void KafkaSink::close_session()
 {
     if (producer_)
@@ -127,8 +131,8 @@ void KafkaSink::close_session()
     connection_error_.clear();
 }
 
-// Begins to end the session: purges unsent records, and waits for reports of the sent ones, so that
-// fewer records are sent twice.
+// Begins to end the session, which accepts no requests from then on: purges unsent records, and
+// waits for reports of the sent ones, so that fewer records are sent twice.
 void KafkaSink::begin_draining(TimePoint now)
 {
     is_draining_ = true;
@@ -136,12 +140,16 @@ void KafkaSink::begin_draining(TimePoint now)
     purge(now);
 }
 
+// Drops the records that no broker has, which adds their delivery reports, and sets
+// next_purge_.
 void KafkaSink::purge(TimePoint now)
 {
     producer_->purge_unsent();
     next_purge_ = now + purge_interval;
 }
 
+// Appends a result for each record that the session lost or did not report, then closes the
+// session.
 void KafkaSink::end_session(std::vector<DeliveryResult>& results)
 {
     in_flight_.extract_all(
@@ -162,8 +170,8 @@ DeliveryResult KafkaSink::result_of_ended_session(RequestId request_id) const
             reason.empty() ? "the brokers ended the session" : redacted_text(reason), std::nullopt};
 }
 
-// Ends a session that had no delivery for session_timeout(). Whether its records arrive is unknown;
-// the next session sends them again.
+// Ends a session that had no delivery for session_timeout(); its records get `unavailable`. Whether
+// they arrive is unknown; the next session sends them again.
 void KafkaSink::time_out_session(std::vector<DeliveryResult>& results)
 {
     const std::string reason = status_message_.empty()
@@ -185,6 +193,9 @@ void KafkaSink::cancel_all()
     close_session();
 }
 
+// Returns how long the session may have no delivery: the configured timeout. Before the first one
+// at most 5 s if a broker has reported an error; this doubles, up to 30 s, with each session in a
+// row that timed out before its first delivery.
 milliseconds KafkaSink::session_timeout() const
 {
     const milliseconds timeout{config_.timeout_ms};
@@ -229,6 +240,8 @@ std::optional<DeliveryResult> KafkaSink::send(RequestId request_id,
     return refusal;
 }
 
+// Passes the event to librdkafka, in a new session if there is none. Returns a result only if the
+// record was not queued. A fatal error of librdkafka begins to end the session.
 std::optional<DeliveryResult> KafkaSink::produce(RequestId request_id, const Event& event)
 {
     if (auto problem = ensure_session())
@@ -305,6 +318,8 @@ bool KafkaSink::can_restore_batch_size() const
            config_.batch_size < normal_batch_size_;
 }
 
+// Appends the results of reported records. Records that the session has lost are kept in
+// lost_with_session_ instead, for end_session(). A delivery clears status_message_.
 void KafkaSink::on_delivery_reports(rd_kafka_event_t* event, TimePoint now,
                                     std::vector<DeliveryResult>& results)
 {
@@ -334,6 +349,8 @@ void KafkaSink::on_delivery_reports(rd_kafka_event_t* event, TimePoint now,
     }
 }
 
+// Returns the result for a delivery report. An error ends all streams; an invalid or too large
+// record also changes the batch size of the next session, to find the record at fault in its batch.
 DeliveryResult KafkaSink::result_of_report(const InFlightRecord& record, rd_kafka_resp_err_t error)
 {
     DeliveryResult result = {record.request_id, DeliveryStatus::delivered, {}, std::nullopt};
@@ -382,6 +399,7 @@ void KafkaSink::shrink_next_batch(std::size_t size, rd_kafka_resp_err_t error)
         normal_batch_size_ = std::min(normal_batch_size_, next_batch_size_);
 }
 
+// Stores an error of the brokers, redacted, in status_message_. Ignores fatal errors.
 void KafkaSink::on_error(rd_kafka_event_t* event)
 {
     // A fatal error ends the session (poll()); it is not a problem of the brokers.
@@ -396,6 +414,8 @@ void KafkaSink::on_error(rd_kafka_event_t* event)
                               : connection_error_;
 }
 
+// Keeps a log line, redacted, for take_log_lines(); that of a failed connection also for
+// on_error().
 void KafkaSink::on_log(rd_kafka_event_t* event)
 {
     const char* facility;
@@ -417,6 +437,7 @@ std::string KafkaSink::status_message() const
     return in_flight_.empty() ? std::string{} : status_message_;
 }
 
+// Returns the text sanitized, without secrets.
 std::string KafkaSink::redacted_text(std::string_view text) const
 {
     std::string shown(text);

@@ -17,10 +17,14 @@ namespace outbox::sink {
 // Used by one thread, except for stream_of() and has_aborted().
 class KafkaSink final : public Sink {
 public:
-    // `config` is resolved. `secrets` are redacted from reasons and log lines. Opens a session.
+    // `config` is resolved. `secrets` are redacted from reasons and log lines. Opens a session
+    // without waiting for a broker. Raises 22023 for a config that librdkafka refuses,
+    // std::runtime_error if a thread or a descriptor is missing.
     KafkaSink(KafkaConfig config, Secrets secrets, const SinkContext& sink_context);
     ~KafkaSink() override;
 
+    // Functions of Sink. send() opens a session if there is none. poll() also ends sessions: after
+    // an error of the session, on a timeout, and to restore the batch size.
     int wait_fd() const override { return epoll_; }
     std::optional<TimePoint> next_poll_at() const override;
     std::vector<std::string> metadata_keys() const override { return config_.metadata_keys; }
@@ -34,7 +38,11 @@ public:
     void flush() override {}
     void poll(std::vector<DeliveryResult>& results) override;
     void cancel_all() override;
+
+    // Last error of the brokers since the last delivery; empty while no record is in flight, even
+    // if the brokers are down.
     std::string status_message() const override;
+
     std::vector<std::string> take_log_lines() override { return std::exchange(log_lines_, {}); }
     bool has_aborted() const override { return abort_flag_->load(); }
 
@@ -53,6 +61,7 @@ private:
     void purge(TimePoint now);
     void end_session(std::vector<DeliveryResult>& results);
     bool can_restore_batch_size() const;
+    // Returns true if the session has neither delivered a record nor had an invalid one refused.
     bool made_no_progress() const { return !has_delivered_ && !has_message_error_; }
     DeliveryResult result_of_ended_session(RequestId request_id) const;
     void time_out_session(std::vector<DeliveryResult>& results);

@@ -29,9 +29,9 @@ constexpr std::size_t max_topic_handles = 1000;
 constexpr int purge_flags =
     RD_KAFKA_PURGE_F_QUEUE | RD_KAFKA_PURGE_F_INFLIGHT | RD_KAFKA_PURGE_F_NON_BLOCKING;
 
-// Returns false if the process has no free descriptor. librdkafka does not report that as the
-// reason for a file that it could not open.
-bool has_wait_fd()
+// Returns false if the process has no free descriptor, which a dup() tests. librdkafka does not
+// report that as the reason for a file that it could not open.
+bool has_free_descriptor()
 {
     const int descriptor = dup(STDERR_FILENO);
     const bool has_one = descriptor >= 0 || (errno != EMFILE && errno != ENFILE);
@@ -40,8 +40,8 @@ bool has_wait_fd()
     return has_one;
 }
 
-// Raises 22023 if a path of the config is neither a file nor a directory: librdkafka opens the
-// files in rd_kafka_new(), which would block on a FIFO.
+// Raises 22023 if a path of the config exists and is neither a file nor a directory: librdkafka
+// opens the files in rd_kafka_new(), which would block on a FIFO.
 void check_files(const KafkaConfig& config)
 {
     for (const auto& [name, value] : config.properties) {
@@ -88,7 +88,7 @@ KafkaProducer::KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFla
     handle_ = rd_kafka_new(RD_KAFKA_PRODUCER, conf.get(), problem, sizeof(problem));
     if (handle_ == nullptr) {
         const rd_kafka_resp_err_t reason = rd_kafka_last_error();
-        const bool lacks_descriptors = !has_wait_fd();
+        const bool lacks_descriptors = !has_free_descriptor();
         close(event_fd_);
         const std::string text = std::string("librdkafka: ") + problem;
         // A missing thread or descriptor is a temporary error, not one of the config.

@@ -23,7 +23,7 @@ public:
     KafkaProducer(const KafkaConfig& config, std::shared_ptr<AbortFlag> abort_flag);
 
     // Drops all records. librdkafka may take long to end, for example to resolve a name; a detached
-    // thread does that.
+    // thread does that. If it cannot be started, the session is leaked.
     ~KafkaProducer();
     KafkaProducer(const KafkaProducer&) = delete;
     KafkaProducer& operator=(const KafkaProducer&) = delete;
@@ -49,6 +49,8 @@ public:
     std::string fatal_error() const;
 
 private:
+    // Returns the handle of a topic from the cache, or a new one; nullptr: see
+    // rd_kafka_last_error(). A full cache is emptied first, which invalidates its handles.
     rd_kafka_topic_t* topic_handle(const std::string& name);
 
     std::shared_ptr<AbortFlag> abort_flag_; // shared with the threads, which may outlive this

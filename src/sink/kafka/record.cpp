@@ -20,6 +20,8 @@ std::string_view append_text(std::string& text, std::string_view part)
     return std::string_view(text).substr(start);
 }
 
+// Adds the header <prefix><name>. Name and value are copied to header_text, whose capacity must
+// suffice.
 void add_header(KafkaRecord& record, std::string_view prefix, std::string_view name,
                 std::string_view value)
 {
@@ -30,6 +32,7 @@ void add_header(KafkaRecord& record, std::string_view prefix, std::string_view n
     record.headers.emplace_back(whole_name, append_text(record.header_text, value));
 }
 
+// Returns an upper bound for the bytes that the headers of the event need in header_text.
 std::size_t max_header_bytes(const Event& event, std::string_view source)
 {
     std::size_t size = reserved_header_bytes + source.size() + event.tracking_id.size() +
@@ -43,7 +46,8 @@ std::size_t max_header_bytes(const Event& event, std::string_view source)
 
 // Writes the headers of the Kafka protocol binding of CloudEvents (binary mode). The values are
 // UTF-8 without the escapes of HTTP. The time of the event is in ce_time, not in the record's
-// timestamp: the topic's retention would delete an old event that is sent again at once.
+// timestamp: the topic's retention would delete an old event that is sent again at once. A payload
+// of JSON null becomes a tombstone.
 void add_cloudevents(KafkaRecord& record, const Event& event, std::string_view source)
 {
     visit_attributes(event, source, [&](std::string_view name, std::string_view value) {
@@ -56,6 +60,7 @@ void add_cloudevents(KafkaRecord& record, const Event& event, std::string_view s
         record.value.reset();
 }
 
+// Adds the header id and sets the record's timestamp to the event's time.
 void add_debezium(KafkaRecord& record, const Event& event)
 {
     add_header(record, "", "id", event.tracking_id);

@@ -25,7 +25,8 @@ struct KafkaRecord {
     std::size_t size() const noexcept;
 };
 
-// Overwrites `record` with the event, to which it points: the event must outlive it.
+// Overwrites `record` with the event: key aggregate_id, value payload, and the headers of `format`.
+// Key and value point into the event, which must outlive the record.
 void write_record(KafkaRecord& record, const Event& event, KafkaFormat format,
                   std::string_view source);
 

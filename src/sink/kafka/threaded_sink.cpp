@@ -24,7 +24,7 @@ constexpr std::size_t requests_per_round = 256;
 // Lines that are kept until take_log_lines(); further lines are dropped.
 constexpr std::size_t max_log_lines = 20;
 
-// Moves all items of `source` to the end of `target`.
+// Moves all items of `source` to the end of `target`; `source` is empty afterwards.
 template <typename Item>
 void append_moved(std::vector<Item>& target, std::vector<Item>& source)
 {
@@ -122,6 +122,7 @@ std::vector<std::string> ThreadedSink::take_log_lines()
 
 // ---- the thread's side
 
+// Main function of the thread. An exception ends the thread; poll() raises it in the relay.
 void ThreadedSink::run() noexcept
 {
     std::exception_ptr exception;
@@ -141,7 +142,8 @@ void ThreadedSink::run() noexcept
     results_event_.notify();
 }
 
-// Takes commands and submitted requests. Returns false if the thread must end.
+// Runs the command cancel_all under the mutex, and takes the submitted requests when all earlier
+// ones were passed on. Returns false if the thread must end.
 bool ThreadedSink::take_commands()
 {
     wakeup_event_.drain();
@@ -165,6 +167,8 @@ bool ThreadedSink::take_commands()
     return command_ != Command::stop;
 }
 
+// Passes up to requests_per_round requests to the sink while it can send, then flushes and polls
+// it.
 void ThreadedSink::send_queued()
 {
     const std::size_t end = std::min(sending_.size(), sent_count_ + requests_per_round);
@@ -178,6 +182,8 @@ void ThreadedSink::send_queued()
     sink_->poll(thread_results_);
 }
 
+// Passes results, log lines and the status message to the relay, under the mutex. Notifies the
+// relay if there is news; log lines above max_log_lines are dropped.
 void ThreadedSink::publish_results()
 {
     std::string status_message = sink_->status_message();
@@ -199,6 +205,8 @@ void ThreadedSink::publish_results()
         results_event_.notify();
 }
 
+// Blocks until the relay wakes the thread, the sink's wait_fd() is readable or its next_poll_at()
+// has come, for which it waits up to 60 s. Returns at once if requests can be sent.
 void ThreadedSink::wait_for_work() const
 {
     // Requests of sending_ remain, or submitted_ may have more.

@@ -21,10 +21,16 @@ bool has_sink_threads() noexcept;
 // A sink with a thread. Requests and results are exchanged under a mutex, in groups.
 class ThreadedSink final : public Sink {
 public:
-    // Starts the thread, with all signals blocked. The sink must have one event per request.
+    // Starts the thread, with all signals blocked. The sink must have one event per request. Raises
+    // std::system_error if no thread can be started.
     explicit ThreadedSink(std::unique_ptr<Sink> sink);
+
+    // Waits until the thread has ended.
     ~ThreadedSink() override;
 
+    // Functions of Sink, for the relay's thread. send() keeps a request until flush() or until 256
+    // have come. poll() raises the exception that ended the thread. cancel_all() waits for the
+    // thread. stream_of() and has_aborted() call the wrapped sink without the mutex.
     int wait_fd() const override { return results_event_.fd(); }
     std::optional<TimePoint> next_poll_at() const override { return std::nullopt; }
     std::vector<std::string> metadata_keys() const override { return metadata_keys_; }

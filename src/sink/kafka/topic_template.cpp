@@ -13,11 +13,13 @@ constexpr std::size_t max_topic_bytes = 249; // limit of Kafka
 constexpr const char* known_fields = "The fields are {aggregate_type}, {event_type} and "
                                      "{tenant_id}.";
 
+// Raises 22023: config key "topic" <message>.
 [[noreturn]] void refuse(const std::string& message, const std::string& hint = {})
 {
     throw Error("22023", "config key \"topic\" " + message, {}, hint);
 }
 
+// Returns true for a character that Kafka allows in the name of a topic.
 bool is_legal(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||

@@ -19,7 +19,7 @@ public:
     // problem_with_topic().
     void apply(const Event& event, std::string& name) const;
 
-    // Returns a number that is the same for events of the same topic.
+    // Returns a number that is the same for events of the same topic; two topics may have the same.
     std::uint64_t hash(const Event& event) const;
 
 private:

@@ -18,7 +18,7 @@ void (*abort_callback)() = nullptr;
 
 // Handles SIGABRT. abort() raises the signal in the calling thread (SI_TKILL from this process) and
 // ends the process when the handler returns. A SIGABRT from another process or in the main thread
-// gets the default action.
+// gets the default action. Any other sets the flags and calls the callback.
 void on_abort(int signal, siginfo_t* cause, void*)
 {
     const bool is_own = cause->si_code == SI_TKILL && cause->si_pid == getpid();

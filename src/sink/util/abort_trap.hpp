@@ -10,8 +10,8 @@ namespace outbox::sink {
 // Flag of one sink: true when a thread of its library has called abort().
 using AbortFlag = std::atomic<bool>;
 
-// Sets the flag for aborts of the calling thread; the flag must outlive the thread. Unblocks
-// SIGABRT in this thread.
+// Registers the flag that an abort() of the calling thread will set; the flag must outlive the
+// thread. Unblocks SIGABRT in this thread.
 void attribute_aborts_to(AbortFlag& abort_flag) noexcept;
 
 // Installs the SIGABRT handler of the process. In any thread but the main one, abort() sets the

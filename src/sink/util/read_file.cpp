@@ -37,6 +37,7 @@ private:
     int fd_;
 };
 
+// Raises std::system_error if the errno `error` is temporary, otherwise F0000.
 [[noreturn]] void refuse(const char* what, const std::string& path, int error)
 {
     // Temporary errors: the file itself may be usable, so the config must not be called wrong.

@@ -30,6 +30,8 @@ std::size_t character_length(std::string_view text)
     return 0;
 }
 
+// Returns true for controls of ASCII and Latin-1, separators of lines and paragraphs, and
+// bidirectional controls. `character` is one valid UTF-8 character.
 bool is_control(std::string_view character)
 {
     const auto first = static_cast<unsigned char>(character[0]);

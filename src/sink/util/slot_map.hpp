@@ -29,7 +29,8 @@ public:
         return slots_[index].generation << index_bits | index;
     }
 
-    // Returns the value, valid until the next insert(); nullptr if the key is unknown or removed.
+    // Returns the value, valid until the next insert() or its removal; nullptr if the key is
+    // unknown or removed.
     Value* find(Key key)
     {
         const std::size_t index = key & index_mask;

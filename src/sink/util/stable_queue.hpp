@@ -13,11 +13,14 @@ class StableQueue {
 public:
     bool empty() const { return first_ == items_.size(); }
     std::size_t size() const { return items_.size() - first_; }
+
+    // Returns item i, counted from the front. i must be below size().
     Item& operator[](std::size_t i) const { return *items_[first_ + i]; }
+
     Item& front() const { return (*this)[0]; }
     void push(std::unique_ptr<Item> item) { items_.push_back(std::move(item)); }
 
-    // Removes and returns item i.
+    // Removes and returns item i, which must be below size().
     std::unique_ptr<Item> extract(std::size_t i)
     {
         std::unique_ptr<Item> item = std::move(items_[first_ + i]);
