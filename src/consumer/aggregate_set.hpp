@@ -9,7 +9,8 @@ namespace outbox {
 // A set of aggregates of which a message has failed, in memory.
 class AggregateSet {
 public:
-    // The first call allocates a hash table in the current memory context.
+    // Adds the message's aggregate. The first call allocates a hash table in the current memory
+    // context.
     void add(const Message& message);
     bool contains(const Message& message) const;
 

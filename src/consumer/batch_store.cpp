@@ -15,6 +15,7 @@ namespace outbox {
 
 namespace {
 
+// Returns a bigint[] with from, upto and above of each range, as position_of() reads it.
 Datum to_running_array(std::span<const RunningRange> running)
 {
     pg::PallocVector<int64> numbers;
@@ -71,7 +72,8 @@ enum : int {
 
 constinit pg::DirectTable lease_table{lease_columns};
 
-// Inserts through the executor, for a table to which users have added a trigger or a column.
+// Inserts a row through the executor, for a table to which users have added a trigger or a column.
+// `statement` is the INSERT, with one parameter per value.
 void insert_by_statement(Statement& statement, int count, const Datum* values, const bool* nulls)
 {
     char marks[Statement::max_parameters + 1] = {};
@@ -125,6 +127,7 @@ void insert_batch(int32 consumer, const Batch& batch, const Progress* progress)
         insert_by_statement(insert, count, values, nulls);
 }
 
+// Inserts a row of _outbox.leases. `holder` is nullptr for an unassigned batch.
 void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
 {
     static constinit Statement insert{
@@ -165,6 +168,8 @@ void insert_lease(int32 consumer, const Batch& batch, const LeaseHolder* holder)
     "b.token, b.partition, l.root, coalesce(l.remaining, b.ids), b.attempts, b.deliveries,"        \
     " b.from_retries"
 
+// Returns the batch of a row with the columns of BATCH_COLUMNS. Its ids are palloc'd; tenant is not
+// set.
 Batch batch_of(const ResultRow& row)
 {
     Batch batch;
@@ -178,8 +183,8 @@ Batch batch_of(const ResultRow& row)
     return batch;
 }
 
-// Returns the batch that a statement found, and frees SPI's result: one claim may run thousands of
-// these statements.
+// Returns the batch in the first row of SPI_tuptable, or std::nullopt if `count` is 0. Frees SPI's
+// result: one claim may run thousands of these statements.
 std::optional<Batch> single_selected_batch(uint64 count)
 {
     std::optional<Batch> batch;

@@ -63,8 +63,8 @@ bool is_lease_being_changed(int64 token);
 // Inserts a batch and its lease. Without a holder the batch is unassigned.
 void add_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder);
 
-// Does the same for the newest batch of a consumer, which has its progress. The caller holds the
-// consumer's lock.
+// Inserts the newest batch of a consumer, with its progress, and the lease. Without a holder the
+// batch is unassigned. The caller holds the consumer's lock.
 void add_newest_batch(int32 consumer, const Batch& batch, const LeaseHolder* holder,
                       const Progress& progress);
 
@@ -72,7 +72,8 @@ void add_newest_batch(int32 consumer, const Batch& batch, const LeaseHolder* hol
 // the same transaction. The caller holds the consumer's lock.
 void add_cursor_row(int32 consumer, const Batch& batch, const Progress& progress);
 
-// Returns the unsettled rest of an open batch, without locking it.
+// Returns the unsettled rest of an open batch, without locking it. std::nullopt: it is settled or
+// superseded.
 std::optional<Batch> read_open_batch(int64 token);
 
 // Iterates over the unsettled batches of a consumer under one snapshot: of a batch and its
@@ -80,6 +81,7 @@ std::optional<Batch> read_open_batch(int64 token);
 // copies.
 class UnsettledBatches {
 public:
+    // Reads all rows at once. They stay in SPI's memory.
     explicit UnsettledBatches(int32 consumer);
 
     // Returns std::nullopt at the end. The batch is valid until the next call.
@@ -91,25 +93,28 @@ private:
     MemoryContext batch_memory_; // reset by next(): thousands may have 1000 id ranges
 };
 
-// Returns the least id of the unsettled batches.
+// Returns the least id of the unsettled batches of a consumer, without batches of retries.
+// std::nullopt: there are none.
 std::optional<Id> min_unsettled_id(int32 consumer);
 
 // Locks the lease's row if the lease has expired or is unassigned, and returns the unsettled rest
 // of the batch. std::nullopt: another session holds the row lock, or the lease has changed.
 std::optional<Batch> lock_batch_for_takeover(int64 token, TimestampTz now);
 
-// Marks the lease as superseded by the batch `successor`.
+// Marks the lease as superseded by the batch `successor`. The caller has locked or inserted its
+// row.
 void supersede_lease(int64 token, int64 successor);
 
-// Gives an unassigned batch to its first worker. std::nullopt: another session holds the row lock,
-// or the batch is no longer unassigned.
+// Gives an unassigned batch to its first worker and returns it. std::nullopt: another session holds
+// the row lock, or the batch is no longer unassigned.
 std::optional<Batch> assign_batch_to_worker(int64 token, const LeaseHolder& holder);
 
-// Marks the lease as settled: no message of its batch remains.
+// Marks the lease as settled: no message of its batch remains. The caller has locked or inserted
+// its row.
 void settle_lease(int64 token, TimestampTz now);
 
-// Stores the unsettled rest of a batch. `failed` has the ids that leave it because they failed, or
-// are blocked behind a failed one.
+// Stores the unsettled rest of a batch in its lease. `failed` has the ids that leave it because
+// they failed, or are blocked behind a failed one; they are added to those stored before.
 void remove_from_batch(int64 token, IdRanges remaining, IdRanges failed);
 
 } // namespace outbox

@@ -11,6 +11,7 @@ namespace outbox {
 
 namespace {
 
+// Returns whether an element of the array has the same bytes as the text.
 bool contains_text(std::span<const Datum> text_array, Datum text)
 {
     const std::string_view wanted = pg::to_view(text);
@@ -20,6 +21,7 @@ bool contains_text(std::span<const Datum> text_array, Datum text)
     return false;
 }
 
+// Returns the elements of a text[], none for NULL. `name` is for the error about a NULL element.
 std::span<const Datum> text_array(std::optional<Datum> array, const char* name)
 {
     return array ? pg::from_text_array(*array, name) : std::span<const Datum>{};
@@ -27,6 +29,7 @@ std::span<const Datum> text_array(std::optional<Datum> array, const char* name)
 
 constexpr int64 us_per_ms = 1000;
 
+// Returns the interval in microseconds, or the default, given in milliseconds, for NULL.
 int64 interval_or_default(std::optional<Datum> interval, int milliseconds)
 {
     return interval ? pg::to_microseconds(*DatumGetIntervalP(*interval)) : milliseconds * us_per_ms;
@@ -84,6 +87,7 @@ enum : int {
 };
 using ProgressRow = pg::StoredRow<std::size(progress_columns)>;
 
+// Returns the only tenant whose messages the consumer gets; std::nullopt: all tenants.
 std::optional<int64> tenant_of(const ConsumerRow& row)
 {
     const auto tenant = row.find(c_tenant_id);
@@ -99,6 +103,8 @@ Filter filter_of(const ConsumerRow& row)
     return filter;
 }
 
+// Returns the retry policy of a consumer. A setting (outbox.max_attempts, ...) replaces each column
+// that is NULL.
 RetryPolicy retry_policy_of(const ConsumerRow& row)
 {
     const auto number = [&](int column, int otherwise) {
@@ -113,6 +119,8 @@ RetryPolicy retry_policy_of(const ConsumerRow& row)
             jitter ? DatumGetFloat8(*jitter) : settings::backoff_jitter};
 }
 
+// Returns the entries of payload_versions, none for NULL. A value that is no number, such as
+// "stored", becomes as_stored.
 std::span<const WantedVersion> wanted_versions_of(const ConsumerRow& row)
 {
     const auto versions = row.find(c_payload_versions);
@@ -151,7 +159,8 @@ Consumer consumer_of(const ConsumerRow& row)
     return consumer;
 }
 
-// Reads a bigint[] with three numbers per range, as to_running_array() writes it.
+// Makes a position from a bigint[] with three numbers per range, as to_running_array() writes it.
+// Raises data_corrupted for another count of numbers.
 Position position_of(Datum seq, Datum running)
 {
     const std::span<const int64> numbers = pg::from_bigint_array(running, "running", INT_MAX);
@@ -169,6 +178,8 @@ Position position_of(Datum seq, Datum running)
     return {DatumGetInt64(seq), {ranges, count}};
 }
 
+// Returns the progress in a newest row of _outbox.batches. Raises data_corrupted like
+// position_of().
 Progress progress_of(const ProgressRow& row)
 {
     Progress progress;
@@ -221,6 +232,7 @@ Datum checked_consumer_name(std::optional<Datum> name)
 
 namespace {
 
+// Raises undefined_object.
 [[noreturn]] void raise_unknown_consumer(Datum name)
 {
     const std::string_view text = pg::to_view(name);
@@ -232,7 +244,9 @@ namespace {
     pg_unreachable();
 }
 
-ConsumerState read_consumer_with_snapshot(Snapshot snapshot, Datum name)
+// Reads the consumer, its newest batch and its next retry. Raises undefined_object like
+// read_consumer().
+ConsumerState read_consumer_state(Snapshot snapshot, Datum name)
 {
     static constinit pg::IndexedTable consumers{consumer_columns, 1};
     static constinit pg::IndexedTable batches{progress_columns, 2};
@@ -260,7 +274,7 @@ ConsumerState read_consumer_with_snapshot(Snapshot snapshot, Datum name)
 ConsumerState read_consumer(Datum name)
 {
     return pg::with_latest_snapshot(
-        [&](Snapshot snapshot) { return read_consumer_with_snapshot(snapshot, name); });
+        [&](Snapshot snapshot) { return read_consumer_state(snapshot, name); });
 }
 
 } // namespace outbox
@@ -289,6 +303,8 @@ outbox::Cursor cursor_argument(HeapTupleHeader batch)
 
 } // namespace
 
+// Internal: returns whether the cursor in a row of _outbox.batches has passed the row of this xid
+// and id.
 OUTBOX_SQL_FUNCTION(outbox_has_passed)
 {
     return outbox::pg::sql_entry([&] {
@@ -298,12 +314,16 @@ OUTBOX_SQL_FUNCTION(outbox_has_passed)
     });
 }
 
+// Internal: returns the id up to which no late commit is possible for the cursor in a row of
+// _outbox.batches.
 OUTBOX_SQL_FUNCTION(outbox_known_upto)
 {
     return outbox::pg::sql_entry(
         [&] { PG_RETURN_INT64(cursor_argument(PG_GETARG_HEAPTUPLEHEADER(0)).known_upto()); });
 }
 
+// Internal: returns the consumer partition of an aggregate. Raises invalid_parameter_value for a
+// number of partitions below 1.
 OUTBOX_SQL_FUNCTION(outbox_partition_of)
 {
     return outbox::pg::sql_entry([&] {

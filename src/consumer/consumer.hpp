@@ -58,13 +58,12 @@ struct ConsumerState {
     bool has_due_retries; // such a row is due, though an open batch may have it
 };
 
-// Call inside as_owner(). Results live as long as SPI is connected.
-
-// Reads a consumer by name, with a new snapshot and without locks on rows. Raises undefined_object
-// if it does not exist, or belongs to another tenant than the session's.
+// Reads a consumer by name, with its newest batch and its next retry, with a new snapshot and
+// without locks on rows. Raises undefined_object if it does not exist, or belongs to another tenant
+// than the session's. Call inside as_owner(); the result lives as long as SPI is connected.
 ConsumerState read_consumer(Datum name);
 
-// Raises an error for NULL.
+// Returns the name. Raises null_value_not_allowed for NULL. Does not look the consumer up.
 Datum checked_consumer_name(std::optional<Datum> name);
 
 // Returns the consumer partition of an aggregate: a hash, modulo the number of partitions.

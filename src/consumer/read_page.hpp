@@ -28,21 +28,25 @@ struct LogView {
     LogSnapshot log_snapshot;
 };
 
-// Opens the log, and archived partitions with ids above this one. Call inside as_owner().
+// Opens the log, and archived partitions with ids above this one, with AccessShareLock, and takes a
+// log snapshot. Repeats both while a partition is attached in between. Call inside as_owner().
 LogView open_log_view(Id above);
-// Unregisters the snapshot. The locks stay until the end of the transaction.
+
+// Unregisters the snapshot and closes the relations. The locks stay until the end of the
+// transaction.
 void close_log_view(LogView& view);
 
-// Sets the cursor's target from the log snapshot, if it has none.
+// Sets the cursor's target from the log snapshot, if it has none. Allocates the target's ranges in
+// the current memory context.
 void set_target(Cursor& cursor, const LogSnapshot& log_snapshot);
 
-// Makes the drained target the passed position.
+// Makes the drained target the passed position. The cursor has no target then.
 void pass_target(Cursor& cursor);
 
-// Reads messages in id order and moves the cursor, until `accept` has accepted `limit` of those
-// that match the filter, `budget` rows were examined, or the log is drained. `accept` returns
-// whether it accepts the message, and may lower `limit`. Storing the cursor requires the consumer's
-// lock. Call inside as_owner().
+// Reads messages in id order and moves the cursor in memory, until `accept` has accepted `limit`
+// messages that match the filter, `budget` rows were examined, or the log is drained. `accept`
+// returns whether it accepts the message, and may lower `limit`. Locks the log like
+// open_log_view(). Storing the cursor requires the consumer's lock. Call inside as_owner().
 template <typename Accept>
 PageResult read_page(Cursor& cursor, const Filter& filter, const int64& limit, int64 budget,
                      Accept&& accept)

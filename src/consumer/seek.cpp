@@ -37,7 +37,8 @@ std::optional<Id> find_first_id_since(const LogView& view, TimestampTz time)
 }
 
 // Returns a cursor that has passed everything that entered the log before this time, except rows of
-// running transactions, which are not visible yet.
+// running transactions, which are not visible yet; -infinity gives an empty cursor. `before` is the
+// position that the consumer has passed. AccessShareLocks on log and archive stay.
 Cursor cursor_at_time(TimestampTz time, const Position& before)
 {
     Cursor cursor;
@@ -58,7 +59,8 @@ Cursor cursor_at_time(TimestampTz time, const Position& before)
 }
 
 // Inserts a newest batch with this cursor and no open batches, and wakes waiting consumers and the
-// relay at commit. Returns its token.
+// relay at commit. Returns its token. The caller holds the consumer's lock, or has just created the
+// consumer.
 int64 store_cursor(int32 consumer, const Cursor& cursor)
 {
     Batch batch = {};
@@ -69,6 +71,8 @@ int64 store_cursor(int32 consumer, const Cursor& cursor)
     return batch.token;
 }
 
+// Marks those of the leases that are open as superseded by the batch `successor`. Waits for
+// sessions that have locked their rows.
 void supersede_leases(std::span<const int64> tokens, int64 successor)
 {
     static constinit Statement end{
@@ -79,6 +83,7 @@ void supersede_leases(std::span<const int64> tokens, int64 successor)
     end.execute_with_latest_snapshot(values);
 }
 
+// Returns whether _outbox.retries has a row of the consumer, under a new snapshot.
 bool has_retries(int32 consumer)
 {
     static constinit Statement find{"SELECT FROM _outbox.retries WHERE consumer_id = $1 LIMIT 1",
@@ -87,6 +92,7 @@ bool has_retries(int32 consumer)
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
+// Deletes all rows of the consumer from _outbox.retries, blocked messages included.
 void delete_retries(int32 consumer)
 {
     static constinit Statement remove{"DELETE FROM _outbox.retries WHERE consumer_id = $1",
@@ -96,6 +102,7 @@ void delete_retries(int32 consumer)
 }
 
 // Takes the consumer's lock until the end of the transaction, and reads the consumer behind it.
+// Raises undefined_object like read_consumer().
 ConsumerState lock_and_read_consumer(Datum name)
 {
     for (;;) {
@@ -108,8 +115,9 @@ ConsumerState lock_and_read_consumer(Datum name)
     }
 }
 
-// Moves the consumer's cursor to this time. Supersedes open leases and deletes retries, so that the
-// consumer gets the messages behind the cursor and no others.
+// Moves the consumer's cursor to this time, under the consumer's lock. Supersedes open leases and
+// deletes retries, so that the consumer gets the messages behind the cursor and no others. Wakes
+// waiting consumers and the relay at commit.
 void seek_consumer(Datum name, TimestampTz time)
 {
     const ConsumerState state = lock_and_read_consumer(name);
@@ -119,6 +127,7 @@ void seek_consumer(Datum name, TimestampTz time)
     delete_retries(consumer);
 }
 
+// Returns whether _outbox.dead_letters has a row of the consumer, under a new snapshot.
 bool has_dead_letters(int32 consumer)
 {
     static constinit Statement find{
@@ -127,6 +136,9 @@ bool has_dead_letters(int32 consumer)
     return find.execute_with_latest_snapshot(values) > 0;
 }
 
+// Deletes the consumer and all that belongs to it: leases, batches, retries, dead letters, sink and
+// tenants' turns. Takes the consumer's lock, and wakes the relay at commit. Raises
+// dependent_objects_still_exist if it has dead letters, unless `with_dead_letters`.
 void drop_consumer(Datum name, bool with_dead_letters)
 {
     static constinit Statement remove_leases{"DELETE FROM _outbox.leases WHERE consumer_id = $1",
@@ -175,7 +187,7 @@ OUTBOX_SQL_FUNCTION(outbox_lock_consumer)
 }
 
 // Internal: returns the consumer's newest row of _outbox.batches under a new snapshot, also in a
-// transaction with an older one.
+// transaction with an older one. Raises undefined_object if there is none.
 OUTBOX_SQL_FUNCTION(outbox_newest_batch)
 {
     return outbox::pg::sql_entry([&] {
@@ -198,7 +210,8 @@ OUTBOX_SQL_FUNCTION(outbox_newest_batch)
     });
 }
 
-// Internal: inserts the first cursor of a new consumer.
+// Internal: inserts the first cursor of a new consumer, at this time, and wakes the relay at
+// commit.
 OUTBOX_SQL_FUNCTION(outbox_place_cursor)
 {
     return outbox::pg::sql_entry([&] {

@@ -13,6 +13,7 @@ namespace outbox {
 
 namespace {
 
+// Returns argument 0, lock_token. Raises null_value_not_allowed.
 int64 token_argument(FunctionCallInfo fcinfo)
 {
     const auto token = pg::optional_argument(fcinfo, 0);
@@ -21,6 +22,8 @@ int64 token_argument(FunctionCallInfo fcinfo)
     return DatumGetInt64(*token);
 }
 
+// Returns the lease in microseconds, std::nullopt for NULL. Raises invalid_parameter_value if it is
+// out of range.
 std::optional<int64> lease_argument(std::optional<Datum> lease)
 {
     if (!lease)
@@ -32,13 +35,15 @@ std::optional<int64> lease_argument(std::optional<Datum> lease)
     return length;
 }
 
+// Returns outbox.lease in microseconds.
 int64 default_lease_us()
 {
     constexpr int64 us_per_ms = 1000;
     return settings::lease * us_per_ms;
 }
 
-// Returns the worker's name: the argument, or application_name with the pid, or the pid.
+// Returns the worker's name: the argument, or application_name with the pid, or the pid. Raises
+// invalid_parameter_value if the argument is empty or too long.
 Datum worker_argument(std::optional<Datum> worker)
 {
     if (!worker)
@@ -54,7 +59,7 @@ Datum worker_argument(std::optional<Datum> worker)
     return *worker;
 }
 
-// Returns the error text, cut to limits::max_error_bytes.
+// Returns the error text, cut to limits::max_error_bytes. Raises null_value_not_allowed.
 Datum error_argument(std::optional<Datum> error)
 {
     if (!error)
@@ -65,6 +70,8 @@ Datum error_argument(std::optional<Datum> error)
     return PointerGetDatum(cstring_to_text_with_len(text.data(), length));
 }
 
+// Returns retry_in in microseconds, std::nullopt for NULL. Raises invalid_parameter_value if it is
+// out of range.
 std::optional<int64> retry_in_argument(std::optional<Datum> retry_in)
 {
     if (!retry_in)
@@ -76,6 +83,8 @@ std::optional<int64> retry_in_argument(std::optional<Datum> retry_in)
     return length;
 }
 
+// Returns the elements of ids. Raises null_value_not_allowed for NULL or a NULL element,
+// program_limit_exceeded for more than limits::max_batch_size.
 std::span<const int64> ids_argument(std::optional<Datum> ids)
 {
     if (!ids)
@@ -83,7 +92,8 @@ std::span<const int64> ids_argument(std::optional<Datum> ids)
     return pg::from_bigint_array(*ids, "ids", limits::max_batch_size);
 }
 
-// Reads the arguments error, retry_in and dead, of which `first` is the number of the first.
+// Reads the arguments error, retry_in and dead, of which `first` is the number of the first. Raises
+// the errors of error_argument() and retry_in_argument().
 Failure failure_arguments(FunctionCallInfo fcinfo, int first)
 {
     const auto dead = pg::optional_argument(fcinfo, first + 2);
@@ -157,6 +167,7 @@ OUTBOX_SQL_FUNCTION(outbox_fail)
     });
 }
 
+// outbox_fail() with an array of ids. Returns the number of failed messages.
 OUTBOX_SQL_FUNCTION(outbox_fail_many)
 {
     return outbox::pg::sql_entry([&] {

@@ -10,6 +10,7 @@ namespace outbox {
 // and attempts, followed by lock_token and locked_until if the function declares them.
 class ResultSetReceiver final : public MessageReceiver {
 public:
+    // Creates the tuplestore. Raises an error if the function is called where no set is allowed.
     explicit ResultSetReceiver(FunctionCallInfo fcinfo);
 
     void receive(const Message& message, const Delivery& delivery) override;
@@ -18,7 +19,8 @@ private:
     ReturnSetInfo* result_;
 };
 
-// Returns the argument, or outbox.batch_size for NULL. Raises an error if it is out of range.
+// Returns the argument, or outbox.batch_size for NULL. Raises invalid_parameter_value if it is out
+// of range; `name` is for the message.
 int batch_size_argument(std::optional<Datum> batch_size, const char* name = "batch_size");
 
 } // namespace outbox

@@ -23,6 +23,7 @@ public:
     bool is_full() const { return remaining_ == 0; }
     int remaining() const { return remaining_; }
 
+    // Passes the message on. Call only if is_full() is false.
     void receive(const Message& message, int attempts)
     {
         receiver_.receive(message, {0, 0, attempts, false});
@@ -34,6 +35,8 @@ private:
     int remaining_;
 };
 
+// Passes on the messages of _outbox.retries with these ids, until `out` is full. `attempts` is
+// added to the earlier failures of each.
 void peek_at_retries(int32 consumer, IdRanges ids, int attempts, LimitedReceiver& out)
 {
     RetryScan scan(consumer, ids);
@@ -41,6 +44,7 @@ void peek_at_retries(int32 consumer, IdRanges ids, int attempts, LimitedReceiver
         out.receive(*message, scan.failures() + attempts);
 }
 
+// Passes on the messages of the log with these ids, until `out` is full.
 void peek_at_log(IdRanges ids, int attempts, LimitedReceiver& out)
 {
     visit_messages(ids, [&](const Message& message) {
@@ -49,6 +53,8 @@ void peek_at_log(IdRanges ids, int attempts, LimitedReceiver& out)
     });
 }
 
+// Passes on the unsettled rest of the lease's batch, with the attempts that the next claim would
+// deliver; nothing if the batch is no longer open.
 void peek_at_batch(int32 consumer, const Lease& lease, LimitedReceiver& out)
 {
     const auto batch = read_open_batch(lease.token);
@@ -61,6 +67,7 @@ void peek_at_batch(int32 consumer, const Lease& lease, LimitedReceiver& out)
         peek_at_log(batch->ids, attempts, out);
 }
 
+// Returns whether the consumer partition has an open lease with a worker, live or expired.
 bool has_open_batch(const pg::PallocVector<Lease>& leases, int32 consumer_partition)
 {
     for (const Lease& lease : leases)
@@ -69,6 +76,9 @@ bool has_open_batch(const pg::PallocVector<Lease>& leases, int32 consumer_partit
     return false;
 }
 
+// Returns whether a claim would get a due retry. For an ordered consumer, partitions that have a
+// batch with a worker, or are locked by another session, do not count; this takes their locks
+// briefly.
 bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& leases,
                      TimestampTz now)
 {
@@ -85,7 +95,8 @@ bool has_due_retries(const ConsumerState& state, const pg::PallocVector<Lease>& 
 }
 
 // Returns whether a claim would get an expired or unassigned batch. Batches that a transaction in
-// progress is changing, or whose consumer partition is locked, do not count.
+// progress is changing, or whose consumer partition is locked, do not count; this takes the locks
+// of consumer partitions briefly.
 bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& leases,
                        TimestampTz now)
 {
@@ -102,6 +113,8 @@ bool has_waiting_batch(const Consumer& consumer, const pg::PallocVector<Lease>& 
     return false;
 }
 
+// Returns whether a claim would get new messages of the log, or would move the cursor past enough
+// rows without a match to store it.
 bool has_new_messages(const ConsumerState& state)
 {
     Cursor cursor = state.progress.cursor;
@@ -110,7 +123,8 @@ bool has_new_messages(const ConsumerState& state)
         .should_save_cursor();
 }
 
-// Returns the time until the next lease expires or the next retry is due, up to a maximum.
+// Returns the milliseconds until the next lease expires or the next retry is due, up to a maximum;
+// a short time if a lease has expired or is unassigned.
 long next_recheck_ms(int32 consumer, const pg::PallocVector<Lease>& leases, TimestampTz now)
 {
     // A batch that could be claimed, but is locked by another session.
@@ -132,6 +146,7 @@ long next_recheck_ms(int32 consumer, const pg::PallocVector<Lease>& leases, Time
     return static_cast<long>((due - now) / 1000) + 1;
 }
 
+// Sets `oldest` to the message if it is the first one or has an earlier occurred_at.
 void update_oldest(OldestEvent& oldest, const Message& message)
 {
     const TimestampTz time = DatumGetTimestampTz(message.values[col_occurred_at]);

@@ -12,6 +12,8 @@ namespace outbox {
 
 namespace {
 
+// Returns the timeout in milliseconds. Raises null_value_not_allowed, or invalid_parameter_value if
+// it is out of range.
 int64 timeout_argument(FunctionCallInfo fcinfo)
 {
     constexpr int64 max_timeout_ms = int64{24} * 60 * 60 * 1000;
@@ -25,7 +27,7 @@ int64 timeout_argument(FunctionCallInfo fcinfo)
     return milliseconds;
 }
 
-// Checks in a transaction of its own, which is committed when this returns.
+// Calls check_readiness() in a transaction of its own, which is committed when this returns.
 Readiness check_readiness_in_transaction(const char* consumer)
 {
     Readiness readiness = {};
@@ -36,6 +38,8 @@ Readiness check_readiness_in_transaction(const char* consumer)
     return readiness;
 }
 
+// Waits until a claim would find messages. Returns false after so many milliseconds. No transaction
+// is open while it sleeps. The caller calls stop_waiting_for_wakeup() afterwards.
 bool wait_until_ready(const char* consumer, int64 milliseconds)
 {
     const TimestampTz started = GetCurrentTimestamp();

@@ -21,6 +21,7 @@ constexpr pg::ColumnSpec dedup_key_columns[column_count] = {
     {"dedup_key", TEXTOID},
 };
 
+// Returns whether the table has a valid primary key on (tenant_id, dedup_key).
 bool has_expected_primary_key(Relation keys)
 {
     list_free(RelationGetIndexList(keys)); // sets rd_pkindex
@@ -35,8 +36,8 @@ bool has_expected_primary_key(Relation keys)
     return expected;
 }
 
-// Returns whether the table is as the extension created it, so that rows may bypass the executor.
-// Cached per backend until a relcache invalidation.
+// Returns whether _outbox.dedup_keys is as the extension created it, so that rows may bypass the
+// executor. Cached per backend until a relcache invalidation.
 bool allows_direct_insert(Relation keys)
 {
     static uint64 known_generation = PG_UINT64_MAX;
@@ -50,6 +51,7 @@ bool allows_direct_insert(Relation keys)
     return known_answer;
 }
 
+// Returns the end of the window of a key that is claimed now, by outbox.dedup_window.
 TimestampTz expiry_time(TimestampTz now)
 {
     return now + static_cast<int64>(settings::dedup_window) * USECS_PER_SEC;
@@ -78,6 +80,8 @@ void check_visible(Relation keys, TupleTableSlot* row)
                     errhint("Retry the transaction.")));
 }
 
+// Reads a row of _outbox.dedup_keys from its slot. Raises serialization_failure like
+// check_visible().
 DedupRow read_dedup_row(Relation keys, TupleTableSlot* row)
 {
     check_visible(keys, row);
@@ -86,8 +90,10 @@ DedupRow read_dedup_row(Relation keys, TupleTableSlot* row)
             *DatumGetUUIDP(slot_getattr(row, col_tracking_id + 1, &isnull))};
 }
 
-// Searches the primary key with a dirty snapshot, as check_exclusion_or_unique_constraint() does.
-// If another transaction is inserting or deleting the row, returns that xid in `in_progress_xid`.
+// Returns the row of the event's key, or std::nullopt. Searches the primary key with a dirty
+// snapshot, as check_exclusion_or_unique_constraint() does. If another transaction is inserting or
+// deleting the row, returns std::nullopt and that xid in `in_progress_xid`, which is otherwise
+// invalid.
 std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Event& event,
                                        TransactionId* in_progress_xid)
 {
@@ -116,8 +122,8 @@ std::optional<DedupRow> find_dedup_row(const pg::TableWriter& writer, const Even
     return existing;
 }
 
-// Returns whether the expired key is now the event's. Concurrent callers wait for the row lock and
-// then find that the key has not expired.
+// Updates the key's row in _outbox.dedup_keys if the key has expired. Returns whether it is now the
+// event's. Concurrent callers wait for the row lock and then find that the key has not expired.
 bool take_over_expired_key(const Event& event, TimestampTz now)
 {
     uint64 updated = 0;
@@ -134,6 +140,7 @@ bool take_over_expired_key(const Event& event, TimestampTz now)
     return updated == 1;
 }
 
+// Stores the event's row of _outbox.dedup_keys in the slot, as a virtual tuple.
 void fill_slot(TupleTableSlot* slot, const Event& event, TimestampTz now)
 {
     slot->tts_values[col_tenant_id] = Int64GetDatum(event.tenant_id);
@@ -145,6 +152,7 @@ void fill_slot(TupleTableSlot* slot, const Event& event, TimestampTz now)
     ExecStoreVirtualTuple(slot);
 }
 
+// Returns a hash of tenant and key, for lock_key().
 uint64 dedup_key_hash(const Event& event)
 {
     const text* key = DatumGetTextPP(*event.dedup_key);
@@ -153,9 +161,10 @@ uint64 dedup_key_hash(const Event& event)
                           static_cast<int>(VARSIZE_ANY_EXHDR(key)), event.tenant_id));
 }
 
-// Searches for the key and inserts it if there is none, under a lock on the key's hash. Without the
-// lock two sessions could both find nothing and insert: one would have to delete its row, and
-// others would wait for that transaction, or deadlock.
+// Searches for the key and inserts it if there is none, under lock_key() on its hash. Results as of
+// find_dedup_row(): without a row and an xid, the key was inserted. Without the lock two sessions
+// could both find nothing and insert: one would have to delete its row, and others would wait for
+// that transaction, or deadlock.
 std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event& event,
                                            TimestampTz now, TransactionId* in_progress_xid)
 {
@@ -170,6 +179,8 @@ std::optional<DedupRow> find_or_insert_key(pg::TableWriter& writer, const Event&
     return existing;
 }
 
+// Claims the key without the executor; only an expired key is updated by a statement. Results and
+// waits as of claim_dedup_key().
 std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, TimestampTz now)
 {
     pg::TableWriter writer = pg::open_table_writer(keys, 1);
@@ -190,7 +201,8 @@ std::optional<pg_uuid_t> claim_key_directly(Relation keys, const Event& event, T
     return original_id;
 }
 
-// Claims the key through the executor, for a table that users have changed. Call inside as_owner().
+// Claims the key through the executor, for a table that users have changed. Results and waits as of
+// claim_dedup_key(). Call inside as_owner().
 std::optional<pg_uuid_t> claim_key_by_statement(const Event& event, TimestampTz now)
 {
     static constinit Statement insert{

@@ -6,9 +6,10 @@
 
 namespace outbox {
 
-// Claims the event's dedup_key in _outbox.dedup_keys. Returns std::nullopt if the event is the
-// first with this key and must be enqueued, otherwise the tracking_id of the earlier event. Waits
-// for a transaction in progress that has claimed the key.
+// Claims the event's dedup_key in _outbox.dedup_keys, under RowExclusiveLock until the transaction
+// ends. Returns std::nullopt if the event is the first with this key and must be enqueued,
+// otherwise the tracking_id of the earlier event. Waits for a transaction in progress that has
+// claimed the key. Can raise serialization_failure under REPEATABLE READ and SERIALIZABLE.
 std::optional<pg_uuid_t> claim_dedup_key(const Event& event, TimestampTz now);
 
 } // namespace outbox

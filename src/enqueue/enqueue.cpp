@@ -26,6 +26,7 @@ enum Argument {
     arg_dedup_key,
 };
 
+// Returns an aggregate_id of type text, bigint or uuid as text.
 Datum aggregate_id_to_text(Datum value, Oid type)
 {
     switch (type) {
@@ -40,6 +41,8 @@ Datum aggregate_id_to_text(Datum value, Oid type)
     pg_unreachable();
 }
 
+// Reads the arguments of outbox_enqueue() without checking them. Converts aggregate_id to text,
+// payload to jsonb.
 EventArguments read_arguments(FunctionCallInfo fcinfo)
 {
     EventArguments arguments;

@@ -5,9 +5,10 @@
 
 namespace outbox {
 
-// Enqueues checked events in array order: claims dedup keys, stores events for later in
-// _outbox.scheduled and appends the others to the log. results[i] is the tracking_id of events[i],
-// or of the event that it duplicates. Moves the events for the log to the front of the array.
+// Enqueues up to max_events_per_append checked events in array order: claims dedup keys, inserts
+// events for later into _outbox.scheduled and appends the others to the log. results[i] is the
+// tracking_id of events[i], or of the event that it duplicates. Moves the events for the log to the
+// front of the array.
 void enqueue_events(Event* events, int count, TimestampTz now, pg_uuid_t* results);
 
 } // namespace outbox

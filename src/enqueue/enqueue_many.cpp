@@ -19,6 +19,7 @@ namespace outbox {
 
 namespace {
 
+// Raises datatype_mismatch: events[7].payload must be `expected`.
 [[noreturn]] void raise_wrong_type(const EventArguments& event, const char* key,
                                    const char* expected)
 {
@@ -27,6 +28,7 @@ namespace {
     pg_unreachable();
 }
 
+// Returns a JSON string as text. Raises datatype_mismatch for other values.
 Datum read_text(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type != jbvString)
@@ -34,6 +36,8 @@ Datum read_text(const EventArguments& event, const char* key, const JsonbValue& 
     return PointerGetDatum(cstring_to_text_with_len(value.val.string.val, value.val.string.len));
 }
 
+// Returns a JSON number of any size as digits. Raises datatype_mismatch for other values and for a
+// number with a decimal point.
 char* integer_digits(const EventArguments& event, const char* key, const JsonbValue& value,
                      const char* expected)
 {
@@ -46,6 +50,8 @@ char* integer_digits(const EventArguments& event, const char* key, const JsonbVa
     return digits;
 }
 
+// Returns a JSON number as a bigint. Raises datatype_mismatch if it is no integer,
+// numeric_value_out_of_range if it does not fit.
 int64 read_bigint(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     const auto number = parse_bigint(integer_digits(event, key, value, "an integer"));
@@ -55,6 +61,7 @@ int64 read_bigint(const EventArguments& event, const char* key, const JsonbValue
     return *number;
 }
 
+// Returns a JSON string, or an integer of any size, as text. Raises datatype_mismatch for others.
 Datum read_identifier(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type == jbvString)
@@ -62,12 +69,14 @@ Datum read_identifier(const EventArguments& event, const char* key, const JsonbV
     return CStringGetTextDatum(integer_digits(event, key, value, "a string or an integer"));
 }
 
+// Returns any JSON value as a new jsonb.
 Datum read_json(const JsonbValue& value)
 {
     return JsonbPGetDatum(JsonbValueToJsonb(const_cast<JsonbValue*>(&value)));
 }
 
-// Prefixes the server's error with the element and key, which it does not name.
+// Returns a JSON string as a time. Raises datatype_mismatch for other values. Prefixes the error of
+// timestamptz_in() with the element and key, which it does not name, and throws outbox::Error.
 TimestampTz read_time(const EventArguments& event, const char* key, const JsonbValue& value)
 {
     if (value.type != jbvString)
@@ -103,6 +112,7 @@ constexpr const char* key_names[] = {
     "tenant_id",      "metadata",     "trace_id",   "available_at", "dedup_key",
 };
 
+// Returns the key of this name. Raises invalid_parameter_value if there is none.
 EventKey parse_key(const EventArguments& event, std::string_view name)
 {
     for (std::size_t i = 0; i < std::size(key_names); ++i)
@@ -116,6 +126,8 @@ EventKey parse_key(const EventArguments& event, std::string_view name)
     pg_unreachable();
 }
 
+// Sets the argument that the key `name` stands for. Raises an error for an unknown key or a wrong
+// type.
 void set_argument(EventArguments& event, std::string_view name, const JsonbValue& value)
 {
     const EventKey key = parse_key(event, name);
@@ -158,6 +170,8 @@ void set_argument(EventArguments& event, std::string_view name, const JsonbValue
     }
 }
 
+// Reads an element of the array without checking its values. `number` is its index, for messages.
+// Raises datatype_mismatch if it is no object, and the errors of set_argument().
 EventArguments read_element(int number, const JsonbValue& element)
 {
     if (element.type != jbvBinary || !JsonContainerIsObject(element.val.binary.data))
@@ -178,7 +192,8 @@ EventArguments read_element(int number, const JsonbValue& element)
     return event;
 }
 
-// Reads and checks up to max_events_per_append elements. Returns their number.
+// Reads up to max_events_per_append elements into `events`, and checks them, also against the
+// catalog. `first` is the index of the first one. Returns their number.
 int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* events)
 {
     int count = 0;
@@ -193,6 +208,8 @@ int read_chunk(JsonbIterator** elements, int first, TimestampTz now, Event* even
     return count;
 }
 
+// Enqueues the events of a JSON array, in chunks, each with a time of its own. Returns the
+// tracking_ids in array order. Raises invalid_parameter_value if it is no array.
 ArrayType* enqueue_array(Jsonb* array)
 {
     if (!JB_ROOT_IS_ARRAY(array) || JB_ROOT_IS_SCALAR(array))

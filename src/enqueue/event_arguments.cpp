@@ -8,6 +8,8 @@ namespace outbox {
 
 namespace {
 
+// Returns the payload. Raises null_value_not_allowed for NULL, program_limit_exceeded if it is
+// larger than outbox.max_payload_size.
 Datum checked_payload(const EventArguments& arguments)
 {
     const ArgumentName name = arguments.name_of("payload");
@@ -17,6 +19,7 @@ Datum checked_payload(const EventArguments& arguments)
     return *arguments.payload;
 }
 
+// Returns the version, or the least one for NULL. Raises numeric_value_out_of_range.
 int16 checked_event_version(const EventArguments& arguments)
 {
     const int64 version = arguments.event_version.value_or(limits::min_event_version);
@@ -29,6 +32,7 @@ int16 checked_event_version(const EventArguments& arguments)
 }
 
 // Returns std::nullopt for a time that is not in the future: the event goes to the log at once.
+// Raises datetime_value_out_of_range for an infinite time.
 std::optional<TimestampTz> checked_available_at(const EventArguments& arguments, TimestampTz now)
 {
     if (!arguments.available_at)

@@ -27,8 +27,9 @@ struct EventArguments {
     const char* qualified_name(const char* argument) const { return name_of(argument).qualified(); }
 };
 
-// Checks every argument, fills in the defaults and draws a tracking_id. Raises an error for bad
-// input. Reads no table.
+// Checks every argument, fills in the defaults, by settings of the session for tenant and trace_id,
+// and draws a tracking_id. Raises an error for bad input. Reads no table. The event refers to the
+// values of the arguments.
 Event make_event(const EventArguments& arguments, TimestampTz now);
 
 } // namespace outbox

@@ -22,18 +22,21 @@ namespace {
 // Which refused events to try again: those whose try_again_at has passed, or all.
 enum class RefusedEvents { due, all };
 
+// Returns a column of a row of SPI_tuptable, counted from 1.
 Datum selected_column(HeapTuple row, int number, bool* isnull)
 {
     return SPI_getbinval(row, SPI_tuptable->tupdesc, number, isnull);
 }
 
+// Returns a column that is never NULL, counted from 1.
 Datum selected_column(HeapTuple row, int number)
 {
     bool isnull;
     return selected_column(row, number, &isnull);
 }
 
-// Reads the columns in the order in which MOVE selects them.
+// Returns the event of a row of SPI_tuptable with the columns in the order in which MOVE selects
+// them. Its values refer to the row.
 Event read_event(HeapTuple row)
 {
     Event event;
@@ -52,7 +55,7 @@ Event read_event(HeapTuple row)
     return event;
 }
 
-// Appends the `count` rows of SPI_tuptable to the log.
+// Appends the first `count` rows of SPI_tuptable, selected by MOVE, to the log.
 void append_selected_events(int count)
 {
     // Nested SPI calls replace SPI_tuptable.
@@ -78,6 +81,8 @@ void append_selected_events(int count)
 #define FIRST_DUE                                                                                  \
     "available_at <= $1 AND try_again_at IS NULL ORDER BY available_at, tracking_id LIMIT $2"
 
+// Moves up to `limit` due events, without refused ones, from _outbox.scheduled to the log. Returns
+// the number moved. An error of one event undoes all, so the caller has a subtransaction.
 int move_due_in_bulk(TimestampTz now, int limit)
 {
     int moved = 0;
@@ -92,7 +97,8 @@ int move_due_in_bulk(TimestampTz now, int limit)
 
 // ---- events that the log refuses
 
-// Copies the tracking_ids of the selected rows to the caller's memory context.
+// Copies column 1, the tracking_id, of the first `count` rows of SPI_tuptable to the memory context
+// `caller`.
 std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
 {
     const MemoryContext spi = MemoryContextSwitchTo(caller);
@@ -103,7 +109,8 @@ std::span<Datum> selected_ids(uint64 count, MemoryContext caller)
     return {ids, count};
 }
 
-// Returns the tracking_ids of due events, also if another session has locked them.
+// Returns the tracking_ids of up to `limit` due events, without refused ones, in the current memory
+// context. Includes events that another session has locked.
 std::span<Datum> list_due(TimestampTz now, int limit)
 {
     const MemoryContext caller = CurrentMemoryContext;
@@ -118,8 +125,9 @@ std::span<Datum> list_due(TimestampTz now, int limit)
     return ids;
 }
 
-// Events whose try_again_at has passed come first. Otherwise events that are never accepted, but
-// have the earliest due times, could fill `limit` every time.
+// Returns the tracking_ids of up to `limit` refused events by due time, in the current memory
+// context. Those whose try_again_at has passed are chosen first. Otherwise events that are never
+// accepted, but have the earliest due times, could fill `limit` every time.
 std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
 {
     const MemoryContext caller = CurrentMemoryContext;
@@ -139,6 +147,8 @@ std::span<Datum> list_refused(TimestampTz now, int limit, RefusedEvents which)
     return ids;
 }
 
+// Moves these events, due or not, from _outbox.scheduled to the log. Skips rows that another
+// session has locked. Returns the number moved.
 int move_by_id(std::span<Datum> ids)
 {
     int moved = 0;
@@ -152,7 +162,8 @@ int move_by_id(std::span<Datum> ids)
     return moved;
 }
 
-// Sets try_again_at to 1 minute * 2^refusals from now, at most 24 hours; 2^11 minutes exceed that.
+// Stores `reason` in the event's row of _outbox.scheduled, and wakes the relay at commit. Sets
+// try_again_at to 1 minute * 2^refusals from now, at most 24 hours; 2^11 minutes exceed that.
 // available_at stays, and with it the event's order among the others.
 void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
 {
@@ -168,8 +179,8 @@ void record_refusal(Datum tracking_id, TimestampTz now, const char* reason)
     ipc::wake_relay_at_commit(ipc::reason_schedule_refused);
 }
 
-// Returns false for an error of the server or the transaction. Then no refusal is recorded, and all
-// events are tried again.
+// Returns whether the event caused the error: false for an error of the server or the transaction.
+// Then no refusal is recorded, and all events are tried again.
 bool is_event_fault(const ErrorData& error)
 {
     switch (ERRCODE_TO_CATEGORY(error.sqlerrcode)) {
@@ -187,8 +198,8 @@ bool is_event_fault(const ErrorData& error)
     }
 }
 
-// Moves the events in a subtransaction. If one of them is at fault, tries each half, down to the
-// single event, whose refusal is recorded.
+// Moves the events to the log in a subtransaction. If one of them is at fault, tries each half,
+// down to the single event, whose refusal is recorded. Raises other errors again.
 ReleaseResult bisect_and_move(TimestampTz now, std::span<Datum> ids)
 {
     if (ids.empty())
@@ -209,7 +220,8 @@ ReleaseResult bisect_and_move(TimestampTz now, std::span<Datum> ids)
     return first + bisect_and_move(now, ids.subspan(half));
 }
 
-// Creates missing partitions first: an error about the log must not count against each event.
+// Moves the events to the log, and records a refusal of each that the log refuses. Creates missing
+// partitions first: an error about the log must not count against each event.
 ReleaseResult move_or_refuse(TimestampTz now, std::span<Datum> ids)
 {
     if (!ids.empty())
@@ -217,6 +229,8 @@ ReleaseResult move_or_refuse(TimestampTz now, std::span<Datum> ids)
     return bisect_and_move(now, ids);
 }
 
+// Moves up to `limit` due events, without refused ones, to the log: all in one subtransaction, or
+// by move_or_refuse() if one of them is at fault. Raises other errors again.
 ReleaseResult move_due_events(TimestampTz now, int limit)
 {
     int moved = 0;
@@ -237,6 +251,7 @@ void set_constraints_immediate()
     AfterTriggerSetState(makeNode(ConstraintsSetStmt));
 }
 
+// Raises a WARNING if the log has refused events. Returns its argument.
 ReleaseResult warn_of_refused(const ReleaseResult& released)
 {
     if (released.refused > 0)
@@ -248,7 +263,8 @@ ReleaseResult warn_of_refused(const ReleaseResult& released)
     return released;
 }
 
-// Tries refused events first, because they have been due for longer.
+// Moves up to `limit` refused or due events to the log. Returns the number moved. Tries refused
+// events first, whatever their try_again_at, because they have been due for longer.
 int release_in_callers_transaction(int limit)
 {
     const TimestampTz now = GetCurrentTimestamp();
@@ -256,6 +272,8 @@ int release_in_callers_transaction(int limit)
     return warn_of_refused(retried + move_due_events(now, limit - retried.moved)).moved;
 }
 
+// Runs a query for one time and returns the milliseconds until then: 0 if it has passed,
+// PG_INT64_MAX for NULL. Call inside as_owner().
 int64 milliseconds_until_first(Statement& find)
 {
     find.execute_with_latest_snapshot(nullptr);
@@ -266,7 +284,8 @@ int64 milliseconds_until_first(Statement& find)
     return Max((DatumGetTimestampTz(*first) - GetCurrentTimestamp() + 999) / 1000, 0);
 }
 
-// Returns whether the event was found and deleted.
+// Deletes an event from _outbox.scheduled that is not yet due, or was refused. Returns false, and
+// deletes nothing, if there is none or it belongs to another tenant than the session's.
 bool cancel_scheduled(const pg_uuid_t& tracking_id)
 {
     const auto tenant = settings::tenant_id();

@@ -5,8 +5,8 @@
 
 namespace outbox {
 
-// Inserts the event into _outbox.scheduled and tells the relay at commit. event.available_at must
-// be set, and in the future.
+// Inserts the event into _outbox.scheduled and wakes waiting consumers and the relay at commit.
+// event.available_at must be set, and in the future.
 void schedule_event(const Event& event);
 
 // Numbers of scheduled events that entered the log, and that the log refused.
@@ -22,10 +22,12 @@ struct ReleaseResult {
 
 // Moves up to `limit` due events into the log, by due time. An event that the log refuses stays in
 // _outbox.scheduled and is left to release_refused_events(). Both functions make all constraints of
-// the transaction immediate, so they need a transaction of their own. They skip locked rows.
+// the transaction immediate, so they need a transaction of their own. They skip locked rows, and
+// raise a WARNING if events were refused.
 ReleaseResult release_due_events(int limit);
 
-// Tries up to `limit` refused events again whose try_again_at has passed.
+// Moves up to `limit` refused events whose try_again_at has passed into the log. An event that is
+// refused again stays in _outbox.scheduled with a later try_again_at.
 ReleaseResult release_refused_events(int limit);
 
 // Return the time until the next event is due, or the next refused event is tried again: 0 if that

@@ -11,6 +11,8 @@ namespace outbox::detail {
 
 namespace {
 
+// Returns the ereport() level for an event that does not fit the catalog: ERROR if
+// outbox.catalog_mode is enforce, else WARNING.
 int severity()
 {
     return settings::catalog_mode == settings::catalog_enforce ? ERROR : WARNING;
@@ -24,6 +26,8 @@ struct Violation {
     FixedString<512> reason;
 };
 
+// Returns the first violation of the type's schema, which must exist, with texts cut to their
+// buffers. Without one, is_found is false.
 Violation find_violation(const EventType& type, const json::Value& payload)
 {
     Violation result;
@@ -36,18 +40,21 @@ Violation find_violation(const EventType& type, const json::Value& payload)
     return result;
 }
 
-// Also replaces control characters, because a warning goes to the server log, too.
+// Converts UTF-8 text to the database encoding. Also replaces control characters, because a warning
+// goes to the server log, too.
 const char* in_server_encoding(const char* text)
 {
     const std::string_view converted = pg::from_utf8(text);
     return pg::replace_control_characters(pnstrdup(converted.data(), converted.size()));
 }
 
+// Returns the event's type for messages, with control characters replaced.
 const char* event_type_name(const Event& event)
 {
     return pg::replace_control_characters(TextDatumGetCString(event.event_type));
 }
 
+// Raises check_violation, as an error or a warning by severity().
 void report_violation(const EventArguments& arguments, const Event& event,
                       const Violation& violation)
 {
@@ -61,6 +68,7 @@ void report_violation(const EventArguments& arguments, const Event& event,
          errhint("Send what the schema describes, or register a new version of the event.")));
 }
 
+// Raises statement_too_complex, as an error or a warning.
 void report_nested_too_deeply(const EventArguments& arguments, const EventType& type)
 {
     // A payload that cannot be checked may contain PII fields: an error, whatever the catalog mode.
@@ -80,6 +88,7 @@ int find_pii_field(const EventType& type, const json::Value& payload)
     return -1;
 }
 
+// Raises check_violation for the PII field at `pointer`.
 [[noreturn]] void raise_pii_violation(const EventArguments& arguments, const Event& event,
                                       const std::string& pointer)
 {
@@ -91,7 +100,9 @@ int find_pii_field(const EventType& type, const json::Value& payload)
     pg_unreachable();
 }
 
-// Allocates in the scratch context; only a changed payload is allocated in `caller_memory`.
+// Checks the payload against the type's schema and for PII fields, which it may remove from
+// event.payload. Allocates in the current context; only a changed payload is allocated in
+// `caller_memory`.
 void check_payload(const EventArguments& arguments, Event& event, const EventType& type,
                    MemoryContext caller_memory)
 {

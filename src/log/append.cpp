@@ -18,8 +18,8 @@ namespace outbox {
 
 namespace {
 
-// `run_length` is the number of rows for the first row of a run, and 0 (stored as NULL) for the
-// others.
+// Stores the event in the slot as a virtual tuple, which refers to the event's values. `run_length`
+// is the number of rows for the first row of a run, and 0 (stored as NULL) for the others.
 void fill_slot(TupleTableSlot* slot, const Event& event, FullTransactionId xid, int64 id,
                TimestampTz occurred_at, int run_length)
 {
@@ -43,6 +43,8 @@ void fill_slot(TupleTableSlot* slot, const Event& event, FullTransactionId xid, 
     ExecStoreVirtualTuple(slot);
 }
 
+// Draws `count` ids and inserts the events as one run into heap and indexes, without the executor.
+// The caller has checked DirectInsertCheck.
 void append_directly(Relation partition, const Event* events, int count, TimestampTz occurred_at)
 {
     // The xid is assigned before the first id is drawn: a claim reads the sequence and then the
@@ -61,7 +63,7 @@ void append_directly(Relation partition, const Event* events, int count, Timesta
 }
 
 // Inserts through the executor: for a log to which users have added a trigger, a column or a
-// policy. Call inside as_owner().
+// policy. Column defaults set xid, id, occurred_at and run_length. Call inside as_owner().
 void append_by_statement(const Event& event)
 {
     static constinit Statement insert{
@@ -73,6 +75,7 @@ void append_by_statement(const Event& event)
     insert.execute(parameters.values, parameters.nulls);
 }
 
+// Returns a Bloom filter with the types of the events.
 EventTypeBloom event_types_of(const Event* events, int count)
 {
     EventTypeBloom types;
@@ -81,7 +84,8 @@ EventTypeBloom event_types_of(const Event* events, int count)
     return types;
 }
 
-// Consecutive events of one type are counted together.
+// Counts the events in the transaction's statistics, consecutive ones of one type together. The
+// caller has checked stats::is_enabled().
 void count_enqueued_by_type(const Event* events, int count)
 {
     for (int from = 0, upto; from < count; from = upto) {
@@ -118,7 +122,8 @@ void append_to_log(const Event* events, int count)
 
 } // namespace outbox
 
-// The default of outbox_messages.id, so that a plain INSERT assigns the xid before the id, too.
+// The default of outbox_messages.id, so that a plain INSERT assigns the xid before the id, too, and
+// wakes waiting consumers and the relay at commit.
 OUTBOX_SQL_FUNCTION(outbox_next_id)
 {
     return outbox::pg::sql_entry([&] {

@@ -47,13 +47,14 @@ inline constexpr pg::ColumnSpec log_columns[log_column_count] = {
     {"run_length", INT2OID, true},
 };
 
-// Creates partitions of the log if none covers the present time. Call this before events are tried
-// one by one, so that a missing partition is not taken for the fault of an event.
+// Creates partitions of the log if none covers the present time, with the locks and errors of
+// open_insert_target(). Call this before events are tried one by one, so that a missing partition
+// is not taken for the fault of an event.
 void ensure_log_partition();
 
-// Appends the events in array order, in the caller's transaction: draws their ids, holds
-// RowExclusiveLock on the log and a partition until the transaction ends, and wakes waiting
-// consumers and the relay at commit.
+// Appends up to max_events_per_append events in array order, in the caller's transaction: creates a
+// missing partition, draws ids, holds RowExclusiveLock on the log and a partition until the
+// transaction ends, counts statistics, and wakes waiting consumers and the relay at commit.
 void append_to_log(const Event* events, int count);
 
 // Maximum events per call of append_to_log(), and thus the maximum length of a run. Larger appends

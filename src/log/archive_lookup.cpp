@@ -8,6 +8,7 @@ namespace outbox {
 
 namespace {
 
+// Returns the greatest last_id in _outbox.archived_partitions, or 0 without rows.
 Id read_max_archived_id()
 {
     static constinit Statement find{"SELECT max(last_id) FROM _outbox.archived_partitions"};

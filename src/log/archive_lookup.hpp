@@ -11,9 +11,9 @@ namespace outbox {
 // on the log, so that no partition is being archived. Call inside as_owner().
 bool archive_has_ids_above(Id id);
 
-// Returns the archived partitions with ids above this one, ordered by their first id. The caller
-// holds a lock on the archive, too. Raises undefined_table if a partition is missing. Call inside
-// as_owner().
+// Returns the partitions in _outbox.archived_partitions with ids above this one, ordered by their
+// first id, and opens none. The caller holds a lock on the archive, too. Raises undefined_table if
+// a partition is missing. Call inside as_owner().
 pg::PallocVector<Oid> archived_partitions_above(Id id);
 
 } // namespace outbox

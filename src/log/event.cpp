@@ -9,6 +9,7 @@ namespace outbox {
 
 namespace {
 
+// pg_strong_random() as a UuidV7::RandomSource.
 bool strong_random(void* buffer, std::size_t size)
 {
     return pg_strong_random(buffer, size);

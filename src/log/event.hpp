@@ -35,10 +35,11 @@ inline constexpr Oid event_parameter_types[] = {UUIDOID, INT8OID,       INT2OID,
                                                 TEXTOID, TEXTOID,       JSONBOID, JSONBOID,
                                                 TEXTOID, TIMESTAMPTZOID};
 
-// The values point into the event, which must outlive them.
+// Returns the event's values as SPI parameters. They point into the event, which must outlive them.
 EventParameters parameters_of(const Event& event);
 
-// Returns a UUIDv7 that is greater than all that this backend has returned before.
+// Returns a UUIDv7 of this time that is greater than all that this backend has returned before.
+// Throws outbox::Error if pg_strong_random() fails.
 pg_uuid_t new_tracking_id(TimestampTz now);
 
 } // namespace outbox

@@ -7,12 +7,15 @@ namespace outbox {
 
 namespace {
 
+// Opens the partition's index on (id) with AccessShareLock. Raises an error if there is none.
 Relation open_index_on_id(const LogPartition& partition)
 {
     const AttrNumber columns[] = {partition.attnums[col_id]};
     return pg::open_index(partition.table, columns, AccessShareLock);
 }
 
+// Opens the partition's index on (xid, id), of the first rows of runs or of all rows, with
+// AccessShareLock. Raises an error if there is none.
 Relation open_index_on_xid(const LogPartition& partition)
 {
     const AttrNumber columns[] = {partition.attnums[col_xid], partition.attnums[col_id]};
@@ -20,8 +23,9 @@ Relation open_index_on_xid(const LogPartition& partition)
                           partition.attnums[col_run_length]);
 }
 
-// Returns whether the partition has any block. Without one, it has no row that a snapshot taken
-// before this call could show. The first call also looks up the column numbers.
+// Returns whether the partition had any block at the first call. Without one, it has no row that a
+// snapshot taken before that call could show. The first call also looks up the column numbers, and
+// raises an error if a column is missing or the partition is no plain table.
 bool has_rows(LogPartition& partition)
 {
     if (partition.content == LogPartition::unknown) {
@@ -38,12 +42,14 @@ bool has_rows(LogPartition& partition)
     return partition.content == LogPartition::filled;
 }
 
+// Fills in a scan key on one column of the index, from 1.
 void init_key(ScanKey key, int column, StrategyNumber strategy, RegProcedure function, Datum value)
 {
     ScanKeyInit(key, static_cast<AttrNumber>(column), strategy, function, value);
 }
 
-// Opens a scan with room for `keys` scan keys. index_rescan() starts it.
+// Opens a scan with room for `keys` scan keys, and a tuple slot. index_rescan() starts it;
+// close_scanner() frees it and closes the index.
 PartitionScanner open_scanner(LogPartition& partition, Relation index, Snapshot snapshot, int keys)
 {
     PartitionScanner scanner = {};
@@ -54,6 +60,7 @@ PartitionScanner open_scanner(LogPartition& partition, Relation index, Snapshot 
     return scanner;
 }
 
+// Ends the index scans, drops the slots and closes the indexes. The locks stay.
 void close_scanner(PartitionScanner& scanner)
 {
     if (scanner.runs != nullptr) {
@@ -66,6 +73,7 @@ void close_scanner(PartitionScanner& scanner)
     index_close(scanner.index, NoLock);
 }
 
+// Makes `row` the scanner's current row and reads its id.
 void set_found_row(PartitionScanner& scanner, TupleTableSlot* row)
 {
     bool isnull;
@@ -73,6 +81,7 @@ void set_found_row(PartitionScanner& scanner, TupleTableSlot* row)
     scanner.id = DatumGetInt64(slot_getattr(row, scanner.partition->attnums[col_id], &isnull));
 }
 
+// Moves the scan by id to its next row. Returns false, and sets `ended`, if there is none.
 bool fetch_next(PartitionScanner& scanner)
 {
     scanner.ended = !index_getnext_slot(scanner.scan, ForwardScanDirection, scanner.slot);
@@ -81,7 +90,7 @@ bool fetch_next(PartitionScanner& scanner)
     return !scanner.ended;
 }
 
-// Restarts the scan for rows with from < id <= upto.
+// Restarts the scan by id for rows with from < id <= upto, and fetches none.
 void rescan_between(const PartitionScanner& scanner, Id from, Id upto)
 {
     ScanKeyData keys[2];
@@ -90,7 +99,7 @@ void rescan_between(const PartitionScanner& scanner, Id from, Id upto)
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
-// Moves a TransactionScan to the next row of its transaction.
+// Moves a TransactionScan to the next row of its transaction, or sets `ended`.
 void fetch_next_of_runs(PartitionScanner& scanner)
 {
     RunScan& runs = *scanner.runs;
@@ -116,7 +125,8 @@ void fetch_next_of_runs(PartitionScanner& scanner)
 
 constexpr Id max_id = PG_INT64_MAX;
 
-// Restarts the scan at the next wanted id. It ends before `scan_end`.
+// Restarts the scan by id at the first of wanted_ids, and fetches no row. It ends before
+// `scan_end`.
 void rescan_wanted(PartitionScanner& scanner, Id scan_end)
 {
     scanner.scan_end = scan_end;
@@ -128,14 +138,15 @@ void rescan_wanted(PartitionScanner& scanner, Id scan_end)
     index_rescan(scanner.scan, keys, 2, nullptr, 0);
 }
 
-// Searches for the first row at or above the next wanted id, wanted or not.
+// Restarts the scan at the first of wanted_ids without an end: it finds the first row from there
+// on, wanted or not.
 void rescan_unbounded(PartitionScanner& scanner)
 {
     rescan_wanted(scanner, max_id);
 }
 
-// Scans the next wanted ids that lie close together. The scan has an end, because a btree scan
-// without one reads all remaining items of its leaf page.
+// Restarts the scan for the next wanted ids that lie close together. The scan has an end, because a
+// btree scan without one reads all remaining items of its leaf page.
 void rescan_next_cluster(PartitionScanner& scanner)
 {
     constexpr Id max_gap = 4; // unwanted ids that are cheaper to skip than a new index descent
@@ -146,13 +157,14 @@ void rescan_next_cluster(PartitionScanner& scanner)
     rescan_wanted(scanner, scanner.wanted_ids[last].upto);
 }
 
+// Removes the leading ranges of wanted_ids whose ids are all below `id`.
 void drop_wanted_below(PartitionScanner& scanner, Id id)
 {
     while (!scanner.wanted_ids.empty() && scanner.wanted_ids.front().upto <= id)
         scanner.wanted_ids = scanner.wanted_ids.subspan(1);
 }
 
-// Moves an IdScan to the next wanted row.
+// Moves an IdScan to the next wanted row, or sets `ended`.
 void fetch_next_wanted(PartitionScanner& scanner)
 {
     for (;;) {
@@ -181,6 +193,7 @@ void fetch_next_wanted(PartitionScanner& scanner)
     }
 }
 
+// Moves a scanner of any kind to its next row, or sets `ended`. Checks for interrupts.
 void advance(PartitionScanner& scanner)
 {
     CHECK_FOR_INTERRUPTS();
@@ -234,8 +247,9 @@ pg::PallocVector<RunningRange> find_present_xids(const LogPartition& partition, 
     return present;
 }
 
-// Opens a scan of the transaction's rows with after < id <= upto. The search for runs starts
-// max_events_per_append ids before, because a run that begins there may extend into the range.
+// Opens a scan of the transaction's rows with after < id <= upto. `index` is the one on (xid, id),
+// locked by the caller. The search for runs starts max_events_per_append ids before, because a run
+// that begins there may extend into the range.
 PartitionScanner open_run_scanner(LogPartition& partition, Oid index, Snapshot snapshot,
                                   const RunningRange& transaction, Id after, Id upto)
 {

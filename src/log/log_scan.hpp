@@ -52,7 +52,8 @@ struct PartitionScanner {
     RunScan* runs;
 };
 
-// Merges the rows of several partition scans by id.
+// Merges the rows of several partition scans by id. Constructors of derived classes open these, in
+// the current memory context and with AccessShareLock on the indexes.
 class MergedScan {
 public:
     // Returns nullptr at the end. The message and its values are valid until the next call.
@@ -80,7 +81,7 @@ protected:
 };
 
 // Late commits: rows of transactions that were running at cursor.passed and have ended at
-// cursor.target, with cursor.last_id < id <= cursor.passed.seq.
+// cursor.target, which must be set, with cursor.last_id < id <= cursor.passed.seq.
 class LateCommitScan : public TransactionScan {
 public:
     LateCommitScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
@@ -104,8 +105,9 @@ public:
     IdScan(OpenLog& log, Snapshot snapshot, IdRanges ids);
 };
 
-// Calls `visit` in id order for each row of the log with one of these ids, until it returns false.
-// Uses the newest snapshot, and locks the log for reading.
+// Calls `visit` in id order for each row of the log or the archive with one of these ids, until it
+// returns false. Uses the newest snapshot; AccessShareLocks on the log and its partitions stay
+// until the end of the transaction. Call inside as_owner().
 template <typename Visit>
 void visit_messages(IdRanges ids, Visit&& visit)
 {
@@ -120,16 +122,19 @@ void visit_messages(IdRanges ids, Visit&& visit)
     close_current_log(current);
 }
 
-// Returns whether the snapshot shows a row that the cursor has not passed.
+// Returns whether the snapshot shows a row in the open partitions that the cursor has not passed.
 bool has_unread_rows(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
-// The rows between cursor.passed and cursor.target, above cursor.last_id, in id order.
+// The rows between cursor.passed and cursor.target, which must be set, above cursor.last_id, in id
+// order.
 class TargetScan {
 public:
     TargetScan(OpenLog& log, Snapshot snapshot, const Cursor& cursor);
 
     // Returns nullptr if the target is drained.
     const Message* next();
+
+    // Ends the index scans. The locks on the partitions stay.
     void close();
 
 private:

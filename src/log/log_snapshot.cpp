@@ -13,8 +13,8 @@ namespace outbox {
 
 namespace {
 
-// Mirrors widen_snapshot_xid(): an xid of a snapshot is at most `next`, and less than 2^31
-// transactions older.
+// Adds the epoch to an xid of a snapshot, which is at most `next` and less than 2^31 transactions
+// older. Mirrors widen_snapshot_xid().
 Xid widen_xid(TransactionId xid, FullTransactionId next)
 {
     const uint32 epoch = EpochFromFullTransactionId(next);
@@ -24,8 +24,8 @@ Xid widen_xid(TransactionId xid, FullTransactionId next)
 }
 
 // Returns the xids that the snapshot lists as running, those from its xmax to `next`, and the own
-// one. xmax is the latest completed xid plus one: running transactions above it are in no list. The
-// own xid is in none either.
+// one, palloc'd. xmax is the latest completed xid plus one: running transactions above it are in no
+// list. The own xid is in none either.
 std::span<XidRange> running_xids_at(Snapshot snapshot, FullTransactionId next)
 {
     auto* ranges = static_cast<XidRange*>(palloc(sizeof(XidRange) * (snapshot->xcnt + 2)));

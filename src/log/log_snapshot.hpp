@@ -14,8 +14,9 @@ struct LogSnapshot {
     std::span<XidRange> running; // transactions that may still commit, in any order
 };
 
-// Takes a new snapshot, under REPEATABLE READ as well. Call inside as_owner(), with locks on all
-// partitions that will be read: an older snapshot could miss rows of a detached partition.
+// Registers a new snapshot, under REPEATABLE READ as well, then reads the log's sequence and the
+// next xid. Increments the command counter. Call inside as_owner(), with locks on all partitions
+// that will be read: an older snapshot could miss rows of a detached partition.
 LogSnapshot take_log_snapshot();
 
 // Unregisters the snapshot.

@@ -14,13 +14,15 @@ namespace outbox {
 
 namespace {
 
-// Skips a partition that was dropped. NoLock: the caller holds the lock.
+// Opens the partition with `lock` and adds it to log.partitions, unless it was dropped. NoLock: the
+// caller holds the lock.
 void open_partition(OpenLog& log, Oid partition, LOCKMODE lock = AccessShareLock)
 {
     if (const Relation table = try_relation_open(partition, lock))
         log.partitions.push({table, LogPartition::unknown, {}});
 }
 
+// Closes the partitions and empties log.partitions. The locks stay.
 void close_partitions(OpenLog& log)
 {
     for (const LogPartition& partition : log.partitions)
@@ -28,8 +30,9 @@ void close_partitions(OpenLog& log)
     log.partitions.set_size(0);
 }
 
-// Waits for no lock: the list is a cached one, and a partition in it may have left the log. Returns
-// false if a lock is not available.
+// Opens the listed partitions with AccessShareLock. Waits for no lock: the list is a cached one,
+// and a partition in it may have left the log. Returns false if a lock is not available, with the
+// partitions before it open.
 bool try_open_partitions(OpenLog& log, List* partitions)
 {
     for (int i = 0; i < list_length(partitions); ++i) {
@@ -40,6 +43,7 @@ bool try_open_partitions(OpenLog& log, List* partitions)
     return true;
 }
 
+// Returns whether this partition is among the open ones.
 bool contains_partition(const OpenLog& log, Oid partition)
 {
     return std::ranges::any_of(log.partitions, [&](const LogPartition& one) {
@@ -47,6 +51,7 @@ bool contains_partition(const OpenLog& log, Oid partition)
     });
 }
 
+// Returns whether the open partitions, without the archive's, are those of the list, in its order.
 bool contains_exactly(const OpenLog& log, List* partitions)
 {
     if (list_length(partitions) != static_cast<int>(log.log_partition_count))

@@ -24,19 +24,20 @@ struct OpenLog {
 };
 
 // Takes AccessShareLock on the log, its partitions, and archived partitions with ids above this
-// one. Take the snapshot afterwards: an older one could miss rows of a partition that was detached
-// in between. Call inside as_owner().
+// one, for which it locks the archive, too. Take the snapshot afterwards: an older one could miss
+// rows of a partition that was detached in between. Call inside as_owner().
 OpenLog open_log_for_reading(Id above);
 
 // Closes the relations. The locks stay until the end of the transaction.
 void close_log(OpenLog& log);
 
-// Opens a single partition with AccessShareLock. Raises an error if it belongs to neither the log
-// nor the archive.
+// Opens a single partition with AccessShareLock. Raises undefined_table if it does not exist,
+// wrong_object_type if it belongs to neither the log nor the archive.
 OpenLog open_partition_for_reading(Oid partition);
 
-// Call after taking the snapshot. Returns false if a partition was attached between opening the log
-// and taking the snapshot; then reopen the log and take a new snapshot, or rows would be skipped.
+// Returns false if a partition was attached between opening the log and taking the snapshot; then
+// reopen the log and take a new snapshot, or rows would be skipped. May read pg_inherits and
+// _outbox.archived_partitions. Call after taking the snapshot, inside as_owner().
 bool contains_all_partitions(const OpenLog& log);
 
 // The log, opened completely, and a registered snapshot that was taken under its locks.
@@ -45,8 +46,10 @@ struct CurrentLog {
     Snapshot snapshot;
 };
 
-// Reopens the log until it contains all partitions. Call inside as_owner().
+// Opens the log like open_log_for_reading() and registers the newest snapshot. Repeats both while a
+// partition is attached in between. Call inside as_owner().
 CurrentLog open_current_log(Id above);
+
 // Unregisters the snapshot and closes the relations. The locks stay.
 void close_current_log(CurrentLog& current);
 

@@ -20,7 +20,8 @@ namespace {
 List* cached = NIL;
 uint64 cached_generation = PG_UINT64_MAX; // the catalog generation before `cached` was read
 
-// Sets cached_generation last, so that after an error the list is read again.
+// Reads pg_inherits into `cached`, in TopMemoryContext. Sets cached_generation last, so that after
+// an error the list is read again.
 void refresh_cached_children(Oid log)
 {
     const uint64 generation = pg::catalog_generation();
@@ -33,9 +34,10 @@ void refresh_cached_children(Oid log)
 }
 
 // Returns whether this backend has accepted the invalidations of every ATTACH and DETACH that an
-// existing snapshot can show. Both commands hold ShareUpdateExclusiveLock on the parent until their
-// invalidations are sent, shortly after their commit becomes visible. If the lock can be taken, all
-// of those have been sent.
+// existing snapshot can show; false if unknown, as during recovery. Both commands hold
+// ShareUpdateExclusiveLock on the parent until their invalidations are sent, shortly after their
+// commit becomes visible. If this function gets the lock, briefly and without waiting, all have
+// been sent.
 bool has_received_invalidations(Oid table)
 {
     if (RecoveryInProgress() || !ConditionalLockRelationOid(table, ShareUpdateExclusiveLock))
@@ -81,6 +83,8 @@ List* current_children(Oid log)
 
 } // namespace outbox
 
+// Internal: does refresh_partition_descriptor() for a partitioned table, under AccessShareLock.
+// Raises wrong_object_type for other tables.
 OUTBOX_SQL_FUNCTION(outbox_refresh_partitions)
 {
     return outbox::pg::sql_entry([&] {

@@ -21,7 +21,8 @@ Relation open_partitioned_table(PartitionedTable table)
                                : table_open(extension_relations().*table, RowExclusiveLock);
 }
 
-// Mirrors get_partition_for_tuple() for a range over one column.
+// Returns the index in partitions->oids for rows of this time, that of the default partition if no
+// other fits, or -1. Mirrors get_partition_for_tuple() for a range over one column.
 int find_partition_index(Relation table, PartitionDesc partitions, TimestampTz time)
 {
     if (partitions->nparts == 0)
@@ -36,7 +37,8 @@ int find_partition_index(Relation table, PartitionDesc partitions, TimestampTz t
     return index < 0 ? bounds->default_index : index;
 }
 
-// Returns the partition for rows of this time, or InvalidOid.
+// Returns the partition for rows of this time, or InvalidOid. Before it returns the default
+// partition or none, it may invalidate the table's relcache entry.
 Oid find_partition(Relation table, TimestampTz time)
 {
     PartitionDesc partitions = RelationGetPartitionDesc(table, true);

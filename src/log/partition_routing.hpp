@@ -15,7 +15,8 @@ struct InsertTarget {
     TimestampTz now;
 };
 
-// Creates partitions if none covers the present time. Raises an error if that does not help.
+// Opens the table and its partition for the present time with RowExclusiveLock. Creates partitions
+// if none covers that; raises object_not_in_prerequisite_state if there is still none.
 InsertTarget open_insert_target(PartitionedTable table);
 
 // Closes the relations. The locks stay until the end of the transaction, so that a detach waits.
@@ -31,6 +32,8 @@ public:
         : watcher_(watcher), columns_(columns), count_(count)
     {}
 
+    // Returns the answer for this table and partition. When it is not cached, sets the partition as
+    // the watched one, so that changes to it clear the cache.
     bool is_allowed(const InsertTarget& target);
 
 private:

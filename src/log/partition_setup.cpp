@@ -11,6 +11,7 @@ namespace outbox {
 
 namespace {
 
+// Returns the number of partitions that the relcache has, under AccessShareLock, which is released.
 int count_partitions(Oid oid)
 {
     const Relation table = table_open(oid, AccessShareLock);
@@ -19,6 +20,7 @@ int count_partitions(Oid oid)
     return count;
 }
 
+// Returns whether the command is DROP EXTENSION with outbox in its list.
 bool drops_extension(const Node* command)
 {
     if (!IsA(command, DropStmt))
@@ -34,8 +36,8 @@ bool drops_extension(const Node* command)
 }
 
 // Returns whether only superusers can change what runs when pg_partman's configuration is written.
-// Otherwise their code would run with the rights of the role that drops the extension. Warns if
-// not.
+// Otherwise their code would run with the rights of the role that drops the extension. Raises a
+// WARNING if not, or if the check fails. Call inside as_owner().
 bool is_partman_trusted()
 {
     std::optional<Datum> untrusted_roles;
@@ -58,8 +60,9 @@ bool is_partman_trusted()
     return error == nullptr && !untrusted_roles;
 }
 
-// Looks up the current names of the schemas, and does nothing if a relation is missing: DROP
-// EXTENSION must always succeed.
+// Deletes the rows of outbox_messages and audit_log from pg_partman's part_config, unless
+// is_partman_trusted() warns. Looks up the current names of the schemas, and does nothing if a
+// relation is missing: DROP EXTENSION must always succeed.
 void delete_partman_config()
 {
     const char* partman = schema_of_extension("pg_partman");

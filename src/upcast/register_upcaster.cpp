@@ -15,6 +15,8 @@ namespace outbox {
 
 namespace {
 
+// Returns the event type. Raises invalid_parameter_value if it is empty,
+// string_data_right_truncation if it is longer than limits::max_name_bytes.
 Datum event_type_argument(Datum type)
 {
     const std::size_t size = pg::to_view(type).size();
@@ -28,6 +30,7 @@ Datum event_type_argument(Datum type)
     return type;
 }
 
+// Returns the version. Raises invalid_parameter_value if it is out of range.
 int from_version_argument(Datum version)
 {
     constexpr int max_from_version = limits::max_event_version - 1;
@@ -39,6 +42,8 @@ int from_version_argument(Datum version)
     return from;
 }
 
+// Inserts a row into _outbox.upcasters, with the names of function and role. Raises
+// duplicate_object if the event type has an upcaster from this version. Call inside as_owner().
 void register_upcaster(Datum event_type, int from, Oid function, Oid registrar)
 {
     static constinit Statement insert{

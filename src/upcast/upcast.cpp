@@ -28,6 +28,8 @@ constexpr int max_claim_attempts = 8;
 // True while upcasters run, because an upcaster that claims or peeks would re-enter this code.
 bool is_upcaster_running = false;
 
+// Copies a uuid, text or jsonb to the current memory context. A value in a TOAST table is fetched
+// and stays compressed.
 Datum copy_of(Datum value, Oid type)
 {
     constexpr int uuid_size = 16;
@@ -38,6 +40,7 @@ Datum copy_of(Datum value, Oid type)
                                      : datumCopy(value, false, -1);
 }
 
+// Returns the text cut to limits::max_error_bytes.
 Datum shorten_error(const char* text)
 {
     const int length =
@@ -48,6 +51,7 @@ Datum shorten_error(const char* text)
 // The prepared calls of upcasters in one subtransaction.
 class PreparedCalls {
 public:
+    // Returns std::nullopt for NULL. The result is valid until reset().
     std::optional<Datum> call(Upcaster& upcaster, Datum payload)
     {
         return evaluation_.call(find_or_prepare(upcaster), payload);
@@ -74,6 +78,8 @@ private:
     pg::PallocVector<PreparedCall> prepared_;
 };
 
+// Returns the upcaster of the event type from this version, or nullptr. The cache must have been
+// refreshed.
 Upcaster* find_upcaster(std::string_view event_type, int version)
 {
     const UpcasterChain* chain = find_upcaster_chain(event_type);
@@ -135,6 +141,7 @@ int UpcastingReceiver::target_version_of(const Message& message) const
                             : chain->highest_reachable(version, limits::max_event_version);
 }
 
+// Copies the message and its values to the current memory context.
 UpcastingReceiver::QueuedMessage UpcastingReceiver::copy_of(const Message& message,
                                                             const Delivery& delivery, int target)
 {
@@ -147,6 +154,8 @@ UpcastingReceiver::QueuedMessage UpcastingReceiver::copy_of(const Message& messa
     return item;
 }
 
+// Passes the message to the wrapped receiver. If a message of its aggregate has failed, keeps a
+// copy in maybe_blocked_ instead, until settle_failures().
 void UpcastingReceiver::forward(const Message& message, const Delivery& delivery)
 {
     if (blocked_aggregates_.contains(message)) {
@@ -159,6 +168,9 @@ void UpcastingReceiver::forward(const Message& message, const Delivery& delivery
     ++forwarded_;
 }
 
+// Adds the message to failed_ids_ and failures_, which settle_failures() writes, and for an ordered
+// consumer its aggregate to the blocked ones. Without `counts` it is retried at once, and no
+// attempt is counted.
 void UpcastingReceiver::record_failure(const QueuedMessage& item, const char* error, bool counts)
 {
     const MemoryContext before = MemoryContextSwitchTo(claim_memory_);
@@ -170,8 +182,9 @@ void UpcastingReceiver::record_failure(const QueuedMessage& item, const char* er
     MemoryContextSwitchTo(before);
 }
 
-// Handles the queue in order: forwards messages that are in their target version. At the first one
-// that is not, upcasts from there on, until an upcaster fails or has to run as another role.
+// Handles and empties the queue, in order: forwards messages that are in their target version. From
+// the first other message on, upcasts, until an upcaster fails or has to run as another role.
+// Records the failure of messages that did not reach their target version.
 void UpcastingReceiver::flush()
 {
     for (std::size_t i = 0; i < queue_.size(); ++i) {
@@ -206,7 +219,8 @@ void UpcastingReceiver::flush()
 }
 
 // Upcasts queued messages from `first` on in one sandbox with the rights of `role`, until an
-// upcaster fails, another role is needed, or bytes_threshold is reached.
+// upcaster fails, another role is needed, or bytes_threshold is reached. Sets the error of a
+// message whose upcaster fails. Raises a query cancel again.
 void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
 {
     QueuedMessage* current = nullptr;
@@ -264,7 +278,8 @@ void UpcastingReceiver::upcast_from(std::size_t first, Oid role)
     MemoryContextDelete(work);
 }
 
-// Sets why the message could not be upcast: no upcaster, a problem of it, its error, or NULL.
+// Sets why the message could not be upcast: no upcaster, a problem of it, its error, or NULL. After
+// outbox.upcaster_timeout, also sets is_time_exhausted_.
 void UpcastingReceiver::set_error(QueuedMessage& item, const ErrorData* error,
                                   const Upcaster* upcaster)
 {

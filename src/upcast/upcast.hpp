@@ -21,16 +21,23 @@ public:
         : receiver_(receiver), time_limit_(limit), claim_memory_(CurrentMemoryContext)
     {}
 
-    // Returns the wrapped receiver if there is nothing to upcast for this consumer.
+    // Returns the wrapped receiver if there is nothing to upcast for this consumer. Refreshes the
+    // cache of upcasters. Raises object_not_in_prerequisite_state if called from an upcaster.
     MessageReceiver& begin(const Consumer& consumer) override;
+
+    // Forwards the message if it need not be upcast and none is queued. Otherwise queues a copy,
+    // and handles the queue when it is full.
     void receive(const Message& message, const Delivery& delivery) override;
+
     bool is_full() const override { return is_time_exhausted_ || receiver_.is_full(); }
 
-    // Handles the queue. Returns false if messages have failed.
+    // Handles the rest of the queue. Returns false if messages have failed: then call
+    // settle_failures().
     bool finish() override;
 
-    // Fails the messages that could not be upcast, and forwards messages that were held back but
-    // are not blocked by them. Call when the batch and its lease are inserted.
+    // Moves the messages that could not be upcast to the retries or the dead letters by
+    // fail_messages(), and forwards messages that were held back but are not blocked by them. Call
+    // when the batch and its lease are inserted.
     void settle_failures();
 
     int64 token() const { return token_; }
@@ -78,7 +85,8 @@ private:
 };
 
 // Calls claim_batch() and delivers each message in the version that the consumer asks for. Messages
-// that cannot be upcast fail in the same transaction. Call inside as_owner().
+// that cannot be upcast fail in the same transaction. Outside of the relay, claims again while all
+// messages of a batch fail, at most 8 times. Call inside as_owner().
 ClaimResult claim_with_upcasting(const ClaimRequest& request, MessageReceiver& receiver);
 
 } // namespace outbox

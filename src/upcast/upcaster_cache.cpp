@@ -48,6 +48,7 @@ const char* signature_problem(Form_pg_proc function)
     return nullptr;
 }
 
+// Returns the role's name, quoted if necessary, for messages; "that was dropped" if there is none.
 const char* role_name(Oid role)
 {
     const char* name = GetUserNameFromId(role, true);
@@ -63,6 +64,7 @@ Oid less_privileged_of(Oid registrar, Oid owner)
     return has_privs_of_role(registrar, owner) ? owner : InvalidOid;
 }
 
+// Returns the function of this name with one jsonb argument, or InvalidOid.
 Oid find_upcaster_function(const char* schema, const char* name)
 {
     const Oid space = get_namespace_oid(schema, true);
@@ -73,8 +75,8 @@ Oid find_upcaster_function(const char* schema, const char* name)
                            PointerGetDatum(buildoidvector(&jsonb, 1)), ObjectIdGetDatum(space));
 }
 
-// Returns why the function cannot be an upcaster of the registrar, or nullptr. Sets the role that
-// it runs as.
+// Returns why the function cannot be an upcaster of the registrar, or nullptr. Sets `runs_as` to
+// the role that it runs as, or InvalidOid, if the function exists.
 const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
 {
     const HeapTuple tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
@@ -95,6 +97,8 @@ const char* find_problem(Oid function, Oid registrar, Oid* runs_as)
     return nullptr;
 }
 
+// Returns the upcaster of a row of _outbox.upcasters, with texts in the current memory context. If
+// it cannot be called, `problem` says why; no error is raised.
 Upcaster upcaster_of(const ResultRow& row)
 {
     const char* schema = TextDatumGetCString(row.get(3));
@@ -112,6 +116,7 @@ Upcaster upcaster_of(const ResultRow& row)
     return upcaster;
 }
 
+// Reads _outbox.upcasters with a new snapshot. The result is in `memory`, ordered by event type.
 std::span<UpcasterChain> read_chains(MemoryContext memory)
 {
     static constinit Statement find{
@@ -138,6 +143,7 @@ std::span<UpcasterChain> read_chains(MemoryContext memory)
     return {chains.data(), chains.size()};
 }
 
+// Frees the cached plans and the memory of the cache, if there is one.
 void drop_cache()
 {
     if (!cache)

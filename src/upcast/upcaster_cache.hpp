@@ -38,10 +38,11 @@ void refresh_upcaster_cache();
 // refresh_upcaster_cache(), which must have been called before.
 const UpcasterChain* find_upcaster_chain(std::string_view event_type);
 
-// Returns whether the cache has any upcaster.
+// Returns whether the cache has any upcaster, as of the last refresh_upcaster_cache().
 bool has_upcasters();
 
-// Raises an error unless this role can register this function as an upcaster.
+// Raises an error unless this role can register this function as an upcaster: undefined_function,
+// insufficient_privilege or invalid_parameter_value.
 void check_upcaster_function(Oid function, Oid registrar);
 
 // Registers syscache callbacks for functions and roles. Called once, by _PG_init().
