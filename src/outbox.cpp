@@ -25,6 +25,8 @@ void _PG_init(void);
 }
 #pragma GCC visibility pop
 
+// Defines the GUCs and registers callbacks of this process. Shared memory, the utility hook and the
+// launcher need shared_preload_libraries; without it they are left out.
 void _PG_init()
 {
     outbox::preloaded = process_shared_preload_libraries_in_progress;

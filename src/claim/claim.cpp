@@ -61,7 +61,7 @@ int Claim::run()
     }
 }
 
-// Releases the consumer's lock before the end of the transaction unless the cursor has moved.
+// Releases the consumer's lock before the end of the transaction unless appended_batch_ is set.
 void Claim::unlock_unless_appended()
 {
     if (locked_ && !appended_batch_)
@@ -69,8 +69,9 @@ void Claim::unlock_unless_appended()
     locked_ = false;
 }
 
-// Takes the consumer's id from the last claim of this backend, or from the relay's cache: that
-// saves reading the consumer before the lock. It is read again under the lock.
+// Sets the consumer's id from the last claim of this backend, or from the relay's cache: that saves
+// reading the consumer before the lock. It is read again under the lock. Returns false if neither
+// has a consumer of this name.
 bool Claim::use_known_consumer()
 {
     if (const ConsumerState* cached = is_relay() ? request_.relay->state_cache.lookup() : nullptr) {
@@ -85,6 +86,7 @@ bool Claim::use_known_consumer()
     return true;
 }
 
+// Stores name and id for use_known_consumer(); clears them if the consumer has several partitions.
 void Claim::remember_consumer() const
 {
     const std::string_view name = pg::to_view(request_.consumer);
@@ -160,8 +162,8 @@ void Claim::load_state(const ConsumerState& state)
                         errhint("Create a consumer of your own for the same events.")));
 }
 
-// Reads only leases that the relay does not know. Batches that it has claimed stand for themselves,
-// and batches that it has settled are no longer open.
+// Returns the sink's open leases. Reads only those that the relay does not know: for a batch that
+// it has claimed it makes a lease that never expires, and a batch that it has settled is not open.
 pg::PallocVector<Lease> Claim::relay_leases() const
 {
     const RelayBatches& known = *request_.relay;
@@ -198,6 +200,7 @@ public:
     bool is_full() const override { return next_->is_full(); }
     bool finish() override { return next_->finish(); }
 
+    // Stores the summary in shared memory at once; a rollback does not undo it.
     void remember_batch() const { stats::store_batch_summary(token_, collector_.summary()); }
     int64 token() const { return token_; }
 

@@ -44,8 +44,10 @@ struct ClaimResult {
 };
 
 // Delivers at most one batch to the receiver, in the caller's transaction and without upcasting.
-// Takes the consumer's lock to the end of the transaction if it moves the cursor. Writes
-// _outbox.batches, leases, retries and dead_letters. Call inside as_owner().
+// Writes _outbox.batches, leases, retries, dead_letters and tenant_turns. Takes the consumer's
+// lock, waiting up to 100 ms (the relay: not at all), and keeps it to the end of the transaction if
+// it has added a batch or moved the cursor. Raises undefined_object for an unknown consumer, and an
+// error for a sink if the caller is not the relay. Call inside as_owner().
 ClaimResult claim_batch(const ClaimRequest& request, MessageReceiver& receiver);
 
 } // namespace outbox

@@ -34,16 +34,21 @@ public:
     int32 consumer() const { return consumer_.id; }
 
 private:
-    // Reads consumer, cursor and leases again, or takes them from the relay's cache.
+    // Reads consumer, progress and leases from the tables. Raises undefined_object.
     void refresh_state();
+    // Makes `state` the state of the claim: reads its leases, sets now_ and calls begin() of the
+    // receiver. Raises an error if only one of consumer and caller is a sink's.
     void load_state(const ConsumerState& state);
+    // Takes the consumer from the relay's cache if that is valid, else from the tables.
     void refresh_state_under_lock();
+    // Stores the state in the relay's cache if the relay claims and the consumer has no retries.
     void cache_state(const Progress& progress, int64 reserved_token,
                      const DeferredBatch* deferred_batch = nullptr) const;
     // Returns whether the batch's rows may be written after the relay has sent the events.
     bool may_defer_write() const;
 
-    // The consumer's lock. Taking it refreshes the state.
+    // Takes the consumer's lock and refreshes the state. Returns false if another session holds it
+    // (lock_busy_), or, with the lock, if the consumer is paused or not the relay's sink any more.
     bool lock_consumer(int max_wait_ms);
     void unlock_unless_appended();
 
@@ -51,34 +56,49 @@ private:
     bool use_known_consumer();
     void remember_consumer() const;
 
-    // The steps, in their order.
+    // The steps, in their order. Each delivers at most one batch.
+
+    // Delivers the ids of the first abandoned lease that it can lock, under a new token.
     ClaimStepResult take_over_expired();
+    // Stores a batch of due rows of _outbox.retries and delivers it.
     ClaimStepResult deliver_retries();
     ClaimStepResult prefetch();
+    // Assigns an unassigned batch to this worker and delivers it, split if it is too large.
     ClaimStepResult take_unassigned_batch();
+    // Reads a page of the log: delivers it, or stores it as unassigned batches.
     ClaimStepResult read_new();
 
     // Parts of the steps.
+
     ClaimStepResult take_over_batch(const Batch& batch, const Lease& lease);
     ClaimStepResult deliver_page();
+    // Stores a page of the log as unassigned batches of the consumer partitions. Delivers nothing.
     ClaimStepResult distribute_page();
+    // Stores new messages as unassigned batches of their tenants, unless some tenant still waits
+    // for its turn of this round. Delivers nothing.
     ClaimStepResult distribute_to_tenants();
+    // Draws tokens and inserts the batches, merged with waiting ones, and the cursor.
     void queue_by_tenant(pg::PallocVector<TenantQueueEntry>& entries);
+    // Delivers a batch of the tenant served longest ago and inserts its turn into
+    // _outbox.tenant_turns.
     ClaimStepResult deliver_next_tenant();
 
     // Returns whether a cursor row is worth writing although nothing is delivered.
     bool should_save_cursor(const PageResult& page, Id known_upto_before) const;
 
-    // Passes a stored batch to the receiver and returns the number of messages.
+    // Passes a stored batch to the receiver and returns the number of messages; settles it if
+    // settle_at_once is set. 0: no message is left, and its lease is settled.
     int deliver(const Batch& batch);
 
-    // Helpers of the steps. They judge leases_, which is as of the last refresh_state().
+    // Helpers of the steps. They judge leases_, which is as of the last load_state().
     bool is_relay() const { return request_.relay != nullptr; }
     pg::PallocVector<Lease> relay_leases() const;
     bool is_abandoned(const Lease& lease) const;
     bool try_lock_consumer_partition(int32 consumer_partition);
+    // Returns whether a worker has a batch of the consumer partition: unassigned ones do not count.
     bool has_open_batch(int32 consumer_partition) const;
     bool has_split_remainder(int32 consumer_partition) const;
+    // Returns the first open or unassigned lease in processing order; nullptr if there is none.
     const Lease* first_lease_of(int32 consumer_partition) const;
     bool can_read_new();
     bool needs_more_batches() const;

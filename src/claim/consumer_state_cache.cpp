@@ -13,6 +13,7 @@ namespace outbox {
 
 namespace {
 
+// The copy_of functions make deep copies in the current memory context.
 template <typename T>
 std::span<const T> copy_of(std::span<const T> values)
 {

@@ -24,8 +24,8 @@ public:
     ConsumerStateCache& operator=(const ConsumerStateCache&) = delete;
     ~ConsumerStateCache();
 
-    // Returns the committed state, or nullptr if it has to be read. It is certain only under the
-    // consumer's lock.
+    // Returns the committed state, or nullptr if it has to be read: after invalidate(), or while
+    // reason_sinks_changed is pending. It is certain only under the consumer's lock.
     const ConsumerState* lookup() const;
 
     // Returns a token that was drawn in advance, above those of all batches of the consumer; 0 if
@@ -37,12 +37,14 @@ public:
     // Forgets that batch, which is written now. `reserved_token` was drawn with it.
     void mark_deferred_written(int64 reserved_token);
 
-    // Copies the state that the current transaction leaves, with the batch that it does not write.
+    // Copies the state that the current transaction leaves, with the batch that it does not write,
+    // into a memory context of the slot. lookup() returns it after commit().
     void store(const ConsumerState& state, int64 reserved_token,
                const DeferredBatch* deferred_batch = nullptr);
 
-    // Call after the commit: the stored state is valid now. After a rollback call invalidate().
+    // Call after the commit: makes the stored state the one that lookup() returns.
     void commit();
+    // Call after a rollback: forgets both states and the deferred batch.
     void invalidate();
 
 private:

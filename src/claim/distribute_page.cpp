@@ -22,6 +22,7 @@ struct PartitionShare {
     bool has_no_open_batch;
 };
 
+// Returns an array of empty shares in the current memory context, one per consumer partition.
 PartitionShare* open_partition_shares(const Consumer& consumer, std::span<const Lease> leases)
 {
     auto* partition_shares = static_cast<PartitionShare*>(

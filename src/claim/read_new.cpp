@@ -32,7 +32,7 @@ bool Claim::can_read_new()
 }
 
 // Returns true if an unordered consumer has at most one unassigned batch per consumer partition
-// left.
+// left; false for an ordered consumer and for one with one partition.
 bool Claim::needs_more_batches() const
 {
     std::size_t unassigned_count = 0;
@@ -66,7 +66,9 @@ bool Claim::should_save_cursor(const PageResult& page, Id known_upto_before) con
            progress_.cursor.known_upto() - known_upto_before >= save_cursor_threshold;
 }
 
-// Delivers messages while they are read, for a consumer with one consumer partition.
+// Delivers messages while they are read, for a consumer with one consumer partition. Stores the
+// batch, only the cursor if nothing stays open, or leaves the batch to the relay as a
+// DeferredBatch.
 ClaimStepResult Claim::deliver_page()
 {
     Batch batch = {};

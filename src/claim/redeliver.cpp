@@ -21,7 +21,7 @@ constexpr int max_relay_retries = 32;
 
 // Locks the consumer partition and reads the state again: another session may have delivered a
 // batch of it just before. Returns false if another session holds the lock, or the consumer was
-// replaced.
+// replaced. For an unordered consumer returns true and takes no lock.
 bool Claim::try_lock_consumer_partition(int32 consumer_partition)
 {
     if (!consumer_.ordered)
@@ -89,9 +89,10 @@ ClaimStepResult Claim::take_over_expired()
     return {};
 }
 
-// Delivers the ids of an expired or unassigned batch under a new token. A batch that has expired
-// before is split, which isolates a poison message. Crashes of the relay count no attempts, so they
-// split nothing.
+// Delivers the ids of an expired or unassigned batch, whose lease is locked, under a new token,
+// unless its only message becomes a dead letter. The ids beyond batch_size become an unassigned
+// batch. A batch that has expired before is split, which isolates a poison message. Crashes of the
+// relay count no attempts, so they split nothing.
 ClaimStepResult Claim::take_over_batch(const Batch& batch, const Lease& lease)
 {
     if (dead_letter_if_exhausted(consumer_, batch, lease, now_))

@@ -68,6 +68,7 @@ public:
         table_ = hash_create("tenants", 256, &shape, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
     }
 
+    // Adds the id to those of its tenant. Makes a batch of them when max_runs_per_batch is reached.
     void add(const Message& message)
     {
         const int64 tenant = DatumGetInt64(message.values[col_tenant_id]);
@@ -89,7 +90,7 @@ public:
         return entries_.size() + static_cast<std::size_t>(hash_get_num_entries(table_));
     }
 
-    // Returns the batches in the order of their first ids.
+    // Returns the batches, without tokens, in the order of their first ids.
     pg::PallocVector<TenantQueueEntry> take_entries()
     {
         HASH_SEQ_STATUS all;
@@ -103,6 +104,7 @@ public:
     }
 
 private:
+    // Moves the collected ids of the tenant into a new batch.
     void close_entry(TenantIds& tenant_ids)
     {
         Batch batch = {};
@@ -126,11 +128,13 @@ struct TenantTurn {
     int64 served_token; // drawn at its last turn: orders turns among each other; 0: never
 };
 
+// Returns the tenant of the batch; limits::default_tenant if the batch has none.
 int64 tenant_of(const Lease& lease)
 {
     return lease.tenant.value_or(limits::default_tenant);
 }
 
+// Returns the tenants of the unassigned batches, ascending, each once.
 pg::PallocVector<int64> waiting_tenants(std::span<const Lease> leases)
 {
     pg::PallocVector<int64> tenants;
@@ -143,6 +147,7 @@ pg::PallocVector<int64> waiting_tenants(std::span<const Lease> leases)
     return tenants;
 }
 
+// Reads the last turn of each tenant from _outbox.tenant_turns, the one served longest ago first.
 pg::PallocVector<TenantTurn> read_turns(int32 consumer, std::span<const int64> tenants)
 {
     static constinit Statement find{
@@ -179,7 +184,8 @@ bool is_unsplit(const Lease& lease)
 
 // Merges the tenant's newest unassigned batches into the new one while they are at most twice its
 // size (LSM-style). A tenant thus has O(log n) unassigned batches, and each id is rewritten O(log
-// n) times. No batch exceeds max_rows_per_claim.
+// n) times. No batch exceeds max_rows_per_claim. Locks the leases of the merged batches and adds
+// their tokens to the entry; the caller supersedes them. `batch_memory` is scratch.
 void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> leases, TimestampTz now,
                            MemoryContext batch_memory)
 {
@@ -212,6 +218,7 @@ void merge_waiting_batches(TenantQueueEntry& entry, std::span<const Lease> lease
     entry.batch.ids = ids.view();
 }
 
+// Inserts into _outbox.tenant_turns; of two turns the one with the higher token is later.
 void record_turn(int32 consumer, int64 tenant, int64 token)
 {
     static constinit Statement note{

@@ -23,6 +23,7 @@ struct LogRateLimit {
     int lines_left = 0;
     int64 omitted_ids = 0;
 
+    // Returns whether a line may be logged now. If not, adds `count` to omitted_ids.
     bool allows(TimestampTz now, Id count)
     {
         if (now >= window_end || now < window_end - log_window_us) {
@@ -36,6 +37,7 @@ struct LogRateLimit {
     }
 };
 
+// Returns the first max_listed_ids ids as text, then an ellipsis if there are more.
 const char* format_ids(IdRanges ids)
 {
     StringInfoData list;
@@ -52,7 +54,8 @@ const char* format_ids(IdRanges ids)
     return list.data;
 }
 
-// The error comes from a worker or an endpoint: it is cut, and control characters are replaced.
+// Returns the text cut to max_error_bytes, with control characters replaced: it comes from a worker
+// or an endpoint.
 const char* shorten_error(Datum error)
 {
     char* message = TextDatumGetCString(error);

@@ -10,6 +10,7 @@ namespace outbox {
 
 namespace {
 
+// Passes the batch's rows of _outbox.retries to the receiver. Returns their number.
 int deliver_from_retries(int32 consumer, const Batch& batch, TimestampTz locked_until,
                          MessageReceiver& receiver)
 {
@@ -23,6 +24,8 @@ int deliver_from_retries(int32 consumer, const Batch& batch, TimestampTz locked_
     return count;
 }
 
+// Passes the batch's messages in the log to the receiver and returns their number. Moves blocked
+// ones of an ordered consumer to _outbox.retries and takes them out of the batch.
 int deliver_from_log(const Consumer& consumer, const Batch& batch, TimestampTz locked_until,
                      MessageReceiver& receiver)
 {

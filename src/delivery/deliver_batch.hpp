@@ -35,21 +35,23 @@ protected:
     ~MessageReceiver() = default;
 };
 
-// The facts of a message that the statistics count.
+// Returns what the statistics count of a message: stored size of the payload, occurred_at, and the
+// slot of the event type, which is assigned in shared memory if the type is new.
 stats::EventFacts event_facts_of(const Message& message);
 
 // Returns whether an earlier failed message of the aggregate blocks this one. If so, inserts it
-// into _outbox.retries, where it waits for its turn. For ordered consumers.
+// into _outbox.retries with `failures` as its attempts. The consumer is ordered.
 bool add_if_blocked(const Consumer& consumer, int32 consumer_partition, const Message& message,
                     int failures);
 
-// Delivers the messages of a batch. Moves messages that have become blocked since the batch was
-// made to _outbox.retries, and settles the lease if no message is left. Returns the number
-// delivered.
+// Passes the messages of a batch to receive() and returns their number; 0 settles the lease. Skips
+// messages that have left the log. Moves messages that have become blocked since the batch was made
+// to _outbox.retries. The caller calls finish().
 int deliver_batch(const Consumer& consumer, const Batch& batch, TimestampTz now,
                   TimestampTz locked_until, MessageReceiver& receiver);
 
-// Settles all messages of a batch in the transaction that delivers it (outbox_consume()).
+// Settles all messages of a batch in the transaction that delivers it (outbox_consume()): marks the
+// lease as settled, without checking it, and deletes the rows of retries.
 void settle_whole_batch(const Consumer& consumer, const Batch& batch, TimestampTz now);
 
 } // namespace outbox

@@ -26,17 +26,25 @@ public:
           failing_ids_(failed), failures_(failures), now_(GetCurrentTimestamp())
     {}
 
-    // `failures`: how often the message failed before this batch. `preserves_order` is false for
-    // messages of unordered consumers and for redriven ones.
+    // Writes a failed or blocked message to _outbox.retries or _outbox.dead_letters and counts a
+    // failure; does nothing for others. `failures`: how often the message failed before this batch.
+    // `preserves_order` is false for messages of unordered consumers and for redriven ones.
     void process_message(const Message& message, int failures, bool preserves_order);
+    // Deletes dead retries, blocks those behind a failed one, stores what is left of the batch,
+    // logs dead letters and wakes claims at commit. Raises id_not_in_batch if a failed message was
+    // not passed, because it has left the log.
     void finish();
     int dead() const { return dead_count_; }
     IdRanges blocked() const { return blocked_ids_.view(); }
 
 private:
+    // The failure of the next failing message.
     const Failure& failure() const { return failures_[failures_.size() == 1 ? 0 : failures_seen_]; }
+    // Blocks later messages of the aggregate, in this batch and in _outbox.retries.
     void block_aggregate(const Message& message);
+    // Notes that the message leaves the batch; finish() stores it.
     void mark_removed(Id id);
+    // Returns now plus retry_in, or plus the back-off of the retry policy with jitter.
     TimestampTz retry_time(const Failure& failure, int attempts) const;
 
     const Batch& batch_;

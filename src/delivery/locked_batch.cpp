@@ -47,6 +47,8 @@ constexpr pg::ColumnSpec consumer_columns[] = {{"consumer_id", INT4OID},
 enum : int { c_name = 1, c_ordered, c_kind, c_tenant_id };
 using ConsumerRow = pg::StoredRow<std::size(consumer_columns)>;
 
+// Raises token_unknown for an unassigned lease, and lease_lost for one that is superseded, settled
+// or released. A lease that has expired, and was not taken over, is held.
 void check_lease_is_held(int64 token, const LeaseRow& lease)
 {
     const auto locked_until = lease.find(l_locked_until);
@@ -72,20 +74,22 @@ void check_lease_is_held(int64 token, const LeaseRow& lease)
 constinit pg::IndexedTable leases{lease_columns, 1};
 constinit pg::IndexedTable consumers{consumer_columns, 1};
 
+// Locks the row of the lease, waiting for other sessions. Returns std::nullopt if there is none.
 std::optional<LeaseRow> lock_lease(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
     return leases.lock_first(extension_relations().leases, snapshot, by_token);
 }
 
+// Returns whether the session's tenant (outbox.tenant_id) may see the consumer.
 bool is_visible_to_tenant(const ConsumerRow& consumer)
 {
     const auto tenant = consumer.find(c_tenant_id);
     return can_see_tenant(tenant ? std::optional(DatumGetInt64(*tenant)) : std::nullopt);
 }
 
-// Called before the lease is locked: a session of another tenant that waited for the row lock would
-// learn that the token exists.
+// Raises token_unknown if the session's tenant may not see the token's consumer. Takes no row lock
+// and precedes lock_lease(): a session that waited for the lock would learn that the token exists.
 void reject_other_tenants(Snapshot snapshot, int64 token)
 {
     const pg::IndexKey by_token[] = {{INT8OID, Int64GetDatum(token)}};
@@ -98,6 +102,7 @@ void reject_other_tenants(Snapshot snapshot, int64 token)
         reject_unknown_token(token);
 }
 
+// Does the work of lock_batch(), and raises its errors.
 LockedBatch lock_batch_with_snapshot(Snapshot snapshot, int64 token)
 {
     static constinit pg::IndexedTable batches{batch_columns, 2};

@@ -15,12 +15,15 @@ struct LockedBatch {
     bool ordered;
 };
 
-// Locks the lease and reads its batch and consumer. Raises token_unknown for a token that does not
-// exist, belongs to another tenant or, outside of the relay, to a sink; lease_lost if the batch was
+// Locks the lease's row, waiting for other sessions, and reads its batch and consumer. A lease that
+// has expired but was not taken over is held. Raises token_unknown for a token that does not exist,
+// belongs to another tenant or, outside of the relay, to a sink; lease_lost if the batch was
 // settled, released or taken over.
 LockedBatch lock_batch(int64 token);
 
-// Locks the lease only, with the same errors: for tokens that the caller itself has claimed.
+// Locks the lease's row, waiting for other sessions, for a token that the caller itself has
+// claimed: checks neither tenant nor sink. Raises token_unknown if the row is gone, lease_lost like
+// lock_batch().
 void lock_held_lease(int64 token);
 
 // Returns the ids as ranges. Raises id_not_in_batch for an id that is not in the batch, or has

@@ -6,13 +6,13 @@
 
 namespace outbox {
 
-// Returns whether the lease expired under a worker, which counts as an attempt. A released batch
-// and an unassigned one do not count.
+// Returns whether taking over this lease counts an attempt: true if it expired under a worker,
+// false if it was released or is unassigned. Does not compare locked_until with the time.
 bool counts_as_attempt(const Lease& lease);
 
-// Moves the only message of a batch to the dead letters if its attempts are used up, and settles
-// the batch. Returns whether it did. Batches of sinks are exempt: a crash of the relay is no
-// attempt.
+// Moves the only message of a batch to _outbox.dead_letters if its attempts are used up, counts and
+// logs it, and settles the lease. Returns whether it did: false for more than one message, a lease
+// that does not count as an attempt, and a sink, because a crash of the relay is no attempt.
 bool dead_letter_if_exhausted(const Consumer& consumer, const Batch& batch, const Lease& lease,
                               TimestampTz now);
 

@@ -31,8 +31,8 @@ struct MessageParameters {
     }
 };
 
-// ON CONFLICT DO NOTHING: after a seek the message may be in the table, and then it is delivered
-// from there.
+// Inserts a message into _outbox.retries; without `error` last_error is NULL. ON CONFLICT DO
+// NOTHING: after a seek the message may be in the table, and then it is delivered from there.
 void insert_retry(int32 consumer, int32 consumer_partition, const Message& message, int attempts,
                   TimestampTz available_at, std::optional<Datum> error)
 {
@@ -60,7 +60,7 @@ IdRanges selected_ids(uint64 count)
     return ids.view();
 }
 
-// Makes the first remaining retry of an aggregate due if it was blocked.
+// Sets available_at = `now` for the first remaining retry of an aggregate if it was blocked.
 void unblock_next(int32 consumer, Datum aggregate_type, Datum aggregate_id, TimestampTz now)
 {
     static constinit Statement update{

@@ -11,8 +11,9 @@ namespace outbox {
 
 namespace {
 
-// A batch that is settled as a whole is counted by the summary that its claim left in shared
-// memory. Otherwise, or if the ring has dropped the summary, the messages are read again.
+// Adds settled messages to the statistics; their rows must still be there. A batch that is settled
+// as a whole is counted by the summary that its claim left in shared memory. Otherwise, or if the
+// ring has dropped the summary, the messages are read again.
 void count_delivered(const LockedBatch& locked, IdRanges settled, TimestampTz now)
 {
     if (count_ids(settled) == count_ids(locked.original_ids) &&

@@ -19,7 +19,8 @@ struct Failure {
 enum class StatsBy { callee, caller };
 
 // Settles messages as delivered; without ids, the rest of the batch. Returns how many this call has
-// settled: ids that were acked before do not count.
+// settled: ids that were acked before do not count. Deletes their rows of _outbox.retries, settles
+// the lease if no message is left, and raises id_not_in_batch like checked_ids().
 int ack_messages(int64 token, const std::span<const int64>* ids,
                  StatsBy stats_by = StatsBy::callee);
 
@@ -36,20 +37,22 @@ struct FailResult {
 
 // Moves messages to the retries or the dead letters, and for an ordered consumer blocks later
 // messages of their aggregates. `failures` has one element for all ids, or one for each id; then
-// the ids must ascend.
+// the ids must ascend. Raises id_not_in_batch for an id that is not in the batch, was acked, or has
+// left the log. Counts the failures, logs dead letters and wakes claims at commit.
 FailResult fail_messages(int64 token, std::span<const int64> ids,
                          std::span<const Failure> failures);
 
 // Moves those of the messages to the retries that a message of another batch blocks, and returns
-// them. For the relay, which has several open batches of an ordered consumer.
+// them; settles the lease if no message is left. For the relay, which has several open batches of
+// an ordered consumer. Raises id_not_in_batch like checked_ids().
 IdRanges block_behind(int64 token, std::span<const int64> ids);
 
-// Extends the lease and returns its new end. `lease` is in microseconds; std::nullopt: as long as
-// in the claim.
+// Sets the lease's end to now + `lease`, even if that is earlier, and returns it. `lease` is in
+// microseconds; std::nullopt: as long as in the claim.
 TimestampTz heartbeat(int64 token, std::optional<int64> lease);
 
-// Ends the lease so that the next claim takes the batch over, without counting an attempt. Returns
-// the number of messages left in the batch.
+// Sets locked_until = '-infinity', so that the next claim takes the batch over without counting an
+// attempt, and wakes claims at commit. Returns the number of messages left in the batch.
 int release_batch(int64 token);
 
 } // namespace outbox

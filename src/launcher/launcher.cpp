@@ -77,6 +77,8 @@ Database* find_database(Oid oid)
     return nullptr;
 }
 
+// Returns the entry of a database. A new one may move the array, in TopMemoryContext: pointers to
+// other entries become invalid.
 Database* find_or_add_database(Oid oid)
 {
     if (Database* known = find_database(oid))
@@ -95,7 +97,8 @@ Database* find_or_add_database(Oid oid)
     return fresh;
 }
 
-// Templates are not served: CREATE DATABASE fails while a session is connected to its template.
+// Returns whether a row of pg_database admits connections and the settings include it. Templates
+// are not served: CREATE DATABASE fails while a session is connected to its template.
 bool can_be_served(Form_pg_database row)
 {
     constexpr int invalid_database = -2; // DATCONNLIMIT_INVALID_DB: an interrupted DROP DATABASE
@@ -103,6 +106,7 @@ bool can_be_served(Form_pg_database row)
            is_database_served(NameStr(row->datname));
 }
 
+// Reads pg_database in a transaction of its own: adds entries, and sets `exists` and `name` of all.
 void list_databases()
 {
     for (int i = 0; i < databases.count; ++i)
@@ -124,6 +128,7 @@ void list_databases()
     CommitTransactionCommand();
 }
 
+// Returns whether the worker runs or is yet to be started; false for nullptr.
 bool is_alive(BackgroundWorkerHandle* handle)
 {
     if (handle == nullptr)
@@ -133,12 +138,14 @@ bool is_alive(BackgroundWorkerHandle* handle)
     return status == BGWH_STARTED || status == BGWH_NOT_YET_STARTED;
 }
 
+// Returns whether a relay is attached to the slot, maybe of an earlier launcher, or was registered.
 bool is_running(const Database& database)
 {
     return (database.slot >= 0 && ipc::has_worker(database.slot)) || is_alive(database.relay);
 }
 
-// Decides when to start the relay again, by the absence that it left in its worker slot.
+// Decides when to start the relay again, by the absence that it left in its worker slot; sets
+// not_before and failures. Without the extension it frees the slot.
 void on_relay_ended(Database& database, TimestampTz now)
 {
     const ipc::WorkerAbsence absence = ipc::absence_of(database.slot);
@@ -164,6 +171,8 @@ void on_relay_ended(Database& database, TimestampTz now)
     }
 }
 
+// Describes a worker for RegisterDynamicBackgroundWorker(): its argument is the worker slot, and
+// its end wakes this process.
 BackgroundWorker make_worker(const Database& database, const char* function, const char* type)
 {
     BackgroundWorker worker = {};
@@ -179,6 +188,8 @@ BackgroundWorker make_worker(const Database& database, const char* function, con
     return worker;
 }
 
+// Registers a worker, with the handle in TopMemoryContext. Returns false if max_worker_processes is
+// exhausted.
 bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
 {
     const MemoryContext before = MemoryContextSwitchTo(TopMemoryContext);
@@ -187,6 +198,8 @@ bool register_worker(BackgroundWorker& worker, BackgroundWorkerHandle** handle)
     return registered;
 }
 
+// Assigns a worker slot and registers the relay. If there is no slot or process for it, warns and
+// sets not_before.
 void start_relay(Database& database, TimestampTz now)
 {
     database.slot = ipc::assign_slot(database.oid);
@@ -212,6 +225,7 @@ void start_relay(Database& database, TimestampTz now)
     database.started_at = now;
 }
 
+// Counts the running maintenance workers that this launcher has started, of all databases.
 int count_maintenance_workers()
 {
     int count = 0;
@@ -277,6 +291,7 @@ TimestampTz advance_database(Database& database, TimestampTz now)
     return database.relay_started ? DT_NOEND : database.not_before;
 }
 
+// Removes the entries of databases that are no longer served and have no relay; frees their slots.
 void remove_dropped_databases()
 {
     for (int i = databases.count; i-- > 0;) {
@@ -289,6 +304,8 @@ void remove_dropped_databases()
     }
 }
 
+// Lets the relays of databases that notify_launcher() named be started, although they had no
+// extension before.
 void apply_database_changes()
 {
     const ipc::DatabaseChanges changes = ipc::take_database_changes();
@@ -301,6 +318,8 @@ void apply_database_changes()
 
 constinit pg::CustomWaitEvent launcher_wait{"OutboxLauncher"};
 
+// Sleeps until the time or a wake-up, for idle_pause at most; then applies a reload of the
+// configuration.
 void wait_until(TimestampTz time)
 {
     const TimestampTz now = GetCurrentTimestamp();

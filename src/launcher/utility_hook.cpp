@@ -27,6 +27,7 @@ bool names_outbox(const List* objects)
     return false;
 }
 
+// Returns the value of an option; nullptr if the command does not have it.
 const char* string_option(List* options, const char* name)
 {
     ListCell* cell;
@@ -59,8 +60,9 @@ const char* database_needed_exclusively(Node* command)
     }
 }
 
-// Blocks workers of the database until the end of the transaction. Only for its owner: a command
-// that the server will reject must not stop them.
+// Blocks the workers of the database that the command needs until the end of the transaction, and
+// waits up to 5 s until they have exited. Does nothing if the user does not own the database: a
+// command that the server will reject must not stop them.
 void stop_workers_for_command(Node* command)
 {
     if (const char* name = database_needed_exclusively(command)) {
@@ -97,6 +99,8 @@ CommandEffect effect_of(Node* command)
     }
 }
 
+// ProcessUtility hook: stops workers before the command, runs it, and reports its effect to
+// launcher and relay.
 void process_utility(PlannedStmt* statement, const char* text, bool read_only_tree,
                      ProcessUtilityContext context, ParamListInfo parameters,
                      QueryEnvironment* environment, DestReceiver* destination,

@@ -21,6 +21,7 @@ namespace outbox {
 
 namespace {
 
+// Returns the path of a file in outbox.cold_storage_dir. Raises an error if that is not set.
 const char* cold_path(const char* file)
 {
     if (*settings::cold_storage_dir == '\0')
@@ -31,8 +32,8 @@ const char* cold_path(const char* file)
     return psprintf("%s/%s", settings::cold_storage_dir, file);
 }
 
-// Returns the path of a file that a caller named. Raises an error for names that leave the
-// directory.
+// Returns the path of a file that a caller named. Raises invalid_parameter_value for names that
+// leave the directory, begin with a dot or are too long.
 const char* checked_cold_path(const char* file)
 {
     if (*file == '\0' || std::strchr(file, '/') != nullptr || *file == '.' ||
@@ -44,6 +45,7 @@ const char* checked_cold_path(const char* file)
 }
 
 // Escapes all but letters, digits, _ and - by %XX: the result is safe in file names and in a shell.
+// A long one is cut to 100 bytes, and a hash of the name is appended.
 char* escape_for_file_name(const char* name)
 {
     constexpr char hex[] = "0123456789ABCDEF";
@@ -77,7 +79,8 @@ char* file_prefix()
     return escape_for_file_name(get_database_name(MyDatabaseId));
 }
 
-// The name contains everything that a restore needs: table, bounds and first id.
+// Returns the file name for an archive partition: it contains all that a restore needs, table,
+// bounds and first id. Raises undefined_table for another table.
 const char* file_name_for(Oid partition)
 {
     static constinit Statement name{
@@ -95,6 +98,7 @@ const char* file_name_for(Oid partition)
     return psprintf("%s.%s", file_prefix(), TextDatumGetCString(ResultRow(0).get(1)));
 }
 
+// Writes the rows in id order, each as a line of JSON, by a cursor of SPI. Returns their number.
 int64 write_rows(Oid partition, pg::CompressedWriter* writer)
 {
     constexpr long rows_at_once = 1000;
@@ -121,6 +125,8 @@ int64 write_rows(Oid partition, pg::CompressedWriter* writer)
     return count;
 }
 
+// Writes the rows of an archive partition to a new file and inserts the file into
+// _outbox.cold_files. Returns its name. A rollback does not remove the file.
 const char* export_partition(Oid partition)
 {
     static constinit Statement insert_file{
@@ -189,6 +195,7 @@ OUTBOX_SQL_FUNCTION(outbox_cold_prefix)
     return outbox::pg::sql_entry([&] { PG_RETURN_TEXT_P(cstring_to_text(outbox::file_prefix())); });
 }
 
+// Internal: export_partition() as the owner of the log.
 OUTBOX_SQL_FUNCTION(outbox_export_partition)
 {
     return outbox::pg::sql_entry([&] {
@@ -201,6 +208,7 @@ OUTBOX_SQL_FUNCTION(outbox_export_partition)
     });
 }
 
+// Internal: removes the file at once, if it exists. A rollback does not restore it.
 OUTBOX_SQL_FUNCTION(outbox_remove_cold_file)
 {
     return outbox::pg::sql_entry([&] {
@@ -214,6 +222,8 @@ OUTBOX_SQL_FUNCTION(outbox_remove_cold_file)
     });
 }
 
+// Internal: the lines of a file. Raises an error if the file is damaged, or if a line is not valid
+// in the database's encoding.
 OUTBOX_SQL_FUNCTION(outbox_read_cold_file)
 {
     return outbox::pg::sql_entry([&] {

@@ -67,6 +67,7 @@ const char* text_or_empty(const std::optional<Datum>& value)
     return value ? TextDatumGetCString(*value) : "";
 }
 
+// Calls _outbox.run_step() in the open transaction and adds its rows to the report.
 void execute_step(const char* step, StepReport& lines)
 {
     static constinit Statement run{
@@ -82,6 +83,7 @@ void execute_step(const char* step, StepReport& lines)
 
 constinit pg::CustomWaitEvent maintenance_wait{"OutboxMaintenance"};
 
+// Sleeps until the latch is set or the time is up, then resets the latch.
 void wait_for_latch(long milliseconds)
 {
     pg::guarded_call([&] {
@@ -99,6 +101,7 @@ struct Step {
     bool follows_storing;
 };
 
+// Logs a line of a report: with DEBUG1 for a routine step, else with LOG.
 void log_step_line(const Step& step, const StepReport::Line& line, const std::string& hint = {})
 {
     pg::log_rate_limited(step.is_routine ? DEBUG1 : LOG,
@@ -124,8 +127,8 @@ void log_first_obstacle(const Step& step, const StepReport& lines)
         }
 }
 
-// Runs a step once. Returns true if it should run again: it has more to do, or a lock was not
-// available.
+// Runs a step once, in a transaction of its own; logs its changes or its error. Returns true if it
+// should run again: it has more to do, or a lock was not available.
 bool run_round(const Step& step, StepReport& lines)
 {
     const char* name = step.name.c_str();
@@ -142,6 +145,8 @@ bool run_round(const Step& step, StepReport& lines)
     return rollback || lines.has_more;
 }
 
+// Runs a step until it has no more to do, pausing after rounds that changed nothing. Logs the first
+// obstacle of its last round.
 void run_step(const Step& step)
 {
     int idle = 0;
@@ -164,7 +169,7 @@ struct ColdFile {
 
 // Lists files that outbox.archive_command has not stored yet, the ones never tried first, so that a
 // slow or failing file does not hold up others. The pattern admits only names that are safe in a
-// shell, as file_name_for() makes them.
+// shell, as file_name_for() makes them. Returns at most 32 files, none after an error.
 std::vector<ColdFile> list_files_to_store()
 {
     static constinit Statement find{
@@ -193,6 +198,7 @@ std::vector<ColdFile> list_files_to_store()
     return files;
 }
 
+// Executes a statement with the file's name as $1, in a transaction of its own.
 std::optional<Rollback> execute_for_file(Statement& statement, const std::string& file)
 {
     const char* name = file.c_str();
@@ -202,6 +208,7 @@ std::optional<Rollback> execute_for_file(Statement& statement, const std::string
     });
 }
 
+// Sets tried_at in _outbox.cold_files in a transaction of its own; an error is only logged.
 void record_tried(const std::string& file)
 {
     static constinit Statement tried{
@@ -211,6 +218,7 @@ void record_tried(const std::string& file)
                                           ": " + rollback->message);
 }
 
+// Sets stored_at in _outbox.cold_files in a transaction of its own; an error is only logged.
 void record_stored(const std::string& file)
 {
     static constinit Statement stored{
@@ -221,7 +229,8 @@ void record_stored(const std::string& file)
                          " was stored, but this could not be recorded: " + rollback->message);
 }
 
-// Runs the command for each file, with no transaction open. Returns true if a file was stored.
+// Runs outbox.archive_command for each file, with no transaction open, and records tries and
+// results. Returns true if a file was stored.
 bool store_files()
 {
     bool stored = false;
@@ -247,8 +256,9 @@ bool store_files()
     return stored;
 }
 
-// Returns false while a dump is being restored: _outbox.maintenance_state is not dumped, and
-// partitions would be archived before the consumers that need them are there.
+// Returns whether _outbox.maintenance_state has a row. It has none while a dump is being restored:
+// the table is not dumped, and partitions would be archived before the consumers that need them are
+// there.
 bool may_maintain_log()
 {
     static constinit Statement find{"SELECT FROM _outbox.maintenance_state LIMIT 1"};
@@ -257,6 +267,7 @@ bool may_maintain_log()
     return !rollback && found;
 }
 
+// Reads _outbox.maintenance_steps() in a transaction of its own. Returns nothing after an error.
 std::vector<Step> list_steps()
 {
     static constinit Statement list{

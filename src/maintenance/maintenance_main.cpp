@@ -23,6 +23,7 @@ void on_sigterm(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
+// Overrides GUCs of this process: common ones, lock_timeout and synchronous_commit.
 void set_worker_gucs()
 {
     ipc::override_common_gucs("outbox maintenance");
@@ -32,6 +33,8 @@ void set_worker_gucs()
     ipc::override_guc("synchronous_commit", "off");
 }
 
+// Attaches to the worker slot. Returns false if another maintenance worker is attached, or a
+// session has blocked the workers.
 bool attach(int slot)
 {
     return ipc::attach_maintenance_worker(slot) && !ipc::are_workers_blocked(MyDatabaseId);

@@ -13,6 +13,8 @@ namespace outbox {
 
 namespace {
 
+// Returns whether an unsettled batch of the consumer has a row in the partition. Retries do not
+// count: they are copies.
 bool has_unsettled(OpenLog& partition, Snapshot snapshot, int32 consumer)
 {
     UnsettledBatches batches(consumer);
@@ -41,6 +43,8 @@ const char* reason_to_keep(Datum consumer, OpenLog& partition, Snapshot snapshot
     return nullptr;
 }
 
+// Adds a row with name and reason for each consumer that still needs the partition. Locks the
+// partition as open_partition_for_reading() does.
 void find_partition_readers(Oid partition, const ReturnSetInfo& result)
 {
     static constinit Statement list{"SELECT name FROM _outbox.consumers ORDER BY 1"};
@@ -62,7 +66,8 @@ void find_partition_readers(Oid partition, const ReturnSetInfo& result)
 }
 
 // Moves the cursor of a consumer past events that its filter excludes. Commits of such events do
-// not wake it, so its cursor would hold back the archive. Returns true if the cursor moved; false
+// not wake it, so its cursor would hold back the archive. Returns true if the cursor moved, and
+// then keeps the consumer's lock to the end of the transaction and wakes the relay at commit; false
 // if another session holds the consumer's lock, or the next event matches.
 bool skip_unwanted_events(Datum name)
 {
@@ -90,6 +95,7 @@ bool skip_unwanted_events(Datum name)
 
 } // namespace outbox
 
+// Internal: the consumers that still need a partition, with the reason.
 OUTBOX_SQL_FUNCTION(outbox_partition_readers)
 {
     return outbox::pg::sql_entry([&] {
@@ -102,6 +108,7 @@ OUTBOX_SQL_FUNCTION(outbox_partition_readers)
     });
 }
 
+// Internal: skip_unwanted_events() as the owner of the log.
 OUTBOX_SQL_FUNCTION(outbox_skip_unwanted_events)
 {
     return outbox::pg::sql_entry([&] {

@@ -9,6 +9,7 @@ namespace outbox {
 
 namespace {
 
+// Returns a percentile of the latencies as float8; isnull if there are none.
 Datum percentile_milliseconds(const stats::ConsumerCounts& counts, double part, bool& isnull)
 {
     const double microseconds = latency::percentile(counts.latency, part);
@@ -16,7 +17,8 @@ Datum percentile_milliseconds(const stats::ConsumerCounts& counts, double part, 
     return Float8GetDatum(microseconds / 1000);
 }
 
-// Returns one count for each power of two microseconds: latencies below it, and not below its half.
+// Returns an array of bigint with one count for each power of two microseconds: latencies below it,
+// and not below its half.
 Datum latency_histogram(const stats::ConsumerCounts& counts)
 {
     Datum sums[latency::power_count] = {};
@@ -89,6 +91,8 @@ OUTBOX_SQL_FUNCTION(outbox_event_counts)
     });
 }
 
+// Sets all counters of this database to 0 at once; a rollback does not restore them. Raises an
+// error in a session of a tenant.
 OUTBOX_SQL_FUNCTION(outbox_stats_reset)
 {
     return outbox::pg::sql_entry([&] {
@@ -98,6 +102,7 @@ OUTBOX_SQL_FUNCTION(outbox_stats_reset)
     });
 }
 
+// Internal: frees the slots of consumers that are not in the array, and those of dropped databases.
 OUTBOX_SQL_FUNCTION(outbox_release_stats_slots)
 {
     return outbox::pg::sql_entry([&] {

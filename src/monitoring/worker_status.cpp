@@ -7,6 +7,7 @@ namespace outbox {
 
 namespace {
 
+// Returns why a database has no relay; nullptr if it has one, or for a reason that is no fault.
 const char* absence_reason(ipc::WorkerAbsence absence)
 {
     switch (absence) {
@@ -31,6 +32,8 @@ OUTBOX_SQL_FUNCTION(outbox_is_preloaded)
     return outbox::pg::sql_entry([&] { PG_RETURN_BOOL(outbox::preloaded); });
 }
 
+// Internal: whether the launcher runs, the relay's pid, why there is none, and whether a
+// maintenance worker is missing. From shared memory.
 OUTBOX_SQL_FUNCTION(outbox_relay_status)
 {
     return outbox::pg::sql_entry([&] {

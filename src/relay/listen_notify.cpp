@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view prefix = "outbox_";
 
-// Returns nullptr if the name is too long for a channel.
+// Returns the channel of a consumer; nullptr if its name is too long for one.
 const char* channel_of(Datum consumer)
 {
     const std::string_view name = pg::to_view(consumer);

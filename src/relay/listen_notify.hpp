@@ -6,8 +6,10 @@
 
 namespace outbox {
 
-// Sends NOTIFY on the channel "outbox_" + name of each consumer with messages to claim. Returns
-// after how many milliseconds to check again even if no wake-up arrives. Call inside as_owner().
+// Queues NOTIFY, sent at commit, on the channel "outbox_" + name of each consumer with messages to
+// claim; skips sinks, paused consumers and names that are too long for a channel. Returns after how
+// many milliseconds to check the others again even if no wake-up arrives; LONG_MAX: not at all.
+// Call inside as_owner().
 long notify_listeners();
 
 } // namespace outbox

@@ -9,6 +9,7 @@ namespace outbox {
 
 namespace {
 
+// Reads outbox.secrets_file. Throws F0000 if it is not set, missing or not private.
 sink::Secrets load_secrets()
 {
     if (*settings::secrets_file == '\0')
@@ -17,7 +18,8 @@ sink::Secrets load_secrets()
     return sink::Secrets::load(settings::secrets_file);
 }
 
-// The context that all sinks of the database share, by the current settings.
+// Returns the context that all sinks of the database share, by the current settings. Throws for a
+// malformed outbox.http_allowed_hosts.
 sink::SinkContext sink_context(const std::string& database)
 {
     sink::SinkContext context;

@@ -8,12 +8,14 @@
 
 namespace outbox {
 
-// Throws outbox::Error if the definition or a setting is wrong, any other exception if memory, a
-// thread or a descriptor is missing.
+// Makes the sink, and reads outbox.secrets_file if the config refers to secrets. Throws
+// outbox::Error if the definition or a setting is wrong, any other exception if memory, a thread or
+// a descriptor is missing.
 std::unique_ptr<sink::Sink> open_sink(const SinkDefinition& definition,
                                       const std::string& database);
 
-// The message of an exception, with the hint if it has one.
+// Returns the message of an exception, with the hint in parentheses if it is an outbox::Error with
+// one.
 std::string error_text(const std::exception& error);
 
 } // namespace outbox

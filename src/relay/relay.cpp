@@ -48,22 +48,32 @@ public:
 
 private:
     bool should_shut_down() const;
+    // Takes the wake-up requests of the worker slot, and wakes the tasks and timers they name.
     void take_requests();
 
+    // Reads the sinks in a transaction and updates the tasks. After an error tries again later, or
+    // sets extension_is_gone_.
     void reload_sinks();
+    // Publishes the wanted event types, closes tasks whose definition is gone, opens new ones.
     void update_sink_tasks(std::vector<SinkDefinition>& wanted);
+    // Adds a task. Pauses the sink if its config is wrong; tries again later without resources.
     void open_sink_task(const SinkDefinition& definition);
+    // Releases the batches of a task and destroys it.
     void close_sink_task(std::size_t index);
     void log_and_pause(const SinkDefinition& definition, const std::string& reason);
+    // Closes and pauses the sinks whose endpoint said that it is gone (HTTP 410).
     void pause_gone_sinks();
     std::size_t memory_per_sink() const;
 
+    // Moves due scheduled events into the log, and wakes all tasks if there were any.
     void release_scheduled();
     void notify();
+    // Polls the test that is running, else starts the requested one.
     void test_sink();
     void start_test(const SinkTestRequest& request);
 
     TimePoint next_run_at() const;
+    // Sleeps until next_run_at() or a wake-up, then applies a reload of the configuration.
     void wait();
     void open_wait_set();
     void reload_configuration();
@@ -71,6 +81,7 @@ private:
     std::vector<std::unique_ptr<SinkTask>> take_aborted_tasks();
     void abandon_aborted_tasks();
     static void drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks);
+    // Closes all tasks, clears their statuses, and writes the reason into the worker slot.
     void shut_down();
 
     int slot_;
@@ -218,7 +229,7 @@ void Relay::close_sink_task(std::size_t index)
     sink_tasks_.erase(sink_tasks_.begin() + static_cast<std::ptrdiff_t>(index));
 }
 
-// Pauses a sink that cannot work, until outbox_resume().
+// Logs a sink that cannot work, and pauses it in a transaction of its own, until outbox_resume().
 void Relay::log_and_pause(const SinkDefinition& definition, const std::string& reason)
 {
     pg::log_rate_limited(WARNING, "sink \"" + definition.name + "\" is paused: " + reason,
@@ -297,6 +308,7 @@ void Relay::test_sink()
 }
 
 // Opens a second instance of the sink, so that a paused or failing sink can be tested, too.
+// Responds with the error if that fails.
 void Relay::start_test(const SinkTestRequest& request)
 {
     std::vector<SinkDefinition> sinks;
@@ -370,7 +382,7 @@ void Relay::reload_configuration()
 
 // ---- shutdown
 
-// Stops sending, and waits up to drain_timeout for requests in flight.
+// Makes these tasks send nothing more, and waits up to drain_timeout for their requests in flight.
 void Relay::drain_in_flight(std::span<const std::unique_ptr<SinkTask>> tasks)
 {
     const TimePoint end = Clock::now() + drain_timeout;

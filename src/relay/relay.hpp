@@ -10,11 +10,12 @@ namespace outbox {
 // reason into the worker slot.
 void run_relay(int slot);
 
-// Sets the GUCs that the relay's transactions rely on. Call again after each reload.
+// Sets the GUCs of this process that the relay's transactions rely on: synchronous_commit,
+// lock_timeout, search_path and others. Call again after each reload.
 void set_worker_gucs();
 
-// Returns whether outbox.relay and outbox.databases include the database; nullptr: name not known
-// yet.
+// Returns whether outbox.relay and outbox.databases include the database. nullptr, a name that is
+// not known yet, is in every list.
 bool is_database_served(const char* database);
 
 } // namespace outbox

@@ -24,7 +24,7 @@ namespace outbox {
 
 namespace {
 
-// The loop ends by ShutdownRequestPending. A wait for a synchronous standby is interrupted, because
+// Ends the loop by ShutdownRequestPending. A wait for a synchronous standby is interrupted, because
 // the standby may be gone. After an abort of a library the first SIGTERM lets the loop record the
 // cause, and the second one interrupts it.
 void on_sigterm(SIGNAL_ARGS)
@@ -40,8 +40,8 @@ void on_sigterm(SIGNAL_ARGS)
     errno = saved_errno;
 }
 
-// Runs in the aborting thread: SIGTERM the main loop, again after 5 s, and return after 30 s, which
-// lets abort() end the process. The loop may be waiting for this very thread.
+// Runs in the thread that called abort(): SIGTERM the main loop, again after 5 s, and return after
+// 30 s, which lets abort() end the process. The loop may be waiting for this very thread.
 void terminate_main_loop()
 {
     constexpr unsigned seconds_to_leave = 5, seconds_to_end = 25;
@@ -51,14 +51,15 @@ void terminate_main_loop()
     (void)sleep(seconds_to_end);
 }
 
-// Exit callback that runs last. Threads of a library may still run, and exit() would destroy static
-// objects that they use.
+// Exit callback that runs last: calls _exit() if threads of a library may still run, because exit()
+// would destroy static objects that they use.
 void exit_without_atexit(int code, Datum)
 {
     if (sink::has_kafka_threads() || sink::has_sink_threads())
         _exit(code);
 }
 
+// Sets GUCs, malloc options and libcurl of the process, and runs the relay to its end.
 void run(int slot)
 {
     set_worker_gucs();

@@ -16,7 +16,8 @@ public:
     // Makes both timers due.
     void wake() { next_due_ = next_refused_ = {}; }
 
-    // Moves due events in transactions of its own. Returns true if the log has new events.
+    // Runs a transaction for each timer that is due; it moves up to 1000 events. Returns true if
+    // the log has new events; logs an error and returns false for it.
     bool run_once();
     // Returns when run_once() must be called again.
     sink::TimePoint next_run_at() const { return std::min(next_due_, next_refused_); }
@@ -24,6 +25,7 @@ public:
 private:
     using ReleaseFunction = ReleaseResult (*)(int limit);
     using MillisecondsToNext = int64 (*)();
+    // Moves events in one transaction and sets the timer. After an error: a log line and no result.
     ReleaseResult release(ReleaseFunction release_function, MillisecondsToNext milliseconds_to_next,
                           sink::TimePoint& timer);
 

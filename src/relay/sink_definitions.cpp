@@ -23,6 +23,7 @@ Datum database_identity()
         cstring_to_text(psprintf(UINT64_FORMAT "/%u", GetSystemIdentifier(), MyDatabaseId)));
 }
 
+// Updates _outbox.consumers: pauses the sinks whose home is not this database.
 void pause_copied_sinks()
 {
     static constinit Statement pause{
@@ -35,6 +36,7 @@ void pause_copied_sinks()
     pause.execute_with_latest_snapshot(values);
 }
 
+// Returns the types that the filter lists; all types if it lists none.
 EventTypeBloom event_types_of(const Filter& filter)
 {
     if (filter.event_types.empty())
@@ -53,6 +55,7 @@ struct SinkRow {
     Consumer consumer;
 };
 
+// Takes the columns of the row, and reads the consumer by its name from the tables.
 SinkRow read_sink_row(const ResultRow& row)
 {
     const Datum name = row.get(1);
@@ -60,6 +63,7 @@ SinkRow read_sink_row(const ResultRow& row)
             read_consumer(name).consumer};
 }
 
+// Copies the row into memory of C++.
 SinkDefinition make_definition(const SinkRow& row, const EventTypeBloom& types)
 {
     return {row.consumer.id,           row.consumer.filter.tenant_id,

@@ -30,16 +30,19 @@ struct SinkDefinition {
 };
 
 // Appends the sinks that are not paused. First pauses sinks that were created in another database,
-// of which this one is a copy: the original sends their events. Call inside as_owner().
+// of which this one is a copy: the original sends their events. Writes _outbox.consumers. Call
+// inside as_owner().
 void load_sinks(std::vector<SinkDefinition>& sinks);
 
-// Appends the sink of one consumer, paused or not, if it exists.
+// Appends the sink of one consumer, paused or not, if it exists; for 0 all sinks that are not
+// paused. Writes nothing. Call inside as_owner().
 void load_sinks(std::vector<SinkDefinition>& sinks, int32 consumer);
 
-// Checks a value of outbox.http_allowed_hosts.
+// Returns whether the text is a valid value of outbox.http_allowed_hosts.
 bool is_host_allowlist(const char* list);
 
-// Sets paused and pause_reason of a sink. Call inside as_owner().
+// Sets paused and pause_reason (given in UTF-8) of a sink, unless it is paused. Call inside
+// as_owner().
 void pause_sink(int32 consumer, std::string_view reason);
 
 } // namespace outbox

@@ -14,6 +14,7 @@ namespace {
 constexpr int64 microseconds_to_2000 =
     static_cast<int64>(POSTGRES_EPOCH_JDATE - UNIX_EPOCH_JDATE) * USECS_PER_DAY;
 
+// Returns a copy, in the current memory context, with every byte above 127 replaced by '?'.
 std::string_view replace_high_bits(std::string_view text)
 {
     char* readable = pnstrdup(text.data(), text.size());
@@ -23,8 +24,8 @@ std::string_view replace_high_bits(std::string_view text)
     return {readable, text.size()};
 }
 
-// Replaces characters that have no equivalent in Unicode by question marks: an error would stop the
-// sink at this event.
+// Returns the text converted, in the current memory context. Replaces characters that have no
+// equivalent in Unicode by question marks: an error would stop the sink at this event.
 std::string_view convert_to_utf8(std::string_view text, int encoding)
 {
     const Oid conversion = FindDefaultConversionProc(encoding, PG_UTF8);
@@ -49,6 +50,8 @@ std::string_view convert_to_utf8(std::string_view text, int encoding)
     }
 }
 
+// Returns the text itself if it is UTF-8, else a copy in the current memory context. Raises no
+// error for characters that cannot be converted.
 std::string_view to_utf8(std::string_view text)
 {
     const int encoding = GetDatabaseEncoding();
@@ -102,6 +105,7 @@ struct MessageText {
     pg::PallocVector<std::optional<std::string_view>> attributes; // one for each metadata key
 };
 
+// Converts the columns to UTF-8, in the current memory context. Raises server errors.
 MessageText text_of(const Message& message, const std::vector<std::string>& keys)
 {
     const Datum* values = message.values;

@@ -20,10 +20,12 @@ public:
         events_.reserve(expected);
     }
 
-    // Call at the start of a claim: discards events, and makes a memory context in the current one.
+    // Call in the transaction, at the start of a claim: discards events, and makes a memory context
+    // in the current one.
     void reset();
 
-    // Copies one message. Raises server errors, and throws if memory is missing.
+    // Copies one message into an event of the pool. Raises server errors, and throws if memory is
+    // missing.
     void receive(const Message& message, const Delivery& delivery) override;
     bool is_full() const override { return bytes_ >= max_bytes_; }
 

@@ -18,6 +18,7 @@ constexpr milliseconds log_interval{10'000};
 // Interval between updates of shared memory if only counters change: each takes the LWLock.
 constexpr milliseconds publish_interval{100};
 
+// Converts a time of the steady clock, of which `now` is the current one.
 TimestampTz to_timestamp(TimePoint time, TimePoint now)
 {
     using std::chrono::duration_cast;

@@ -13,8 +13,9 @@ public:
         : consumer_(consumer), tenant_(tenant), name_(std::move(name))
     {}
 
-    // Publishes changes at a limited rate. `transaction_error` is an error of the task's last
-    // transaction, as opposed to one of the endpoint.
+    // Logs lines of the sink's library and changes between failing and working, and writes changes
+    // of the state to shared memory; both at a limited rate. `transaction_error` is an error of the
+    // task's last transaction, as opposed to one of the endpoint; empty: none.
     void publish(sink::Dispatcher& dispatcher, const std::string& transaction_error,
                  sink::TimePoint now);
 
@@ -22,7 +23,9 @@ public:
     sink::TimePoint next_publish_at() const { return publish_at_; }
 
 private:
+    // Takes the library's lines from the dispatcher. Logs up to 5 in 10 s, then their number.
     void log_library_lines(sink::Dispatcher& dispatcher, sink::TimePoint now);
+    // Logs that the sink has begun to fail, or works again.
     void log_status_change(bool is_failing, const std::string& status_message);
 
     int32 consumer_;

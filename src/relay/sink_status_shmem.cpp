@@ -24,6 +24,8 @@ void initialize_shmem(void* memory)
     *static_cast<SinkStatuses*>(memory) = {};
 }
 
+// Returns the entry, nullptr if there is none; (InvalidOid, 0) is a free one. The caller holds
+// ipc::shmem_lock().
 SinkStatus* find(Oid database, int32 consumer)
 {
     for (SinkStatus& status : sink_statuses->statuses)

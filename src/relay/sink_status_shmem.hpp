@@ -28,11 +28,13 @@ struct SinkStatus {
 // Sinks of all databases together. Further sinks work, but are not shown.
 inline constexpr int max_sink_statuses = 256;
 
-// Writes the state of a sink of this database.
+// Writes the state of a sink of this database, whatever status.database is. Does nothing if all
+// entries belong to other sinks.
 void publish_sink_status(const SinkStatus& status);
 
-// Removes the state of one sink, or of all sinks, of this database.
+// Removes the state of one sink of this database.
 void remove_sink_status(int32 consumer);
+// Removes the states of all sinks of this database.
 void clear_sink_statuses();
 
 // Requests the shared memory. Call once, in _PG_init() of a preloaded library.

@@ -109,7 +109,8 @@ bool SinkTask::should_settle(TimePoint now) const
                                 std::ranges::any_of(settled, was_rejected));
 }
 
-// Claims up to half of the memory, because a request in flight contains a copy of its event.
+// Returns whether to claim now. Claimed events take up to half of the memory, because a request in
+// flight contains a copy of its event.
 bool SinkTask::should_claim(TimePoint now, std::size_t memory) const
 {
     return may_have_messages_ && now >= claim_at_ && dispatcher_->can_take_more(now) &&
@@ -338,7 +339,8 @@ void SinkTask::handle_rollback(const Rollback& rollback, TimePoint now)
     pg::log_rate_limited(WARNING, "sink \"" + definition_.name + "\": " + rollback.message);
 }
 
-// Drops batches whose leases were lost: another session moved the cursor or dropped the consumer.
+// Drops batches whose leases were lost, because another session moved the cursor or dropped the
+// consumer; all batches if no lease was. Reads the leases in a transaction of its own.
 void SinkTask::drop_lost_batches()
 {
     std::vector<int64> tokens;

@@ -26,17 +26,19 @@ public:
 
     // Lets the next round claim: a commit may have added messages.
     void wake() { may_have_messages_ = true; }
-    // Like wake(), and discards the cached state of the consumer and its retries.
+    // Discards the cached state of the consumer, and lets the next round claim and check retries.
     void invalidate_cache();
 
-    // One round: takes results of requests, settles them, claims the next batch, sends it. `memory`
-    // limits the bytes of claimed events.
+    // One round: takes results of requests, settles them, claims the next batch, sends it,
+    // publishes the sink's status. `memory` limits the bytes of claimed events. An error of a
+    // transaction is logged and pauses the task.
     void run_once(std::size_t memory);
 
     // Returns when run_once() must be called even if no wake-up arrives.
     sink::TimePoint next_run_at() const;
 
-    // Settles recorded results, releases open batches, and ignores requests in flight from then on.
+    // Settles recorded results, releases open batches, ignores requests in flight from then on, and
+    // removes the sink's status from shared memory.
     void close();
 
     // Returns the reason to pause the sink, if the endpoint said that it is gone (HTTP 410).
@@ -54,21 +56,35 @@ public:
     void poll() { dispatcher_->poll(sink::Clock::now()); }
 
 private:
+    // Collects what the next transaction is to do: settle the recorded results if `settles`, claim
+    // and check retries if `claims`, and always renew the leases that are due. Writes nothing.
     TransactionPlan make_plan(sink::TimePoint now, bool settles, bool claims) const;
+    // Returns whether recorded results are to be settled: enough of them, one rejected, or time is
+    // up.
     bool should_settle(sink::TimePoint now) const;
     bool should_claim(sink::TimePoint now, std::size_t memory) const;
     bool should_renew(sink::TimePoint now) const;
     bool should_release_batches(sink::TimePoint now) const;
 
+    // Runs a transaction by make_plan(); after its commit updates the task and sends what it has
+    // claimed.
     void run_transaction(sink::TimePoint now, bool settles, bool claims, std::size_t memory);
+    // Claims the next batch into `sink_events`, in the open transaction, with upcasting.
     ClaimResult claim_next(const TransactionPlan& plan, bool may_defer_write,
                            SinkEventBuilder& sink_events) const;
     void write_deferred_batch(sink::TimePoint now);
+    // Removes what the transaction has settled from dispatcher and batches_, and sets renewed
+    // leases.
     void apply_committed(const TransactionPlan& plan, sink::TimePoint now);
+    // Adds the claimed events to batches_ and the dispatcher, which sends them.
     void send(SinkEventBuilder& sink_events, sink::TimePoint now);
+    // Subtracts settled events from an open batch; at 0 moves it to settled_batches_.
     void count_settled(int64 token, std::size_t count);
+    // Drops lost batches after an error about a token; logs any other error and sets retry_at_.
     void handle_rollback(const Rollback& rollback, sink::TimePoint now);
     void drop_lost_batches();
+    // Settles recorded results and releases open batches in one transaction, whose error is only
+    // logged. Then cancels all requests and forgets the batches.
     void release_batches();
 
     SinkDefinition definition_;

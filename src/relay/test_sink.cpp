@@ -57,7 +57,8 @@ SinkTestSlot* find_slot(Oid database)
     return nullptr;
 }
 
-// Writes a request of this backend. Returns false if another backend waits for its result.
+// Writes a request of this backend to the slot of the database. Returns false if another backend
+// waits for its result, or no slot is free.
 bool submit_request(int32 consumer)
 {
     LWLockAcquire(ipc::shmem_lock(), LW_EXCLUSIVE);
@@ -96,7 +97,8 @@ bool take_result(SinkTestSlot& outcome, bool frees_slot)
     return is_finished;
 }
 
-// Returns the consumer id of a sink. Raises an error if the consumer is not a sink.
+// Returns the consumer id of a sink, read as the owner of the log. Raises undefined_object for an
+// unknown consumer, wrong_object_type for one that is not a sink.
 int32 find_sink(Datum name)
 {
     int32 consumer = 0;
@@ -114,6 +116,8 @@ int32 find_sink(Datum name)
 
 constinit pg::CustomWaitEvent test_wait{"OutboxTestSink"};
 
+// Wakes the relay until the result is there, for up to 65 s; after that outcome.ok is false and its
+// detail says so. Can be canceled.
 void wait_for_result(SinkTestSlot& outcome)
 {
     constexpr int max_wait = 650; // tenths of a second: longer than most request timeouts
@@ -130,6 +134,7 @@ void wait_for_result(SinkTestSlot& outcome)
     }
 }
 
+// Returns an event with a random tracking id. Throws pg::ServerError if no random bytes are there.
 sink::Event make_test_event()
 {
     sink::Event event;
@@ -212,6 +217,8 @@ void set_up_sink_tests()
 
 } // namespace outbox
 
+// Commits the caller's transaction, so that none is open during the request, and waits for the
+// relay.
 OUTBOX_SQL_FUNCTION(outbox_test_sink)
 {
     return outbox::pg::sql_entry([&] {

@@ -17,10 +17,11 @@ struct SinkTestRequest {
 // A test that the relay is running: at most one per database.
 class SinkTest {
 public:
-    // Returns the request that waits in shared memory, if any.
+    // Returns the request of this database that waits in shared memory, if any, and leaves it
+    // there.
     static std::optional<SinkTestRequest> pending_request();
 
-    // Sends the test event.
+    // Sends the test event at once.
     SinkTest(const SinkTestRequest& request, std::unique_ptr<sink::Sink> sink);
 
     // As in sink::Sink, for the poll loop.

@@ -15,6 +15,7 @@ void note_blocked(std::vector<sink::EventRef>& blocked, int64 token, IdRanges id
             blocked.push_back({token, id});
 }
 
+// Adds the plan's delivered events to the statistics, at commit.
 void count_delivered(const TransactionPlan& plan, const sink::Dispatcher& dispatcher,
                      const OpenBatches& batches, int32 consumer)
 {
@@ -28,6 +29,8 @@ void count_delivered(const TransactionPlan& plan, const sink::Dispatcher& dispat
                 {one.event_stats.type, one.event_stats.bytes, one.event_stats.occurred_at}, now);
 }
 
+// Fails the event in the tables, moves blocked events behind it, also of other batches, to
+// _outbox.retries, and adds those to rejection.blocked.
 void write_rejection(TransactionPlan::Rejection& rejection)
 {
     const sink::EventRef ref = rejection.event.ref;

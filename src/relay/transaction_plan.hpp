@@ -46,13 +46,13 @@ struct TransactionPlan {
     TimestampTz next_retry = 0; // out: when the next retry is due, DT_NOEND: none
 };
 
-// Adds all results that the dispatcher has recorded. Skips events of batches that are not in
-// `batches`.
+// Adds all results that the dispatcher has recorded to the plan, and leaves them with the
+// dispatcher. Skips events of batches that are not in `batches`.
 void plan_settlements(TransactionPlan& plan, const sink::Dispatcher& dispatcher,
                       const OpenBatches& batches, bool ordered);
 
-// Acks, fails and blocks messages in the tables, counts them and renews leases. Call inside
-// in_transaction().
+// Acks, fails and blocks messages in the tables, counts them and renews leases; fills `blocked` of
+// the plan's rejections. Raises the errors of settle.hpp. Call inside in_transaction().
 void write_settlements(TransactionPlan& plan, const sink::Dispatcher& dispatcher,
                        const OpenBatches& batches, int32 consumer);
 

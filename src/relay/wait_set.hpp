@@ -14,12 +14,14 @@ public:
     // Returns false if open() must be called before wait().
     bool is_open() const { return set_ != nullptr; }
 
-    // Raises server errors: call inside pg::guarded_call().
+    // Makes the set of latch, postmaster death and these descriptors. It must be closed. Raises
+    // server errors: call inside pg::guarded_call().
     void open(std::span<const int> sockets);
+    // Frees the set, if there is one; the next open() makes another.
     void close();
 
     // Sleeps until the latch is set, a descriptor is readable or the timeout ends; then resets the
-    // latch. Raises server errors.
+    // latch. Exits the process if the postmaster has died. Raises server errors.
     void wait(long milliseconds);
 
 private:
