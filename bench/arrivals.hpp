@@ -1,5 +1,5 @@
-// What a receiver knows: when each event was there first, and how many times. An event is known by
-// the number in its body.
+// Records of a receiver: the time of the first arrival of each event, and its number of arrivals.
+// An event is identified by the number in its body.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 #include <string_view>
 #include <vector>
 
-// A line of output that somebody waits for.
+// Prints a line and flushes, because the benchmark waits for it.
 inline void say(const std::string& line)
 {
     std::puts(line.c_str());
     std::fflush(stdout);
 }
 
-// The number after a name, or -1.
+// The number that follows `name`, or -1 if `name` is missing.
 inline std::int64_t number_after(std::string_view text, const char* name)
 {
     const char* found = strcasestr(std::string(text).c_str(), name);
@@ -28,7 +28,7 @@ class Arrivals {
 public:
     explicit Arrivals(std::size_t events) : arrivals_(events), missing_(events) {}
 
-    // Says "all" once every event from 0 on has been there.
+    // Prints "all" when every event from 0 on has arrived.
     void note(std::string_view body, std::int64_t moment)
     {
         const std::int64_t number = number_after(body, "\"number\":");
@@ -42,7 +42,8 @@ public:
             say("all");
     }
 
-    // A line per event: its number, when it came first, and how many times it came.
+    // Prints a line per event: its number, the time of its first arrival, and its number of
+    // arrivals.
     void print() const
     {
         for (std::size_t number = 0; number < arrivals_.size(); ++number)

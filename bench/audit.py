@@ -1,4 +1,4 @@
-"""What a row of the audit log costs its writer."""
+"""The cost of a row of the audit log for its writer."""
 
 from lab import Run, fresh_database, pgbench, sql, take_turns
 from report import Report
@@ -13,7 +13,7 @@ INSERT INTO audit_by_hand (actor, action, entity_type, entity_id, before, after,
 VALUES ('alice', 'update', 'Order', :id::text, {STATES}, '{{"ip": "192.0.2.1"}}'::jsonb) RETURNING id;
 """
 
-# The same columns, partitions and indexes, and what a default of SQL does.
+# The same columns, partitions and indexes, and the values that SQL defaults can compute.
 BY_HAND = """
 CREATE SEQUENCE audit_by_hand_id_seq;
 CREATE TABLE audit_by_hand (LIKE audit_log INCLUDING DEFAULTS) PARTITION BY RANGE (occurred_at);
@@ -32,7 +32,7 @@ END $$;
 
 
 def turn(script: str, mode: str) -> Run:
-    """From empty tables, so that no contestant pays for what another has written."""
+    """Empties the tables, so that no contestant pays for rows of another one."""
     sql("""DO $$
            DECLARE p regclass;
            BEGIN

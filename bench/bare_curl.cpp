@@ -1,5 +1,5 @@
-// bare_curl URL REQUESTS CONCURRENCY BODY: what libcurl's multi interface can do here by itself.
-// One request, over and over; prints the seconds that it took.
+// bare_curl URL REQUESTS CONCURRENCY BODY: the throughput of libcurl's multi interface alone. Sends
+// one request repeatedly and prints the seconds that it took.
 #include "poster.hpp"
 
 #include <chrono>

@@ -1,7 +1,7 @@
-// bare_kafka FROM TO RECORDS: what librdkafka's producer can do here by itself. Takes so many
-// records of the topic FROM into memory, and says "ready". For each line of its input it sends them
-// all to the topic TO, with the settings of the Kafka sink and, on top of them, those on the line,
-// as NAME=VALUE; then prints the seconds that it took, to connect included.
+// bare_kafka FROM TO RECORDS: the throughput of librdkafka's producer alone. Reads RECORDS records
+// of the topic FROM into memory and prints "ready". For each input line it sends them all to the
+// topic TO, with the settings of the Kafka sink and those on the line, as NAME=VALUE, and prints
+// the seconds that it took, including the connection.
 #include "arrivals.hpp"
 #include "bare_producer.hpp"
 #include "clock.hpp"
@@ -14,7 +14,7 @@
 
 namespace {
 
-// Key, value and headers in one piece.
+// Key, value and headers in one allocation.
 class Record {
 public:
     explicit Record(const rd_kafka_message_t& message)
@@ -65,7 +65,7 @@ private:
     std::size_t sequence_ = 0;
 };
 
-// In the order in which the relay sent them, as the partitions alternate there.
+// In the order in which the relay sent the records, which alternates between the partitions.
 std::vector<Record> records_of(const KafkaUrl& url, std::size_t count)
 {
     KafkaReader reader(url, KafkaReader::From::beginning);

@@ -1,4 +1,4 @@
-// librdkafka's producer by itself, told what the Kafka sink tells it.
+// librdkafka's producer alone, with the settings of the Kafka sink.
 #pragma once
 
 #include "kafka_url.hpp"
@@ -19,7 +19,7 @@ public:
     using Header = std::pair<std::string_view, std::string_view>;
     using Settings = std::vector<std::pair<std::string, std::string>>;
 
-    // The settings come on top of the sink's.
+    // `settings` override those of the sink.
     explicit BareProducer(const KafkaUrl& url, const Settings& settings = {})
     {
         outbox::sink::KafkaConfig config;
@@ -44,7 +44,7 @@ public:
     BareProducer(const BareProducer&) = delete;
     BareProducer& operator=(const BareProducer&) = delete;
 
-    // Waits while librdkafka has as many as it may have. Any thread may send.
+    // Waits while the queue of librdkafka is full. Thread-safe.
     void send(std::string_view key, std::string_view value, const std::vector<Header>& headers)
     {
         rd_kafka_headers_t* list = rd_kafka_headers_new(headers.size());
@@ -60,7 +60,7 @@ public:
             rd_kafka_poll(handle_, 0);
     }
 
-    // Returns when the broker has them all.
+    // Returns when the brokers have acknowledged all records.
     void finish()
     {
         while (delivered_ < sent_)

@@ -1,4 +1,4 @@
-"""Kafka, and what else brings events there: services of test/services, as fast as they can be."""
+"""Kafka and Debezium: services of test/services, with settings for throughput."""
 
 import json
 import os
@@ -20,21 +20,22 @@ from kafka_cluster import Cluster, protocol     # noqa: E402
 
 PARTITIONS = 4
 
-# As Kafka's own scripts start brokers and workers of Connect; the tests' options are for a quick start.
+# JVM options of Kafka's own scripts for brokers and Connect workers; those of the tests are for a
+# quick start.
 JAVA = ["-server", "-XX:TieredStopAtLevel=4", "-XX:-UseSerialGC", "-XX:+UseG1GC",
         "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
         "-XX:+ExplicitGCInvokesConcurrent"]
 BROKER_JAVA = [*JAVA, "-Xms1g", "-Xmx1g"]
 CONNECT_JAVA = [*JAVA, "-Xms256m", "-Xmx2g"]
 
-# Old records go while others come, or a long run would fill the disk.
+# Old records are deleted during the run, so that a long run does not fill the disk.
 PROPERTIES = {"log.retention.check.interval.ms": 5000, "log.segment.delete.delay.ms": 1000}
 SEGMENT_BYTES = 64 << 20
 
 
 def service(name: str, call: str, *arguments: str, java: list[str] | None = None,
             settings: dict | None = None) -> str:
-    """Calls it for the folder of its own that it has in a benchmark."""
+    """Calls the script of a service with its folder of the benchmark."""
     return subprocess.run(
         [SERVICES / name, call, tool(name), *arguments, *(f"--java={option}" for option in java or []),
          *(f"{key}={value}" for key, value in (settings or {}).items())],
@@ -42,7 +43,7 @@ def service(name: str, call: str, *arguments: str, java: list[str] | None = None
 
 
 def end(name: str) -> None:
-    """Nothing of it is left for the next measure."""
+    """Stops a service and deletes its data, so that the next measure starts afresh."""
     service(name, "stop")
     shutil.rmtree(tool(name))
 
@@ -59,7 +60,7 @@ class Topic:
         self.sink_config = {"bootstrap.servers": broker.address, "topic": name}
 
     def records(self) -> int:
-        """How many there have been."""
+        """Number of records so far."""
         return sum(protocol.end_offset(self.broker.port, self.name, number)
                    for number in range(self.partitions))
 
@@ -68,7 +69,7 @@ class Topic:
 
     @contextmanager
     def receiver(self, events: int) -> Iterator[Receiver]:
-        """Reads what comes from now on."""
+        """A receiver of records that are written from now on."""
         with running(tool("kafka_receiver"), self.url, str(events), stdin=subprocess.PIPE) as process:
             yield Receiver(process)
 
@@ -82,7 +83,7 @@ class Broker:
         self.topics = 0
 
     def new_topic(self, name: str, partitions: int = PARTITIONS, retention: int = 1 << 30) -> Topic:
-        """With a name of its own, that begins like this."""
+        """Creates a topic with a unique name that starts with `name`."""
         self.topics += 1
         name = f"{name}.{self.topics}"
         self.cluster.create_topic(name, partitions, {
@@ -103,13 +104,13 @@ def kafka() -> Iterator[Broker]:
 # Debezium
 # ----------------------------------------------------------------------------------------------------
 
-# What it needs of the server.
+# Settings of the server that Debezium requires.
 LOGICAL = {"wal_level": "logical", "listen_addresses": "127.0.0.1"}
 
 
 class Debezium:
-    """Its connector for PostgreSQL with the outbox router, in a worker of Kafka Connect. The topic of
-    an event is its aggregate_type."""
+    """Debezium's connector for PostgreSQL with the outbox router, in a worker of Kafka Connect. The
+    topic of an event is its aggregate_type."""
 
     def __init__(self, broker: Broker, database: str) -> None:
         self.database = database
@@ -128,7 +129,8 @@ class Debezium:
         return int(sql("SELECT count(*) FROM pg_replication_slots WHERE active", self.database))
 
     def stop(self) -> None:
-        """The process stays, warm. What is written meanwhile is its backlog."""
+        """Stops the connector; its process keeps running. Events written meanwhile are its
+        backlog."""
         self.call("PUT", "/stop")
         wait_for(0, lambda: -self.walsenders(), every=0.02)
 
@@ -139,14 +141,14 @@ class Debezium:
         wait_for(1, self.walsenders, every=0.02)
 
     def catch_up(self) -> None:
-        """Returns when it has brought everything that was written before."""
+        """Returns when the connector has delivered all earlier events."""
         before = self.marks.records()
         sql(f"SELECT outbox_enqueue('{self.marks.name}', 1, 'Mark', '{{}}'::jsonb)", self.database)
         self.marks.wait_for(before + 1, every=0.02, seconds=60)
 
     @contextmanager
     def relay(self, settings: dict | None = None) -> Iterator[None]:
-        """At work only within this block."""
+        """Runs the connector only within this block."""
         self.resume(settings)
         try:
             self.catch_up()
@@ -157,7 +159,7 @@ class Debezium:
 
 @contextmanager
 def debezium(broker: Broker, database: str = "bench") -> Iterator[Debezium]:
-    """At rest. The server must have been started with what is LOGICAL."""
+    """The connector, stopped. The server must have been started with the settings in LOGICAL."""
     sql("CREATE PUBLICATION outbox FOR TABLE outbox_messages WITH (publish_via_partition_root)", database)
     service("debezium", "start", "--kafka", broker.address, "--pg-port", os.environ["PGPORT"],
             "--dbname", database, java=CONNECT_JAVA,

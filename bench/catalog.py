@@ -1,4 +1,5 @@
-"""What the catalog costs the producer: a schema with 20 properties, and a payload that has them all."""
+"""The cost of the catalog for the producer: a schema with 20 properties, and a payload with all of
+them."""
 
 import json
 

@@ -5,7 +5,7 @@
 
 constexpr std::int64_t second = 1'000'000'000;
 
-// CLOCK_MONOTONIC in nanoseconds: the same for all processes of a machine.
+// CLOCK_MONOTONIC in nanoseconds: the same clock for all processes of a machine.
 inline std::int64_t now()
 {
     timespec time;

@@ -1,4 +1,5 @@
-"""What an event costs from end to end, and what does not change that: depth, old snapshots, claimers."""
+"""The cost of an event from enqueue to ack, and the influence of depth, old snapshots and
+claimers."""
 
 import os
 import time
@@ -23,7 +24,7 @@ def with_events(database: str = "bench") -> None:
 
 
 def fill(events: int, database: str = "bench") -> None:
-    """Events of as many aggregates, in the log as vacuum leaves it when it has caught up."""
+    """Adds events of as many aggregates, and vacuums the log."""
     sql(f"""INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)
             SELECT 'Order', hashint8(i)::text, 'OrderConfirmed', payload
               FROM generate_series(1, {events}) AS i, (SELECT payload FROM event LIMIT 1) AS e""", database)
@@ -31,7 +32,7 @@ def fill(events: int, database: str = "bench") -> None:
 
 
 def live(queue: Queue) -> int:
-    """One batch, from end to end."""
+    """Enqueues, claims and acks one batch."""
     queue.enqueue()
     done = queue.consume()
     if done != BATCH:
@@ -41,8 +42,8 @@ def live(queue: Queue) -> int:
 
 @contextmanager
 def queues(kinds: dict[str, type[Queue]]) -> Iterator[dict[str, Queue]]:
-    """Each in a database and a session of its own, so that none meets what another has left behind.
-    They stay open: many short turns even out what a machine does besides."""
+    """Opens each queue in a database and a session of its own, so that none is affected by rows of
+    another one. They stay open, because many short turns average out other load of the machine."""
     with ExitStack() as stack:
         opened = {}
         for number, (name, kind) in enumerate(kinds.items()):
@@ -52,7 +53,7 @@ def queues(kinds: dict[str, type[Queue]]) -> Iterator[dict[str, Queue]]:
             stack.callback(sql, f"DROP DATABASE {database} WITH (FORCE)", "postgres")
             opened[name] = kind(stack.enter_context(pinned_session(database)))
         for queue in opened.values():
-            live(queue)         # plans and caches
+            live(queue)         # warms plans and caches
         yield opened
 
 
@@ -62,7 +63,7 @@ def queues(kinds: dict[str, type[Queue]]) -> Iterator[dict[str, Queue]]:
 
 
 def lived(queue: Queue) -> Run:
-    """What vacuum does afterwards counts for nobody: elsewhere it works in the background."""
+    """The cost of vacuum afterwards is not counted, because it runs in the background elsewhere."""
     def work() -> int:
         done = sum(live(queue) for _ in range(EVENTS_PER_LIFE // BATCH))
         queue.archive()
@@ -92,7 +93,7 @@ def life(report: Report) -> None:
 
 
 def read_up_to_here(consumer: str, database: str) -> None:
-    """By claims, so that what they leave behind lies behind the cursor too."""
+    """Reads the log by claims, so that their dead rows are behind the cursor, too."""
     with session(database) as cursor:
         token = True
         while token:
@@ -103,7 +104,7 @@ def read_up_to_here(consumer: str, database: str) -> None:
 
 
 def depth(report: Report) -> None:
-    """A small log and a large one; the large one is read from its end and from its beginning."""
+    """A small log and a large one; the large one is read at its end and at its beginning."""
     to_read = (ROUNDS + 1) * CLAIMS_PER_TURN * BATCH
     for database, behind in (("bench", 10_000), ("bench_large", DEPTH)):
         with_events(database)
@@ -125,7 +126,7 @@ def depth(report: Report) -> None:
             return timed(reader.cursor, lambda: sum(reader.consume() for _ in range(CLAIMS_PER_TURN)))
 
         for reader in readers.values():
-            turn(reader)        # plans and caches
+            turn(reader)        # warms plans and caches
         runs = take_turns({name: lambda reader=reader: turn(reader) for name, reader in readers.items()})
     for name in ("behind", "ahead"):
         against = (runs[f"millions {name}"], runs["10 thousand behind"], "10 thousand behind the cursor")
@@ -173,12 +174,12 @@ def beside(report: Report, name: str, per_run: str | None, per_turn: str | None)
 
 
 def held_snapshot(report: Report) -> None:
-    """For the whole run: a snapshot holds back nothing outside its own database."""
+    """Held for the whole run: a snapshot holds vacuum back only in its own database."""
     beside(report, "held_snapshot", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1", None)
 
 
 def held_xid(report: Report) -> None:
-    """During its own turns only: a running transaction is in everybody's snapshots."""
+    """Held only during its own turns: every snapshot contains a running transaction."""
     beside(report, "held_xid", None, "BEGIN; SELECT pg_current_xact_id()")
 
 
@@ -189,7 +190,7 @@ def held_xid(report: Report) -> None:
 
 @contextmanager
 def consumer_of_all(partitions: int) -> Iterator[str]:
-    """Of the whole log, and nothing of it stays."""
+    """A consumer of the whole log, dropped afterwards with all its rows."""
     sql(f"SELECT outbox_create_consumer('reader', partitions => {partitions}, start_at => 'earliest')")
     sql("CHECKPOINT")
     yield "reader"
@@ -198,7 +199,7 @@ def consumer_of_all(partitions: int) -> Iterator[str]:
 
 
 def wait_events(cursor) -> Counter:
-    """What the claimers are at, right now."""
+    """Current wait events of the claimers."""
     cursor.execute("""SELECT CASE WHEN wait_event IS NULL THEN 'running or runnable'
                                   WHEN wait_event_type = 'Client' THEN 'client'
                                   ELSE wait_event_type || ' ' || wait_event END, count(*)
@@ -220,7 +221,7 @@ def claimer(consumer: str, start: Barrier, left: Value, empty: Value) -> None:
 
 
 def drained(claimers: int, events: int, waits: Counter) -> Run:
-    """All of the log, by so many at once; adds to `waits` what they were seen waiting for."""
+    """Drains the log with concurrent claimers; adds their sampled wait events to `waits`."""
     start, left, empty = Barrier(claimers + 1), Value("l", events), Value("l", 0)
     with consumer_of_all(partitions=claimers) as consumer, session() as cursor:
         processes = [Process(target=claimer, args=(consumer, start, left, empty), daemon=True)
@@ -282,7 +283,8 @@ def read(queue: Outbox, events: int, batches: list[int]) -> Run:
 
 
 def partitions_cost(report: Report) -> None:
-    """Turns are long enough for several pages of the log, each of which is dealt to all partitions."""
+    """A turn reads several pages of the log, each of which is distributed to all consumer
+    partitions."""
     per_turn, many = 40_000, 64
     contestants = {
         "many": f"partitions => {many}",
@@ -299,7 +301,7 @@ def partitions_cost(report: Report) -> None:
         for name, options in contestants.items():
             sql(f"SELECT outbox_create_consumer('{name}', {options}, start_at => 'earliest')")
             queue = Outbox(stack.enter_context(pinned_session()), name)
-            queue.consume()         # plans and caches
+            queue.consume()         # warms plans and caches
             turns[name] = lambda queue=queue, sizes=batches[name]: read(queue, per_turn, sizes)
         runs = take_turns(turns)
     for name, order, control in (("partitions_cost", "", runs["one again"]),

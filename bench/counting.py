@@ -1,4 +1,4 @@
-"""What the statistics cost: counting, on against off, and looking."""
+"""The cost of the statistics: counting, on against off, and reading the views."""
 
 import time
 from contextlib import ExitStack
@@ -31,7 +31,8 @@ def compare(report: Report, name: str, turns: dict[str, Callable[[], Run]], roun
 
 
 def each_in_its_own(stack: ExitStack, prepare: Callable[[object], Callable[[], Run]]) -> dict[str, Callable[[], Run]]:
-    """A session for each, in a database of its own: none meets what another has left behind."""
+    """Opens a session for each contestant, in a database of its own, so that none is affected by
+    rows of another one."""
     turns = {}
     for number, name in enumerate(SWITCHES):
         database = f"bench_{number}"
@@ -41,7 +42,7 @@ def each_in_its_own(stack: ExitStack, prepare: Callable[[object], Callable[[], R
         cursor.execute(f"SET outbox.statistics = {switch(name)}")
         cursor.execute("SET synchronous_commit = off")
         turns[name] = prepare(cursor)
-        turns[name]()           # plans and caches
+        turns[name]()           # warms plans and caches
     return turns
 
 
@@ -61,7 +62,7 @@ def statistics_enqueue(report: Report) -> None:
 
 
 def statistics_worker(report: Report) -> None:
-    """The whole life of an event with a worker in SQL: enqueue, claim and ack, a hundred at a time."""
+    """Events with a worker in SQL: enqueue, claim and ack, a hundred at a time."""
     def prepare(cursor) -> Callable[[], Run]:
         queue = Outbox(cursor)
         cursor.execute(Outbox.schema)
@@ -72,14 +73,14 @@ def statistics_worker(report: Report) -> None:
 
 
 def statistics_sink(report: Report) -> None:
-    """A backlog that the relay drains into nginx; all of the server counts."""
+    """A backlog that the relay drains into nginx; CPU time of the whole server counts."""
     fresh_database()
     add_backlog(BACKLOG, "bench")
 
     def turn(server, name: str) -> Run:
         sql(f"ALTER DATABASE bench SET outbox.statistics = {switch(name)}", "postgres")
         sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = 'bench'")
-        time.sleep(1.5)         # for the next worker, which reads the setting
+        time.sleep(1.5)         # the next relay worker has started with the new setting
         return drained(server, "bench")
 
     with nginx() as server:
@@ -99,7 +100,7 @@ def looked(cursor, statement: str) -> Run:
 
 
 def statistics_view(report: Report) -> None:
-    """With millions of events, all of them still to be read by one consumer and none by another."""
+    """Views with millions of events, all of them unread by one consumer and none by another."""
     with ExitStack() as stack:
         cursors = {}
         for database, events in (("bench", 10_000), ("bench_large", DEPTH)):

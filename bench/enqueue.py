@@ -1,4 +1,4 @@
-"""What an event costs its producer."""
+"""The cost of an event for its producer."""
 
 from lab import Run, fresh_database, pgbench, sql, take_turns
 from report import Report
@@ -28,7 +28,7 @@ SELECT r.* FROM batch, jsonb_to_recordset(events)
 
 
 def turn(script: str, **options) -> Run:
-    """From an empty log, so that no contestant pays for what another has written."""
+    """Empties the log, so that no contestant pays for rows of another one."""
     sql("TRUNCATE outbox_messages, _outbox.dedup_keys; CHECKPOINT")
     return pgbench(script, **options)
 
@@ -70,7 +70,7 @@ def enqueue_many(report: Report) -> None:
             "recordset": lambda: turn(INSERT_RECORDSET, **options),
             "elements again": lambda: turn(INSERT_ELEMENTS, **options),
         })
-        # Against both ways that people write this; the first is the faster one.
+        # Both common ways to write this in SQL; the first one is faster.
         suffix = "" if clients == 1 else "_2_clients"
         against = (runs["ours"], runs["elements"], "INSERT … SELECT jsonb_array_elements")
         report.add(f"enqueue_many{suffix}", "rate", *against, 1.5, runs["elements again"])

@@ -1,7 +1,7 @@
-// http_receiver EVENTS: an HTTP/1.1 server on a port of its own that notes when each event has
-// arrived, known by the number in its body. Prints its URL; "all" once every event from 0 on has
-// been there; and, when its input ends, a line per event: its number, when it came first, in
-// nanoseconds of CLOCK_MONOTONIC, and how many times it came.
+// http_receiver EVENTS: an HTTP/1.1 server on a port of its own that records the arrivals of
+// events, identified by the number in the body. Prints its URL; "all" when every event from 0 on
+// has arrived; and, at the end of its input, a line per event: its number, the time of its first
+// arrival in nanoseconds of CLOCK_MONOTONIC, and its number of arrivals.
 #include "arrivals.hpp"
 #include "clock.hpp"
 
@@ -97,7 +97,7 @@ private:
                 return;
     }
 
-    // Takes one whole request off the front, if there is one.
+    // Removes a complete request from the front. Returns false if there is none.
     bool take_request(std::string& received, std::int64_t moment)
     {
         const std::size_t end = received.find("\r\n\r\n");

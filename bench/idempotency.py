@@ -1,4 +1,4 @@
-"""What an idempotency key costs, beside the SQL that people write by hand (document 004)."""
+"""The cost of an idempotency key, compared with handwritten SQL (document 004)."""
 
 import threading
 import time
@@ -29,7 +29,7 @@ CREATE TABLE keys_by_hand (
 CREATE INDEX ON keys_by_hand (expires_at);
 """
 
-# The client has hashed the request; with ours the server does it.
+# Here the client has hashed the request; with outbox the server does.
 HASH = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"
 
 FRESH_KEY = "\\set key random(1, 9000000000000000000)\n"
@@ -40,7 +40,7 @@ SELECT decision, token FROM idempotency_begin('order.create', 'idem_' || :key, '
 SELECT idempotency_finish('order.create', 'idem_' || :key, :token, 201, '{RESPONSE}'::jsonb);
 COMMIT;
 """
-# The same from a client that has hashed the request, as it has to by hand.
+# The same with a hash from the client, as in handwritten SQL.
 FIRST_HASHED = FIRST.replace(f"idempotency_begin('order.create', 'idem_' || :key, '{REQUEST}'::jsonb)",
                              f"idempotency_begin_hashed('order.create', 'idem_' || :key, '{HASH}')")
 FIRST_BY_HAND = FRESH_KEY + f"""BEGIN;
@@ -50,8 +50,8 @@ UPDATE keys_by_hand SET state = 'completed', response = '{RESPONSE}'::jsonb, sta
  WHERE tenant_id = 0 AND scope = 'order.create' AND key = 'idem_' || :key;
 COMMIT;
 """
-# What is left of it when nothing is decided: the row as it is in the end, by one INSERT, and a question that needs no look. In a
-# table like ours.
+# The lower limit: one INSERT of the final row, and a query that reads no table. The table is a copy
+# of outbox's own one.
 LIMIT_SCHEMA = "CREATE TABLE keys_of_limit (LIKE idempotency_keys INCLUDING ALL);"
 FIRST_LIMIT = FRESH_KEY + f"""BEGIN;
 SELECT 'execute' AS decision, 1 AS token \\gset
@@ -71,7 +71,7 @@ SELECT state, request_hash, status_code, response FROM keys_by_hand
 """
 
 
-# The same again, as a control, in a table of its own.
+# The handwritten SQL again, as a control, in a table of its own.
 AGAIN = "keys_by_hand_again"
 
 
@@ -81,7 +81,7 @@ def fresh_keys() -> None:
 
 
 def first(report: Report) -> None:
-    """As drivers send it that prepare nothing, as psycopg2 and node-postgres do, and prepared."""
+    """As unprepared statements, which psycopg2 and node-postgres send, and as prepared ones."""
     for protocol, name in (("simple", "idempotency_first_text"), ("prepared", "idempotency_first")):
         for mode, suffix in (("on", "sync"), ("off", "async")):
             runs = first_with(report, name, suffix, protocol, mode)
@@ -89,8 +89,8 @@ def first(report: Report) -> None:
 
 
 def first_with(report: Report, name: str, suffix: str, protocol: str, mode: str) -> dict[str, list[Run]]:
-    """Short turns and many: the machine is faster at some times than at others. The tables grow from turn to turn, as they do
-    where a day's keys are kept."""
+    """Many short turns, because the speed of the machine varies over time. The tables grow from
+    turn to turn, as with the keys of a day."""
     fresh_keys()
 
     def turn(script: str) -> Callable[[], Run]:
@@ -137,7 +137,7 @@ def replay(report: Report) -> None:
 
 
 def hashes(report: Report) -> None:
-    """Bodies as they come: objects of strings, numbers and lists."""
+    """Realistic bodies: objects of strings, numbers and lists."""
     fresh_database()
     for name, lines, bodies in (("1k", 10, 2000), ("100k", 1000, 20)):
         sql(f"""DROP TABLE IF EXISTS bodies;
@@ -166,18 +166,18 @@ def hashes(report: Report) -> None:
 
 
 # ----------------------------------------------------------------------------------------------------
-# Growth: keys come and expire at a high rate, and what is left of them is removed meanwhile
+# Growth: keys are inserted and expire at a high rate while expired ones are deleted
 # ----------------------------------------------------------------------------------------------------
 
 KEYS_PER_SECOND = 3_000
 LIFETIME = 5                            # seconds
-BETWEEN_REMOVALS = 5                    # seconds; autovacuum comes as often
+BETWEEN_REMOVALS = 5                    # seconds; the same interval as autovacuum
 GROWTH_SECONDS = int(SECONDS * 20)
 EAGER = {"autovacuum": "on", "autovacuum_naptime": f"{BETWEEN_REMOVALS}s",
          "outbox.maintenance_interval": f"{BETWEEN_REMOVALS}s"}
 UNITS.update(size="MiB")
 
-# As document 004 has it, but for its LIMIT, which DELETE does not know.
+# As in document 004, except for its LIMIT, which DELETE does not support.
 REMOVE_BY_HAND = """DELETE FROM keys_by_hand WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM keys_by_hand WHERE expires_at < now() LIMIT 100000))"""
 
@@ -187,7 +187,7 @@ class Size(NamedTuple):
 
 
 def sizes_of(table: str, script: str, remove: Callable[[], None]) -> list[Size]:
-    """Of the table with its indexes, each second."""
+    """Samples the size of the table and its indexes every second."""
     load = threading.Thread(target=pgbench, args=(script,), kwargs={
         "seconds": GROWTH_SECONDS, "offered": KEYS_PER_SECOND,
         "options": f"-c synchronous_commit=off -c outbox.idempotency_ttl={LIFETIME}s"})
@@ -206,7 +206,7 @@ def growth(report: Report) -> None:
     with server_with(**EAGER):
         fresh_keys()
         sql(f"ALTER TABLE keys_by_hand ALTER expires_at SET DEFAULT now() + interval '{LIFETIME} s'")
-        # Ours are removed by the background worker.
+        # Maintenance deletes the expired keys of outbox.
         ours = sizes_of("idempotency_keys", FIRST, lambda: None)
         dead = sql("SELECT n_dead_tup || ' dead of ' || n_live_tup + n_dead_tup FROM pg_stat_user_tables"
                    " WHERE relname = 'idempotency_keys'")

@@ -1,4 +1,4 @@
-"""Kafka: how fast a backlog is there, how soon an event is, and how many per second for a minute."""
+"""Kafka: time to drain a backlog, latency of an event, and events per second for a minute."""
 
 import os
 import resource
@@ -20,12 +20,12 @@ from relays import TABLE, any_sink, line_from, running, tool, wait_until_settled
 from report import Report
 
 BACKLOG = int(os.environ.get("BENCH_BACKLOG", "1000000"))
-# Debezium takes its time, so its backlog is smaller; 0: it does not take part.
+# Debezium is slower, so its backlog is smaller; 0: no measure of Debezium.
 DEBEZIUM_BACKLOG = int(os.environ.get("BENCH_DEBEZIUM", str(BACKLOG // 5)))
 SUSTAINED_SECONDS = float(os.environ.get("BENCH_SECONDS", "60"))
 AGGREGATES = 10_000
 
-# About 250 bytes as text, of which a good part cannot be foretold.
+# About 250 bytes as text, a good part of which is random and compresses badly.
 PAYLOAD = """
 CREATE FUNCTION made_up_order(number bigint) RETURNS jsonb LANGUAGE sql VOLATILE AS $$
 SELECT jsonb_build_object(
@@ -46,7 +46,7 @@ def new_database(name: str = "bench") -> None:
 
 
 def add_backlog(events: int, database: str = "bench", aggregate_type: str = "Order") -> None:
-    """A hundred to a transaction."""
+    """Adds events, a hundred per transaction."""
     sql(f"""SET synchronous_commit = off;
         DO $$ BEGIN
             FOR start IN 1 .. {events} BY 100 LOOP
@@ -67,7 +67,8 @@ Clocks = dict[str, Callable[[], float]]
 
 
 def spent(clocks: Clocks, work: Callable[[], None]) -> tuple[float, dict[str, float]]:
-    """How many seconds work takes, and the CPU seconds of each meanwhile, of all others, of nobody."""
+    """The seconds that `work` takes, and the CPU seconds of each clock, of all other processes, and
+    the idle and stolen ones."""
     def read() -> dict[str, float]:
         return {**{name: clock() for name, clock in clocks.items()}, **machine_cpu_seconds()}
     before, start = read(), time.perf_counter()
@@ -79,7 +80,7 @@ def spent(clocks: Clocks, work: Callable[[], None]) -> tuple[float, dict[str, fl
 
 
 def relay_clocks() -> Clocks:
-    """librdkafka has threads of its own in the relay."""
+    """The threads of librdkafka in the relay are counted separately."""
     pid = int(sql("""SELECT pid FROM pg_stat_activity
                       WHERE backend_type = 'outbox relay' AND datname = 'bench'"""))
     return {"relay": lambda: thread_cpu_seconds(pid),
@@ -93,7 +94,7 @@ def clock_of(pid: int) -> Callable[[], float]:
 
 @dataclass
 class Split(Run):
-    """One turn, and who has spent how many microseconds of CPU time per event."""
+    """A turn with the CPU time per event of each process, in microseconds."""
     by: dict[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -112,12 +113,12 @@ def split(runs: list[Split]) -> dict:
 # A backlog
 # ----------------------------------------------------------------------------------------------------
 
-# Beside the sink's settings, librdkafka's own for what could be in the sink's way.
+# Settings of librdkafka that may perform better than those of the sink.
 ITS_OWN_SETTINGS = "linger.ms=5 queue.buffering.max.messages=100000"
 
 
 def drained(broker: Broker, topic: Topic) -> Split:
-    """The whole log, from when the sink is resumed until the last event is settled."""
+    """Drains the whole log, from outbox_resume until the last event is settled."""
     sql("SELECT outbox_pause('bench'); SELECT outbox_seek('bench', 'earliest'); CHECKPOINT")
     before = topic.records()
     with session() as cursor:
@@ -132,7 +133,7 @@ def drained(broker: Broker, topic: Topic) -> Split:
 
 
 def bare(broker: Broker, process: subprocess.Popen, settings: str = "") -> Split:
-    """The process times itself."""
+    """Sends all records with bare_kafka, which measures its own time."""
     took = []
 
     def work() -> None:
@@ -145,7 +146,8 @@ def bare(broker: Broker, process: subprocess.Popen, settings: str = "") -> Split
 
 
 def debezium_drained(connector: Debezium, broker: Broker, topic: Topic) -> Split:
-    """What was written while it was at rest, from the first records on, which do not count."""
+    """Drains the events that were written while the connector was stopped. The time starts with the
+    first records, which do not count."""
     sql("TRUNCATE outbox_messages", connector.database)
     add_backlog(DEBEZIUM_BACKLOG, connector.database, topic.name)
     before = topic.records()
@@ -166,7 +168,7 @@ def kafka_drain(report: Report) -> None:
         broker = stack.enter_context(kafka())
         new_database()
         add_backlog(BACKLOG)
-        # As much as all of the log, so that the bare producer finds it.
+        # Large enough to retain the whole log for the bare producer.
         retention = max(1 << 30, BACKLOG * 1000)
         topic, bare_topic = (broker.new_topic(name, retention=retention) for name in ("ours", "bare"))
         stack.enter_context(any_sink("kafka", topic.sink_config, start_at="earliest"))
@@ -187,7 +189,7 @@ def kafka_drain(report: Report) -> None:
             connector = stack.enter_context(debezium(broker, "bench_debezium"))
             debezium_topic = broker.new_topic("debezium")
             contestants["Debezium"] = lambda: debezium_drained(connector, broker, debezium_topic)
-        for name in contestants.keys() & {"bare", "Debezium"}:      # the relay is warm
+        for name in contestants.keys() & {"bare", "Debezium"}:      # the relay is warm already
             contestants[name]()
         runs = take_turns(contestants)
     report.add("kafka_drain", "rate", runs["ours"], runs["bare"], "librdkafka's producer alone", 0.6,
@@ -205,7 +207,7 @@ def kafka_drain(report: Report) -> None:
 # Latency: from the moment that COMMIT is sent until a consumer has the record
 # ----------------------------------------------------------------------------------------------------
 
-# It collects what comes within 500 ms by default.
+# Debezium polls for changes every 500 ms by default.
 PROMPT = {"poll.interval.ms": "1"}
 PATIENT = {"poll.interval.ms": "500"}
 
@@ -237,7 +239,7 @@ def kafka_latency(report: Report) -> None:
             topic = broker.new_topic(name)
             return latencies(makers[name](topic), topic.receiver)
 
-        for name in makers:     # and what they run in is warm
+        for name in makers:     # warms the contestants
             turn(name)
         runs = take_turns({name: partial(turn, name) for name in makers}, ROUNDS * 2)
     for what, target in (("p50", 2.5), ("p99", None)):
@@ -264,7 +266,8 @@ STEP_DOWN, STEPS_DOWN = 0.95, 5
 ENQUEUE = f"""\\set n random(1, {BATCHES})
 SELECT cardinality(outbox_enqueue_many(events)) FROM batch WHERE n = :n;
 """
-# Flat: within the last two thirds of the time the lag grows by less than so many seconds' events.
+# Flat: during the last two thirds of the time the lag grows by less than the events of FLAT
+# seconds.
 FLAT = 0.05
 
 
@@ -274,7 +277,7 @@ class Trial(Split):
     lags: list[int] = field(default_factory=list)
 
     def lag(self, third: int) -> float:
-        """The mean of a third of the time, in events."""
+        """Mean lag during a third of the time, in events."""
         size = len(self.lags) // 3
         return statistics.mean(self.lags[third * size:(third + 1) * size])
 
@@ -284,7 +287,7 @@ class Trial(Split):
 
 
 def sample_lag(topic: Topic, lags: list[int], is_over: threading.Event) -> None:
-    """Events that are in the log, or on their way into it, and not in the topic."""
+    """Samples the number of events that have an id but are not in the topic yet."""
     with session() as cursor:
         def last_id() -> int:
             cursor.execute("SELECT _outbox.last_id()")
@@ -330,7 +333,7 @@ def enqueued(seconds: float, offered: float | None = None) -> Run:
 
 
 def trial(broker: Broker, topic: Topic, seconds: float, offered: float | None = None) -> Trial:
-    """Without an offer, as many as it can."""
+    """Without `offered`, producers enqueue at full speed."""
     sql("TRUNCATE outbox_messages; VACUUM; CHECKPOINT")
     lags: list[int] = []
     runs: list[Run] = []
@@ -344,7 +347,8 @@ def trial(broker: Broker, topic: Topic, seconds: float, offered: float | None = 
 
 
 def highest_that_holds(broker: Broker, topic: Topic) -> Trial:
-    """By halving, in short trials; then for the whole time, lower until it holds, or not even then."""
+    """Finds the rate by bisection in short trials, then tries it for the whole time, in lower steps
+    until it holds. The last trial may not hold."""
     most = trial(broker, topic, TRIAL_SECONDS)
     if most.holds:
         low = most.rate

@@ -1,5 +1,4 @@
-// All records of a topic from the beginning, or those that come from now on, as soon as they are
-// there.
+// Reads all records of a topic from the beginning, or new records as soon as they are available.
 #pragma once
 
 #include "kafka_url.hpp"
@@ -13,12 +12,12 @@ public:
     enum class From { beginning, now };
     using Record = std::unique_ptr<rd_kafka_message_t, decltype(&rd_kafka_message_destroy)>;
 
-    // Whatever is written after this is read.
+    // Returns when the reader is at its position: records that are written afterwards are read.
     KafkaReader(const KafkaUrl& url, From from)
     {
         rd_kafka_conf_t* conf = rd_kafka_conf_new();
         char problem[512];
-        // The broker answers with the first byte; nobody waits for more to come.
+        // The broker answers a fetch as soon as it has one byte, without waiting for more.
         const char* settings[][2] = {{"bootstrap.servers", url.broker.c_str()},
                                      {"fetch.min.bytes", "1"},
                                      {"fetch.wait.max.ms", "100"},
@@ -46,7 +45,7 @@ public:
     KafkaReader(const KafkaReader&) = delete;
     KafkaReader& operator=(const KafkaReader&) = delete;
 
-    // Nothing if none comes in time.
+    // Returns an empty pointer after the timeout.
     Record next(int milliseconds)
     {
         Record record(rd_kafka_consume_queue(queue_, milliseconds), rd_kafka_message_destroy);

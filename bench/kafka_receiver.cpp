@@ -1,7 +1,7 @@
-// kafka_receiver URL EVENTS: reads a topic, and notes when it has each event, known by the number
-// in its value. Prints the URL when it would see an event; "all" once every event from 0 on has
-// been there; and, when its input ends, a line per event: its number, when it came first, in
-// nanoseconds of CLOCK_MONOTONIC, and how many times it came.
+// kafka_receiver URL EVENTS: reads a topic and records the arrivals of events, identified by the
+// number in the value. Prints the URL when it is ready to read; "all" when every event from 0 on
+// has arrived; and, at the end of its input, a line per event: its number, the time of its first
+// arrival in nanoseconds of CLOCK_MONOTONIC, and its number of arrivals.
 #include "arrivals.hpp"
 #include "clock.hpp"
 #include "kafka_reader.hpp"

@@ -1,4 +1,4 @@
-"""What every measure needs: a database, pgbench, sessions, the server's CPU time, and fair turns."""
+"""Shared by all measures: databases, pgbench, sessions, CPU time of the server, and fair turns."""
 
 import os
 import re
@@ -18,7 +18,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 SECONDS = float(os.environ.get("BENCH_SECONDS", "3"))
 ROUNDS = int(os.environ.get("BENCH_ROUNDS", "5"))
 
-# Results stay the text that they come as: what a client makes of it is not what is measured.
+# Results stay text, because the conversion by the client is not measured.
 psycopg2.extensions.string_types.clear()
 
 
@@ -45,8 +45,8 @@ def session(database: str = "bench", application_name: str = "bench") -> Iterato
 
 @contextmanager
 def pinned_session(database: str = "bench") -> Iterator:
-    """A session with both its ends on one core. They take turns anyway, and to wake another core is
-    what varies most on a virtual machine."""
+    """A session with client and backend on one core. They never run at the same time, and the
+    wakeup of another core varies most on a virtual machine."""
     cores = os.sched_getaffinity(0)
     with session(database) as cursor:
         for process in (0, cursor.connection.info.backend_pid):
@@ -57,7 +57,7 @@ def pinned_session(database: str = "bench") -> Iterator:
 
 @contextmanager
 def server_with(**settings: str) -> Iterator[None]:
-    """The server restarted with other settings, and again without them."""
+    """Restarts the server with the settings, and afterwards without them."""
     data = Path(os.environ["OUTBOX_BENCH_DATA"])
 
     def restart() -> None:
@@ -75,12 +75,13 @@ def server_with(**settings: str) -> Iterator[None]:
 
 
 def fields_of(stat: Path) -> list[str]:
-    """Of a process or a thread, from its state on."""
+    """Fields of /proc/…/stat of a process or a thread, starting with its state."""
     return stat.read_text().rpartition(")")[2].split()
 
 
 def server_cpu_seconds() -> float:
-    """CPU time of the server so far: the postmaster, its children, and those that have ended."""
+    """CPU time of the server so far: the postmaster and its children, including those that have
+    ended."""
     postmaster = Path(os.environ["OUTBOX_BENCH_DATA"], "postmaster.pid").read_text().split()[0]
     ticks = 0
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -97,7 +98,7 @@ def server_cpu_seconds() -> float:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """CPU time of a process so far, with all its threads."""
+    """CPU time of a process so far, including all its threads."""
     return sum(map(int, fields_of(Path(f"/proc/{pid}/stat"))[11:13])) / TICKS
 
 
@@ -107,14 +108,15 @@ def thread_cpu_seconds(pid: int) -> float:
 
 
 def machine_cpu_seconds() -> dict[str, float]:
-    """CPU time that the cores have spent so far, on whatever it was."""
+    """CPU time of all cores so far, of all processes."""
     fields = Path("/proc/stat").read_text().split("\n")[0].split()[1:9]
     user, nice, system, idle, waiting, irq, soft_irq, stolen = (int(field) / TICKS for field in fields)
     return {"busy": user + nice + system + irq + soft_irq, "idle": idle + waiting, "stolen": stolen}
 
 
 def backend_cpu_seconds(cursor) -> float:
-    """CPU time of one session so far, in nanoseconds where the server's is known in ticks only."""
+    """CPU time of one session so far, in nanoseconds; that of the server has the resolution of a
+    tick."""
     return thread_cpu_seconds(cursor.connection.info.backend_pid)
 
 
@@ -139,8 +141,8 @@ def wal_position() -> int:
 
 def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str = "",
             seconds: float = SECONDS, offered: float | None = None, protocol: str = "prepared") -> Run:
-    """Runs a script for a while, as often as it can or so many operations per second; `operations` is
-    how many one transaction stands for."""
+    """Runs a script at full speed, or with `offered` operations per second. A transaction counts as
+    `operations` operations."""
     with tempfile.NamedTemporaryFile("w", suffix=".sql") as file:
         file.write(script)
         file.flush()
@@ -158,15 +160,16 @@ def pgbench(script: str, *, clients: int = 8, operations: int = 1, options: str 
 
 
 def dead_tuples(cursor) -> int:
-    """In all tables of the session's database, what the session itself did included."""
+    """Dead tuples in all tables of the session's database, including those of the session
+    itself."""
     cursor.execute("SELECT pg_stat_force_next_flush()")
     cursor.execute("SELECT sum(n_dead_tup) FROM pg_stat_all_tables")
     return int(cursor.fetchone()[0])
 
 
 def timed(cursor, work: Callable[[], int], cpu_seconds: Callable[[], float] | None = None) -> Run:
-    """Does work in a session, or beside it: then say whose CPU time counts. `work` returns how many
-    operations it has done."""
+    """Measures `work`, which returns its number of operations. CPU time is that of the session, or
+    `cpu_seconds` if other processes do the work."""
     cpu_seconds = cpu_seconds or (lambda: backend_cpu_seconds(cursor))
     dead, wal, cpu = dead_tuples(cursor), wal_position(), cpu_seconds()
     start = time.perf_counter()
@@ -177,8 +180,8 @@ def timed(cursor, work: Callable[[], int], cpu_seconds: Callable[[], float] | No
 
 
 def order_of(names: list[str], number: int) -> list[str]:
-    """Round by round each contestant comes at each place, and after each of the others: who comes after one that writes much
-    finds a busier disk. (A Williams design.)"""
+    """A Williams design: over the rounds each contestant takes each place, and follows each other
+    one, because a contestant after one that writes much finds a busier disk."""
     count = len(names)
     zigzag = [step // 2 + 1 if step % 2 else -(step // 2) for step in range(count)]
     order = [names[(place + number) % count] for place in zigzag]
@@ -186,7 +189,7 @@ def order_of(names: list[str], number: int) -> list[str]:
 
 
 def take_turns(contestants: dict[str, Callable[[], Run]], rounds: int = ROUNDS) -> dict[str, list[Run]]:
-    """Every contestant once per round, in an order that is fair to all."""
+    """Runs every contestant once per round, in a balanced order."""
     runs: dict[str, list[Run]] = {name: [] for name in contestants}
     for number in range(rounds):
         for name in order_of(list(contestants), number):
@@ -199,6 +202,6 @@ def median(runs: list[Run], what: str) -> float:
 
 
 def spread(runs: list[Run], what: str) -> float:
-    """Highest less lowest, as a part of the median."""
+    """Highest minus lowest value, relative to the median."""
     values = [getattr(run, what) for run in runs]
     return (max(values) - min(values)) / (statistics.median(values) or 1)

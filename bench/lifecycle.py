@@ -1,4 +1,4 @@
-"""What it costs to archive a day, and what is left behind by many events."""
+"""The cost of archiving a day, and the rows that remain after many events."""
 
 import os
 import time
@@ -11,7 +11,7 @@ DAY = int(os.environ.get("BENCH_DAY", "5000000"))
 LIVES = int(os.environ.get("BENCH_LIVES", "10000000"))
 ARCHIVE_ROUNDS = int(os.environ.get("BENCH_ROUNDS", "3"))
 
-# The seed's tables and job (document 000).
+# Tables and job of the original design (document 000).
 SEED_SCHEMA = """
 CREATE TABLE seed_messages (
     id              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -55,7 +55,7 @@ def fill_seed() -> None:
 
 
 def fill_day(days_ago: int) -> None:
-    """A day of the log, every event of which the consumer has passed."""
+    """A day of the log, all of which the consumer has read."""
     sql(f"""SET client_min_messages = warning;
             SELECT format('SELECT %I.create_partition_time(%L, ARRAY[date_trunc(''day'', now() - INTERVAL ''{days_ago} days'')])',
                           _outbox.schema_of('pg_partman'), 'public.outbox_messages') \\gexec
@@ -101,11 +101,11 @@ def archive(report: Report) -> None:
     report.add("archive_day_wal", "wal", *against, 1_000_000, absolute=True, unit="bytes WAL")
 
 
-# What is neither log nor the bench's own.
+# Tables of outbox other than the log.
 BESIDE = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
              WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
                AND (c.relname LIKE 'outbox%' OR c.relname LIKE 'idempotency%') AND c.relname !~ '^outbox_messages_(p|default)'"""
-# Every version of a row that anything has left behind, whether or not vacuum has been there.
+# All dead row versions, whether or not vacuum has removed them.
 LEFT_BEHIND = "SELECT sum(n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE relname <> 'plain'"
 
 
@@ -117,7 +117,7 @@ CREATE UNIQUE INDEX ON plain (xid, id) WHERE run_length IS NOT NULL;
 
 
 def tenths_of_life(cursor, produce, consume) -> list[tuple[float, float]]:
-    """Events per second produced and consumed, for each tenth."""
+    """Events per second, produced and consumed, for each tenth of the run."""
     steps = LIVES // 10 // BATCH
     rates = []
     for _ in range(10):
@@ -134,7 +134,7 @@ def tenths_of_life(cursor, produce, consume) -> list[tuple[float, float]]:
 
 
 def long_life(report: Report) -> None:
-    """With the settings that the server and outbox come with, the workers included."""
+    """With the default settings of the server and of outbox, including background workers."""
     with server_with(autovacuum="on", max_wal_size="1GB", checkpoint_timeout="5min", shared_buffers="128MB"):
         fresh_database()
         sql(EVENTS + PLAIN + Outbox.schema)
@@ -145,13 +145,13 @@ def long_life(report: Report) -> None:
                 if (done := queue.consume()) != BATCH:
                     raise RuntimeError(f"{done} of {BATCH} events were handed out")
 
-            # The same rows by an INSERT that nobody reads, before ours: a server that has just been started is
-            # faster until its first checkpoint.
+            # The same rows by plain INSERTs, before the measure: a newly started server
+            # is faster until its first checkpoint.
             cursor.execute("""PREPARE plain AS INSERT INTO plain (aggregate_type, aggregate_id, event_type, payload)
                               SELECT aggregate_type, aggregate_id, event_type, payload FROM event""")
             plain = tenths_of_life(cursor, lambda: cursor.execute("EXECUTE plain"), lambda: None)
             ours = tenths_of_life(cursor, queue.enqueue, consume)
-            dead_tuples(cursor)         # statistics are flushed
+            dead_tuples(cursor)         # flushes the statistics
             events = LIVES // 10 // BATCH * BATCH * 10
             left = int(sql(LEFT_BEHIND))
             beside = int(sql(BESIDE))

@@ -1,10 +1,10 @@
-// load_client SETUP TRANSACTION RATE EVENTS CONNECTIONS [URL]: commits an event at each point of a
-// fixed schedule, whatever became of the ones before. SETUP runs once per connection; in
-// TRANSACTION, :key and :payload stand for the row that changes and for the event, and the COMMIT
-// is left to the client. With a URL (http://…, kafka://HOST:PORT/TOPIC) the client itself brings
-// the event there, right after its commit.
-// Prints a line per event: its number, then, in nanoseconds of CLOCK_MONOTONIC, when it was due,
-// when COMMIT was sent, and when the answer was there.
+// load_client SETUP TRANSACTION RATE EVENTS CONNECTIONS [URL]: commits events on a fixed schedule,
+// independent of how long earlier ones take. SETUP runs once per connection. In TRANSACTION, :key
+// and :payload stand for the row that changes and for the event; the client adds the COMMIT. With a
+// URL (http://…, kafka://HOST:PORT/TOPIC) the client itself sends the event there, right after its
+// commit.
+// Prints a line per event: its number, then, in nanoseconds of CLOCK_MONOTONIC, the times when it
+// was due, when COMMIT was sent, and when the result arrived.
 #include "clock.hpp"
 #include "target.hpp"
 
@@ -58,7 +58,7 @@ std::string with(std::string text, const std::string& name, const std::string& v
     return text;
 }
 
-// A connection to the server, and one to the receiver if the client brings events there.
+// A connection to the server, and one to the receiver if the client sends the events.
 class Producer {
 public:
     Producer(Plan& plan, std::unique_ptr<Target> target)
@@ -98,7 +98,7 @@ private:
             target_->bring(key, body);
     }
 
-    // 250 bytes, as jsonb prints them.
+    // A payload of 250 bytes, as jsonb prints it.
     static std::string payload(std::int64_t number)
     {
         std::string text =

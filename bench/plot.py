@@ -1,4 +1,5 @@
-"""Draws what bench/results holds, as SVG into bench/plots. The same results give the same bytes."""
+"""Draws the figures in bench/results as SVG files in bench/plots. The same results give the same
+bytes."""
 
 import json
 from pathlib import Path
@@ -58,14 +59,14 @@ def save(figure: plt.Figure, name: str) -> None:
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """Three significant digits."""
     if value >= 1000:
         return f"{round(value, 2 - len(str(int(value))) + 1):,.0f}"
     return f"{value:.3g}"
 
 
 def verdict(row: dict, bound: str) -> str:
-    """Ratio and target, and whether it is met."""
+    """Ratio and target, and whether the target is met."""
     ratio = f"ratio {row['ratio']:{'.2f' if row['ratio'] >= 0.1 else '.2g'}}"
     if row["target"] is None:
         return ratio
@@ -73,7 +74,7 @@ def verdict(row: dict, bound: str) -> str:
 
 
 def pairs(name: str, title: str, unit: str, bound: str, measures: dict[str, str]) -> None:
-    """Ours above the reference, for each measure on a scale of its own."""
+    """Bars of outbox above those of the reference, with a scale for each measure."""
     rows = []
     for measure, label in measures.items():
         if row := result(measure):

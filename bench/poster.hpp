@@ -1,5 +1,5 @@
-// Requests over keep-alive connections, several at a time: the loop that libcurl's manual shows for
-// its multi interface. With this few connections it is as fast as one on epoll.
+// Requests over keep-alive connections, several at a time: the event loop of libcurl's manual for
+// its multi interface. For few connections it is as fast as a loop on epoll.
 #pragma once
 
 #include "request.hpp"
@@ -36,7 +36,7 @@ public:
     bool has_room() const { return !free_.empty(); }
     bool is_idle() const { return free_.size() == slots_.size(); }
 
-    // There must be room.
+    // Requires a free transfer.
     void post(std::shared_ptr<const Request> request)
     {
         Slot* slot = free_.back();
@@ -46,7 +46,7 @@ public:
         curl_multi_add_handle(multi_, slot->easy);
     }
 
-    // Moves the transfers on until at least one of them has ended. There must be one.
+    // Drives the transfers until at least one of them has ended. Requires a running transfer.
     void step()
     {
         const std::size_t before = free_.size();

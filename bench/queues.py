@@ -1,11 +1,11 @@
-"""The queues that are compared. Each is used as a worker would: in one session that stays open, by
-statements that are prepared once, BATCH events a step, and every step commits by itself."""
+"""The queues that are compared. Each is used as by a worker: in one session that stays open, with
+prepared statements, BATCH events per step, and a commit after every step."""
 
 from enqueue import PAYLOAD
 
 BATCH = 100
 
-# The same events for all, typed and at hand, so that nobody pays for parsing what a client sends.
+# The same typed events for all queues, so that none pays for parsing input of the client.
 EVENTS = f"""
 CREATE TABLE event AS
 SELECT 'Order' AS aggregate_type, gen_random_uuid() AS aggregate_id, 'OrderConfirmed' AS event_type,
@@ -16,7 +16,7 @@ ANALYZE event, batch;
 
 
 class Queue:
-    schema: str             # what it needs in a database that has EVENTS
+    schema: str             # run once in a database that has EVENTS
     statements: str
 
     def __init__(self, cursor) -> None:
@@ -31,11 +31,11 @@ class Queue:
         self.cursor.execute("EXECUTE enqueue")
 
     def consume(self) -> int:
-        """Claims a batch and acks it; returns how many events that were."""
+        """Claims a batch and acks it; returns its number of events."""
         raise NotImplementedError
 
     def archive(self) -> None:
-        """What is left to do, now and then, for the events that are through."""
+        """Archives settled events, if the queue does not do so by itself."""
 
 
 class Outbox(Queue):
@@ -58,8 +58,8 @@ class Outbox(Queue):
 
 
 class Seed(Queue):
-    """Lease, mark, archive. Partitions are those that pg_partman makes for p_premake => 7; the table has
-    the indexes that the statements need and no other."""
+    """Lease, mark, archive. The table has the partitions that pg_partman makes for p_premake => 7,
+    and only the indexes that the statements need."""
 
     schema = """
         CREATE TABLE outbox (
@@ -95,7 +95,7 @@ class Seed(Queue):
         END $$
     """
 
-    # The plans of a table that is large and analysed, in one that starts empty.
+    # Plans as for a large, analyzed table, although the table is empty at first.
     statements = f"""
         SET enable_seqscan = off;
         SET enable_bitmapscan = off;
@@ -137,7 +137,7 @@ class Seed(Queue):
 
 
 class Pgq(Queue):
-    """The ticker is called by hand after each transaction, as often as it can be of use."""
+    """The ticker is called after each transaction, which is as often as it can help."""
 
     schema = """
         CREATE EXTENSION pgq;

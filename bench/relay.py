@@ -1,4 +1,4 @@
-"""The relay: how soon events are there, how many per second, and what that costs producers."""
+"""The relay: latency, throughput, and cost for producers."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ from relays import (CONCURRENCY, TABLE, Nginx, Receiver, nginx, receiver, sink, 
                     wait_until_settled)
 from report import UNITS, Report
 
-TO_START = 0.5      # seconds that a sink has before it is used: to start is not what is measured
+TO_START = 0.5      # seconds for the start of a sink, which is not measured
 
 # ----------------------------------------------------------------------------------------------------
 # Latency: from the moment that COMMIT is sent until the receiver has the request
@@ -25,7 +25,7 @@ RATE = 1_000
 CONNECTIONS = 16
 WARM_UP = RATE // 2
 EVENTS = WARM_UP + int(RATE * SECONDS)
-UNITS.update(p50="ms", p95="ms", p99="ms")      # for the report
+UNITS.update(p50="ms", p95="ms", p99="ms")      # used by the report
 
 BUSINESS = """
 CREATE TABLE orders (id bigint PRIMARY KEY, version bigint NOT NULL DEFAULT 0) WITH (fillfactor = 50);
@@ -40,11 +40,11 @@ VALUES ('Order', $1, 'OrderConfirmed', $2);"""
 
 @dataclass
 class Latencies(Run):
-    """Of one turn, in milliseconds."""
+    """Latencies of one turn, in milliseconds."""
     values: list[float] = field(default_factory=list)       # sorted
-    commit: float = 0       # median of what COMMIT alone took
-    late: float = 0         # 99th percentile of the time from when an event was due to its COMMIT
-    repeated: int = 0       # events that came more than once
+    commit: float = 0       # median duration of COMMIT
+    late: float = 0         # 99th percentile of the delay between the schedule and the COMMIT
+    repeated: int = 0       # events that arrived more than once
 
     def quantile(self, part: float) -> float:
         return self.values[int(part * len(self.values))]
@@ -56,11 +56,11 @@ class Latencies(Run):
 
 @dataclass
 class Contestant:
-    """What its producers do, and what relays for them."""
+    """Statements of the producers, and the relay that delivers their events."""
     setup: str
     transaction: str
     relay: Callable[[str], ContextManager]
-    posts: bool = False     # the client itself does, right after its commit
+    posts: bool = False     # the client sends the event itself, right after its commit
 
 
 @contextmanager
@@ -72,13 +72,13 @@ def our_relay(into: ContextManager) -> Iterator[None]:
 
 
 CHANGE_AND_EVENT = "EXECUTE change(:key); EXECUTE event(:key, :payload)"
-# It keeps no record of the event, which is lost if the client dies in between.
+# No row records the event, which is lost if the client dies after the commit.
 LIMIT = Contestant(CHANGE, "EXECUTE change(:key)", nullcontext, posts=True)
 CONTESTANTS = {
     "ours": Contestant(CHANGE + CALL, CHANGE_AND_EVENT, lambda url: our_relay(sink(url))),
     "notify": Contestant(CHANGE + INSERT, CHANGE_AND_EVENT + "; NOTIFY outbox",
                          lambda url: table_relay(url, "notify")),
-    # Its marks are work that can be repeated, so they need not wait for the disk.
+    # Marking a row can be repeated after a crash, so it need not wait for the disk.
     "notify_async": Contestant(
         CHANGE + INSERT, CHANGE_AND_EVENT + "; NOTIFY outbox",
         lambda url: table_relay(url, "notify", options="-c synchronous_commit=off")),
@@ -89,7 +89,7 @@ CONTESTANTS = {
 
 
 def produced(contestant: Contestant, url: str) -> list[tuple[int, ...]]:
-    """Of each event: when it was due, when COMMIT was sent, when the answer was there."""
+    """For each event: when it was due, when COMMIT was sent, and when its result arrived."""
     out = subprocess.run(
         [tool("load_client"), contestant.setup, contestant.transaction, str(RATE), str(EVENTS),
          str(CONNECTIONS), *([url] if contestant.posts else [])],
@@ -105,7 +105,7 @@ def delivered(contestant: Contestant, target: Receiver, moments: list[tuple[int,
 
 
 def latencies(contestant: Contestant, receiving: Callable[[int], ContextManager] = receiver) -> Latencies:
-    """Every event has to arrive; those of the warm-up do not count."""
+    """All events must arrive; those of the warm-up are not counted."""
     sql("TRUNCATE outbox_messages, events.outbox; VACUUM; CHECKPOINT")
     moments: list[tuple[int, ...]] = []
     with receiving(EVENTS) as target, session() as cursor:
@@ -122,7 +122,7 @@ def latencies(contestant: Contestant, receiving: Callable[[int], ContextManager]
 
 
 def summary(runs: list[Latencies]) -> dict:
-    """Of all turns of a contestant."""
+    """Figures over all turns of a contestant."""
     everything = Latencies(0, 0, 0, values=sorted(value for run in runs for value in run.values))
     return {
         **{f"p{part * 100:g}": round(everything.quantile(part), 3) for part in (0.5, 0.95, 0.99, 0.999)},
@@ -136,7 +136,7 @@ def summary(runs: list[Latencies]) -> dict:
 
 
 def histogram(runs: list[Latencies]) -> list[dict]:
-    """Four classes for each doubling, from the least value to the greatest."""
+    """Four classes per factor of two, from the lowest value to the highest."""
     values = [value for run in runs for value in run.values]
     classes = [math.floor(math.log2(max(value, 0.001)) * 4) for value in values]
     return [{"from_ms": round(2 ** (number / 4), 4), "to_ms": round(2 ** ((number + 1) / 4), 4),
@@ -144,7 +144,7 @@ def histogram(runs: list[Latencies]) -> list[dict]:
 
 
 def report_each(report: Report, name: str, to: str, runs: dict[str, list[Latencies]]) -> None:
-    """What each contestant's latencies were, whatever those of the others."""
+    """Reports the latencies of each contestant by themselves."""
     summaries = {contestant: summary(turns) for contestant, turns in runs.items()}
     for contestant, figures in summaries.items():
         report.note(f"{name}_of_{contestant}", figures)
@@ -157,8 +157,8 @@ def report_each(report: Report, name: str, to: str, runs: dict[str, list[Latenci
 def relay_latency(report: Report) -> None:
     fresh_database()
     sql(BUSINESS + TABLE)
-    # How long the disk takes to flush changes from one moment to the next, and is more than half of it all: many
-    # short turns, so that each contestant has its share of good and bad moments.
+    # The time of a flush to disk varies from moment to moment, and is more than half of each
+    # latency. Many short turns average it out.
     runs = take_turns({name: lambda contestant=contestant: latencies(contestant)
                        for name, contestant in CONTESTANTS.items()}, ROUNDS * 3)
     ours, limit, again = runs["ours"], runs["limit"], runs["limit_again"]
@@ -186,7 +186,7 @@ BODY = f'{{"note": "{"x" * 207}", "total": 99.5, "number": 4711}}'
 
 
 def add_backlog(events: int, database: str) -> None:
-    """Of as many aggregates: the order within one holds nothing up."""
+    """Adds events of as many aggregates, so that order delays none."""
     sql(f"""INSERT INTO outbox_messages (aggregate_type, aggregate_id, event_type, payload)
             SELECT 'Order', i::text, 'OrderConfirmed', '{BODY}'::jsonb FROM generate_series(1, {events}) i""",
         database)
@@ -194,7 +194,8 @@ def add_backlog(events: int, database: str) -> None:
 
 
 def drained(server: Nginx, database: str, config: dict | None = None) -> Run:
-    """All of the log, from the first requests, which do not count, until the last event is settled."""
+    """Drains the whole log. The time starts with the first requests, which do not count, and ends
+    when the last event is settled."""
     events = int(sql("SELECT count(*) FROM outbox_messages", database))
     per_request = config["batch"] if config else 1
     sql("CHECKPOINT", database)
@@ -213,8 +214,8 @@ def drained(server: Nginx, database: str, config: dict | None = None) -> Run:
 
 
 def with_backlog(server: Nginx, database: str, at_first: int, config: dict | None = None) -> int:
-    """Makes a database with a log that takes about four seconds to drain, by what a first, smaller one
-    took; returns how many events it has."""
+    """Makes a database with a log that takes about four seconds to drain, extrapolated from a
+    smaller log; returns its number of events."""
     fresh_database(database)
     add_backlog(at_first, database)
     more = max(0, int(drained(server, database, config).rate * 4) - at_first)
@@ -262,13 +263,13 @@ def cost(runs: list[Run], events: int) -> dict:
 
 
 # ----------------------------------------------------------------------------------------------------
-# What the relay takes from producers
+# Cost of the relay for producers
 # ----------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def idle_sinks() -> Iterator[None]:
-    """They read every event, and none is for them."""
+    """Sinks that read every event, and deliver none."""
     with ExitStack() as stack:
         for number in range(3):
             stack.enter_context(sink("http://127.0.0.1:9/", name=f"idle_{number}",
@@ -296,7 +297,7 @@ def relay_idle_producers(report: Report) -> None:
 
 
 def relay_busy_producers(report: Report) -> None:
-    """Nginx and the relay take their share of the same cores, as the load itself does."""
+    """Nginx and the relay share the cores with the producers, and take part of their CPU time."""
     fresh_database()
     delivered_per_second: list[float] = []
 

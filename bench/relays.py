@@ -1,4 +1,4 @@
-"""What takes events out of the server, and what receives them: processes of a benchmark's own."""
+"""Relays and receivers: processes that run during a measure."""
 
 import json
 import os
@@ -17,12 +17,12 @@ CONCURRENCY = 16
 
 
 def tool(name: str) -> str:
-    """A program that bench/run has compiled."""
+    """Path of a program that bench/run has compiled."""
     return str(Path(os.environ["OUTBOX_BENCH_TOOLS"], name))
 
 
 def line_from(process: subprocess.Popen, seconds: float) -> str:
-    """The next line of its output, or an error if it does not come in time."""
+    """The next line of the process's output; raises an error after the timeout."""
     ready, _, _ = select.select([process.stdout], [], [], seconds)
     line = process.stdout.readline().decode().strip() if ready else ""
     if not line:
@@ -46,7 +46,8 @@ def running(*command: str, **options) -> Iterator[subprocess.Popen]:
 
 
 def wait_for(wanted: int, count: Callable[[], int], every: float, seconds: float = 60) -> None:
-    """Until so many are there. Asking takes time from those who are at work: seldom, while many are missing."""
+    """Waits until the count is reached. Polls seldom while much is missing, because each poll costs
+    the contestants time."""
     start, first = time.monotonic(), count()
     there = first
     while there < wanted:
@@ -59,7 +60,7 @@ def wait_for(wanted: int, count: Callable[[], int], every: float, seconds: float
 
 
 class Receiver:
-    """Notes when each event arrives."""
+    """A process that records the arrival of each event."""
 
     def __init__(self, process: subprocess.Popen) -> None:
         self.process = process
@@ -69,7 +70,8 @@ class Receiver:
         line_from(self.process, seconds)
 
     def arrivals(self) -> list[tuple[int, int]]:
-        """Of each event: when it came first, and how many times. Ends the receiver."""
+        """For each event the time of its first arrival and its number of arrivals. Ends the
+        receiver."""
         out, _ = self.process.communicate(timeout=30)
         lines = (line.split() for line in out.decode().splitlines())
         return [(int(first), int(times)) for _, first, times in lines]
@@ -82,7 +84,7 @@ def receiver(events: int) -> Iterator[Receiver]:
 
 
 class Nginx:
-    """Answers 204 to everything, as fast as it can."""
+    """Answers 204 to every request, at full speed."""
 
     def __init__(self, port: int) -> None:
         self.url = f"http://127.0.0.1:{port}/"
@@ -90,7 +92,7 @@ class Nginx:
         self.asked = 0
 
     def requests(self) -> int:
-        """How many there have been, questions like this one not counted."""
+        """Number of requests so far, without those of this function."""
         self.connection.request("GET", "/status")
         answer = self.connection.getresponse().read()
         self.asked += 1
@@ -155,7 +157,7 @@ def nginx() -> Iterator[Nginx]:
 @contextmanager
 def any_sink(kind: str, config: dict, *, name: str = "bench", database: str = "bench",
              start_at: str = "latest", event_types: str = "NULL") -> Iterator[str]:
-    """Ours."""
+    """A sink of the relay, which is dropped at the end."""
     sql(f"""SELECT outbox_create_sink('{name}', '{kind}', '{json.dumps(config)}'::jsonb,
                                       event_types => {event_types}, start_at => '{start_at}')""", database)
     try:
@@ -170,7 +172,8 @@ def sink(url: str, *, config: dict | None = None, **options) -> ContextManager:
 
 
 def wait_until_settled(cursor, seconds: float = 60) -> None:
-    """Until the only consumer of a database has read everything, and every batch is settled."""
+    """Waits until the only consumer of a database has read the whole log, and every batch is
+    settled."""
     deadline = time.monotonic() + seconds
     while True:
         cursor.execute("""SELECT lag = 0 AND NOT EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL)
@@ -182,8 +185,8 @@ def wait_until_settled(cursor, seconds: float = 60) -> None:
         time.sleep(0.01)
 
 
-# The seed's table and its partial index on what is pending, the latter by the column that the relay
-# sorts by.
+# The table of the original design, with its partial index on pending rows, which is by the column
+# that the relay sorts by.
 TABLE = """
 CREATE SCHEMA events;
 CREATE TABLE events.outbox (
@@ -207,7 +210,7 @@ CREATE INDEX ON events.outbox (id) WHERE processed_at IS NULL;
 
 @contextmanager
 def table_relay(url: str, wait: str, workers: int = 1, options: str = "") -> Iterator[None]:
-    """A relay outside the server, that waits for "notify" or for so many milliseconds."""
+    """Runs table_relay, which waits for "notify" or polls at the given interval in milliseconds."""
     with running(tool("table_relay"), url, wait, str(workers), str(CONCURRENCY),
                  env={**os.environ, "PGOPTIONS": options}) as process:
         line_from(process, 5)

@@ -21,9 +21,9 @@ class Report:
     def add(self, name: str, what: str, ours: list[Run], reference: list[Run], reference_name: str,
             target: float | None = None, control: list[Run] | None = None,
             absolute: bool = False, unit: str | None = None) -> None:
-        """Compares medians. A rate is to be at least the target, everything else at most; the target
-        is one for the ratio, or for our own figure if that is `absolute`.
-        `control` is the reference a second time: what the ratio of equals looks like here."""
+        """Compares medians. A rate must be at least the target, any other figure at most. The
+        target is a ratio, or a figure of outbox if `absolute`. `control` is a second run of the
+        reference, whose ratio shows the noise."""
         ratio = median(ours, what) / median(reference, what) if median(reference, what) else None
         judged = median(ours, what) if absolute else ratio
         row = {
@@ -53,7 +53,7 @@ class Report:
               f"{reference_name}", flush=True)
 
     def note(self, name: str, figures: dict) -> None:
-        """Figures that are compared with nothing."""
+        """Saves and prints figures without a reference."""
         self.save(name, figures)
         print(f"{name:30} " + ", ".join(f"{key} {value}" for key, value in figures.items()), flush=True)
 

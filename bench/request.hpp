@@ -1,5 +1,5 @@
-// What every contestant sends: the request that the relay makes of an event, CloudEvents in binary
-// mode, so that all of them hand libcurl as many headers and as many bytes.
+// The request of every contestant: the one that the relay makes of an event, CloudEvents in binary
+// mode, so that all of them pass the same headers and number of bytes to libcurl.
 #pragma once
 
 #include <curl/curl.h>
@@ -38,7 +38,7 @@ private:
     curl_slist* list_ = nullptr;
 };
 
-// For those who do not read an event from a table: values as long as real ones.
+// For contestants that do not read events from a table: values of realistic length.
 inline Headers made_up_headers()
 {
     return {"01890a5d-ac96-774b-bcce-b302099a8057", "4711", "2026-01-02T03:04:05.123456Z", "4711"};
@@ -65,7 +65,7 @@ inline CURL* new_post(const std::string& url)
     return easy;
 }
 
-// The body and the headers stay the caller's until the transfer has ended.
+// The caller keeps body and headers until the transfer has ended.
 inline void set_request(CURL* easy, const std::string& body, const Headers& headers)
 {
     curl_easy_setopt(easy, CURLOPT_POSTFIELDS, body.data());
@@ -73,7 +73,8 @@ inline void set_request(CURL* easy, const std::string& body, const Headers& head
     curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers.list());
 }
 
-// Nothing fails in a benchmark: what does is an error of the set-up. Returns what is wrong, or "".
+// Returns "" on success, else the error. No request may fail in a benchmark: a failure is an error
+// of the setup.
 inline std::string status_message(CURL* easy, CURLcode result)
 {
     long status = 0;

@@ -1,7 +1,7 @@
-// table_relay URL WAIT WORKERS CONCURRENCY: a relay as an application has it, outside the server.
-// Each worker takes what is new in events.outbox under FOR UPDATE SKIP LOCKED, posts it, marks it,
-// and commits. WAIT is "notify", or how many milliseconds lie between two looks at the table. Says
-// "ready" once it would see an event.
+// table_relay URL WAIT WORKERS CONCURRENCY: a relay as applications write it, outside the server.
+// Each worker reads new rows of events.outbox under FOR UPDATE SKIP LOCKED, posts them, marks them,
+// and commits. WAIT is "notify", or the polling interval in milliseconds. Prints "ready" when it
+// would see a new event.
 #include "poster.hpp"
 
 #include <libpq-fe.h>
@@ -35,7 +35,7 @@ public:
         return result;
     }
 
-    // Forgets the notifications that are there, and says if there were any.
+    // Consumes the pending notifications. Returns true if there were any.
     bool was_notified()
     {
         bool any = false;
@@ -69,7 +69,7 @@ public:
                      std::to_string(batch) + " FOR UPDATE SKIP LOCKED");
         session_.run("PREPARE mark(bigint[]) AS"
                      " UPDATE events.outbox SET processed_at = now() WHERE id = ANY ($1)");
-        // The plans of a table that is large and analysed, in one that starts empty.
+        // Plans as for a large, analyzed table, although the table is empty at first.
         session_.run("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off;"
                      " SET plan_cache_mode = force_generic_plan");
         if (listens_)
@@ -105,7 +105,7 @@ private:
         return count;
     }
 
-    // The server hands over notifications between transactions, so none is missed.
+    // The server delivers notifications between transactions, so none is missed.
     void wait()
     {
         if (listens_)

@@ -1,5 +1,5 @@
-// Where a client brings an event after its commit, as the relay would: an HTTP request of its own,
-// or a record through a producer that all connections share.
+// The destination of events that a client sends after its commit: an HTTP request per event as the
+// relay makes it, or a record of a producer that all connections share.
 #pragma once
 
 #include "bare_producer.hpp"
@@ -37,7 +37,7 @@ private:
     Headers headers_;
 };
 
-// Goes on at once: librdkafka sends.
+// Returns at once; librdkafka sends in its own threads.
 class KafkaTarget final : public Target {
 public:
     explicit KafkaTarget(BareProducer& producer) : producer_(producer)
@@ -53,8 +53,10 @@ public:
     {
         event_.aggregate_id = key;
         event_.payload = body;
-        outbox::sink::write_record(record_, event_, outbox::sink::KafkaFormat::cloudevents, "/bench");
-        producer_.send(record_.key, *record_.value, {record_.headers.begin(), record_.headers.end()});
+        outbox::sink::write_record(record_, event_, outbox::sink::KafkaFormat::cloudevents,
+                                   "/bench");
+        producer_.send(record_.key, *record_.value,
+                       {record_.headers.begin(), record_.headers.end()});
     }
 
 private:
@@ -65,7 +67,7 @@ private:
 
 class Targets {
 public:
-    // "": nowhere.
+    // An empty URL: events are not sent.
     explicit Targets(std::string url) : url_(std::move(url))
     {
         if (KafkaUrl::fits(url_))

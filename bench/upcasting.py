@@ -1,4 +1,4 @@
-"""What upcasting costs: claim and ack of a hundred, with an upcaster and without."""
+"""The cost of upcasting: claim and ack of a hundred, with and without an upcaster."""
 
 from contextlib import ExitStack
 from typing import Callable
@@ -53,7 +53,7 @@ def upcasting(report: Report) -> None:
             sql(Outbox.schema, database)
             fill((TURNS + 1) * CLAIMS_PER_TURN * BATCH, database)
             queue = Outbox(stack.enter_context(pinned_session(database)))
-            consumed(queue)     # plans and caches
+            consumed(queue)     # warms plans and caches
             turns[name] = lambda queue=queue: consumed(queue)
         runs = take_turns(turns, TURNS)
     none, control = runs["none"], runs["none again"]

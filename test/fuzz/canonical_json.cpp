@@ -22,7 +22,7 @@ std::string string_text(std::string_view text)
 {
     std::vector<char> room(json::quoted_size(text));
     const char* const end = json::write_string(room.data(), text);
-    must(end == room.data() + room.size(), "a string is as long as was said");
+    must(end == room.data() + room.size(), "quoted_size() is the size of the string");
     return {room.begin(), room.end()};
 }
 
@@ -36,7 +36,7 @@ std::size_t digits_in(std::string_view text)
         std::ranges::count_if(text.substr(first, last - first + 1), is_digit));
 }
 
-// As few digits as printf needs for the same double.
+// Number of digits that printf needs for a text that reads as the same double.
 std::size_t digits_needed(double number)
 {
     char text[64];
@@ -61,8 +61,8 @@ void check_number(double number)
     }
     const double size = std::abs(number);
     must(matches(text, size >= 1e-6 && size < 1e21 ? plain : with_exponent),
-         "a number looks as in ECMAScript");
-    must(digits_in(text) <= digits_needed(number), "a number has no more digits than it needs");
+         "a number is written as in ECMAScript");
+    must(digits_in(text) <= digits_needed(number), "a number has the fewest digits possible");
 }
 
 std::u16string to_utf16(std::string_view text)
@@ -80,7 +80,7 @@ std::u16string to_utf16(std::string_view text)
 void check_order(std::string_view a, std::string_view b)
 {
     must(json::is_before_in_utf16(a, b) == (to_utf16(a) < to_utf16(b)),
-         "keys are in the order of UTF-16 units");
+         "keys are sorted by UTF-16 code units");
 }
 
 std::string canonical_text(const Json& json)
@@ -110,7 +110,7 @@ std::string canonical_text(const Json& json)
     return text.empty() ? "{}" : text + "}";
 }
 
-// As far as canonical JSON can tell values apart.
+// Equality as far as canonical JSON distinguishes values.
 bool is_same(const Json& a, const Json& b)
 {
     if (a.is_number() && b.is_number())
@@ -139,8 +139,8 @@ void try_one(std::string_view input)
         return;
     const std::string text = canonical_text(json);
     const Json again = Json::parse(text);
-    must(is_same(json, again), "canonical JSON says the same");
-    must(canonical_text(again) == text, "canonical JSON is canonical");
+    must(is_same(json, again), "canonical JSON has the value of the original");
+    must(canonical_text(again) == text, "canonical JSON of canonical JSON is the same text");
 }
 
 } // namespace outbox::fuzz

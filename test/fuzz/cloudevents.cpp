@@ -1,4 +1,4 @@
-// Events on their way into HTTP requests.
+// Rendering of events as HTTP requests.
 #include "event_input.hpp"
 
 #include "sink/format/encoding.hpp"
@@ -30,7 +30,7 @@ Attributes attributes_of(const EventInput& given)
     return all;
 }
 
-// The headers by name, each of which can stand in a request.
+// The headers by name. Each must be valid in an HTTP request.
 Attributes read_headers(const sink::RenderedRequest& request)
 {
     Attributes headers;
@@ -39,9 +39,10 @@ Attributes read_headers(const sink::RenderedRequest& request)
         must(colon != std::string::npos, "a header has a name and a value");
         const std::string name = line.substr(0, colon);
         const std::string value = line.substr(colon + 2);
-        must(is_visible_ascii(name) && name.find(':') == std::string::npos, "a name is a name");
+        must(is_visible_ascii(name) && name.find(':') == std::string::npos,
+             "a header's name is a token");
         must(!value.empty() && is_visible_ascii(value), "a header's value is visible ASCII");
-        must(headers.emplace(sink::ascii_lower(name), value).second, "no header comes twice");
+        must(headers.emplace(sink::ascii_lower(name), value).second, "no header is repeated");
     }
     return headers;
 }
@@ -52,7 +53,7 @@ void check_binary(const EventInput& given, const sink::RenderedRequest& request)
     for (const auto& [name, value] : read_headers(request))
         if (name.starts_with("ce-"))
             found[name.substr(3)] = percent_decode(value);
-    must(found == attributes_of(given), "attributes can be read from headers");
+    must(found == attributes_of(given), "the headers have the attributes of the event");
     must(request.body == given.event.payload, "the body is the payload");
 }
 
@@ -65,18 +66,18 @@ void check_structured(const EventInput& given, const Json& payload, const Json& 
     must(object["data"] == payload, "the payload is in the data");
     if (payload.is_string())
         found.erase("data");
-    must(found["datacontenttype"] == "application/json", "it says what the data is");
+    must(found["datacontenttype"] == "application/json", "datacontenttype is application/json");
     found.erase("datacontenttype");
     found.erase("traceparent");
     must(object["eventversion"] == given.event.event_version, "the version is a number");
     found["eventversion"] = std::to_string(given.event.event_version);
-    must(found == attributes_of(given), "attributes can be read from the object");
+    must(found == attributes_of(given), "the object has the attributes of the event");
 }
 
 void try_one(std::string_view input)
 {
     EventInput given = read_event(input);
-    // The server has made it from jsonb.
+    // The server has produced the payload from jsonb, so it is valid JSON.
     Json payload = Json::parse(given.event.payload, nullptr, false);
     if (payload.is_discarded())
         payload = Json::parse(given.event.payload = R"({"n": 1})");
@@ -92,7 +93,8 @@ void try_one(std::string_view input)
     for (const Json& object : Json::parse(batch.body))
         check_structured(given, payload, object);
     const auto raw = sink::render_request(one, sink::HttpFormat::raw, given.source);
-    must(read_headers(raw).size() <= 4 && raw.body == given.event.payload, "raw is the payload");
+    must(read_headers(raw).size() <= 4 && raw.body == given.event.payload,
+         "the body of the raw format is the payload");
 }
 
 } // namespace outbox::fuzz

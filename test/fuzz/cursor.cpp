@@ -1,4 +1,4 @@
-// Cursors, against the same question asked of every transaction and every id.
+// Cursors, checked against a brute-force answer for every transaction and every id.
 #include "core/cursor.hpp"
 
 #include "fuzz.hpp"
@@ -8,7 +8,7 @@ namespace outbox::fuzz {
 constexpr Xid xids = 32;
 constexpr Id ids = 16;
 
-// Numbers below a limit; 0 when there are no more.
+// Numbers below a limit, from the bytes of the input; 0 when the input is exhausted.
 class Numbers {
 public:
     explicit Numbers(std::string_view bytes) : left_(bytes) {}
@@ -28,7 +28,7 @@ private:
     std::string_view left_;
 };
 
-// Sorted, disjoint, and nothing above the position.
+// Ranges that are sorted, disjoint and not above the position.
 std::vector<RunningRange> read_running(Numbers& numbers, Id seq)
 {
     std::vector<RunningRange> running;
@@ -64,7 +64,7 @@ void check_find(const Position& position)
         });
         must(position.find(xid) ==
                  (found == position.running.end() ? nullptr : std::to_address(found)),
-             "a transaction is found where it is");
+             "a transaction is found in the range that contains it");
     }
 }
 
@@ -82,12 +82,12 @@ void check_note(Numbers& numbers, const Position& passed)
     const Position now{ids, out};
     for (Xid xid = 0; xid < 2 * xids; ++xid) {
         const RunningRange* noted = now.find(xid);
-        must((noted != nullptr) == is_among(given, xid), "those who run are noted");
+        must((noted != nullptr) == is_among(given, xid), "running transactions are in a range");
         if (noted == nullptr)
             continue;
         const RunningRange* before = passed.find(xid);
         must(noted->above == (before == nullptr ? passed.seq : before->above),
-             "what is known of those who run is kept");
+             "ranges of running transactions keep their position");
     }
 }
 
@@ -101,9 +101,9 @@ void check_ended(const Position& passed, const Position& target)
         const RunningRange* straggler = ended.find(xid);
         const RunningRange* before = passed.find(xid);
         must((straggler != nullptr) == (before != nullptr && target.find(xid) == nullptr),
-             "stragglers are those who ran and have ended");
+             "ended ranges have the transactions that ran and have ended");
         must(straggler == nullptr || straggler->above == before->above,
-             "what is known of stragglers is kept");
+             "ended ranges keep their position");
     }
 }
 
@@ -112,8 +112,10 @@ void check_bounds(const Cursor& cursor)
     for (Xid xid = 0; xid < 2 * xids; ++xid)
         for (Id id = 1; id < 3 * ids; ++id) {
             const bool has_passed = cursor.has_passed(xid, id);
-            must(has_passed || id > cursor.known_upto(), "nothing comes from below what is known");
-            must(!has_passed || id <= cursor.read_upto(), "nothing above has been read");
+            must(has_passed || id > cursor.known_upto(),
+                 "no unread row is at or below known_upto()");
+            must(!has_passed || id <= cursor.read_upto(),
+                 "no row above read_upto() counts as read");
         }
 }
 

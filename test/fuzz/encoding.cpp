@@ -1,4 +1,4 @@
-// Text forms of bytes, times and ids. Each is read back here by simpler means.
+// Text forms of bytes, times and ids. Each is decoded here by simpler means.
 #include "sink/format/encoding.hpp"
 
 #include "fuzz.hpp"
@@ -13,7 +13,7 @@ void check_percent(std::string_view text)
     const std::string encoded = sink::percent_encode(text);
     must(is_visible_ascii(encoded) && encoded.find('"') == std::string::npos,
          "a header's value is visible ASCII");
-    must(percent_decode(encoded) == text, "a header's value can be read back");
+    must(percent_decode(encoded) == text, "a header's value survives a round trip");
 }
 
 void check_base64(std::string_view text)
@@ -22,12 +22,12 @@ void check_base64(std::string_view text)
     const std::string encoded = sink::to_base64(bytes);
     must(sink::from_base64(encoded) == bytes, "bytes survive base64");
     if (const auto decoded = sink::from_base64(text))
-        must(sink::to_base64(*decoded) == text, "there is one way to write bytes");
+        must(sink::to_base64(*decoded) == text, "base64 text has one spelling");
 }
 
 void check_time(std::int64_t microseconds)
 {
-    // 30,000 years around 1970, as far as the C library is good for it.
+    // 30,000 years around 1970: the range that the C library formats correctly.
     constexpr std::int64_t limit = 946'080'000'000'000'000;
     microseconds %= limit;
     const std::string text = sink::format_time(microseconds);
@@ -46,7 +46,7 @@ void check_time(std::int64_t microseconds)
     std::snprintf(expected, sizeof(expected), "%s%0*ld-%02d-%02dT%02d:%02d:%02d.%06ldZ", sign,
                   *sign == '\0' ? 4 : 6, std::labs(year), parts.tm_mon + 1, parts.tm_mday,
                   parts.tm_hour, parts.tm_min, parts.tm_sec, static_cast<long>(rest));
-    must(text == expected, "times are those of the calendar");
+    must(text == expected, "times match the C library's calendar");
 }
 
 void check_sequence(std::int64_t a, std::int64_t b)
@@ -66,7 +66,8 @@ void try_one(std::string_view input)
     check_time(numbers[0]);
     check_sequence(numbers[0], numbers[1]);
     const std::string small = sink::ascii_lower(input);
-    must(sink::ascii_lower(small) == small && small.size() == input.size(), "lower is lower");
+    must(sink::ascii_lower(small) == small && small.size() == input.size(),
+         "ascii_lower() changes ASCII letters only");
 }
 
 } // namespace outbox::fuzz

@@ -1,4 +1,4 @@
-// An event from the bytes of an input: all that a producer or a table can put into it.
+// Reads an event from the bytes of an input: every field that a producer or a table can set.
 #pragma once
 
 #include "core/parse_number.hpp"
@@ -12,7 +12,7 @@ struct EventInput {
     std::string source;
 };
 
-// Tracking ids are the server's own.
+// The server generates tracking ids, so they are always valid.
 inline std::string as_uuid(std::string_view text)
 {
     std::string uuid = "0192f000-0000-7000-8000-000000000001";
@@ -47,7 +47,7 @@ inline EventInput read_event(std::string_view input)
         const auto [name, value] = split<2>(parts[i], '=');
         names.emplace_back(name);
         if (error_of([&] { sink::check_metadata_keys(names); }))
-            names.pop_back(); // no config can name it
+            names.pop_back(); // no config accepts this name
         else
             event.attributes.emplace_back(name, as_text(value));
     }

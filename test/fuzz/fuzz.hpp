@@ -1,5 +1,5 @@
-// What all targets share. A target is one file that defines try_one(): it takes an input, and looks
-// whether the promises hold.
+// Shared by all targets. A target is one file that defines try_one(), which checks promises for one
+// input.
 #pragma once
 
 #include "core/error.hpp"
@@ -20,7 +20,7 @@ namespace outbox::fuzz {
 
 void try_one(std::string_view input);
 
-// The fuzzer takes it from here, and keeps the input.
+// abort() makes the fuzzer report and keep the input.
 inline void must(bool holds, const char* promise)
 {
     if (holds)
@@ -29,7 +29,7 @@ inline void must(bool holds, const char* promise)
     std::abort();
 }
 
-// So many parts, the last with all that is left. Parts that the input does not have are empty.
+// Splits the input into `count` parts; the last one has the whole rest. Missing parts are empty.
 template <std::size_t count>
 std::array<std::string_view, count> split(std::string_view input, char separator)
 {
@@ -42,7 +42,7 @@ std::array<std::string_view, count> split(std::string_view input, char separator
     return parts;
 }
 
-// The error that it ends with, if it does. Of another kind than ours it must not be.
+// The outbox::Error that `body` throws, if any. Any other exception ends the target as a finding.
 template <typename Body>
 std::optional<Error> error_of(Body&& body)
 {
@@ -59,13 +59,14 @@ inline bool is_one_of(std::string_view text, std::initializer_list<std::string_v
     return std::ranges::find(list, text) != list.end();
 }
 
-// The whole text, by an extended regular expression of POSIX: the C library's compile in no time.
+// True if the whole text matches a POSIX extended regular expression. The C library compiles one
+// quickly.
 inline bool matches(std::string_view text, const char* expression)
 {
     if (text.find('\0') != std::string_view::npos)
-        return false; // none of the expressions takes it
+        return false; // no expression here matches a NUL
     regex_t compiled;
-    must(regcomp(&compiled, expression, REG_EXTENDED) == 0, "the expression is one");
+    must(regcomp(&compiled, expression, REG_EXTENDED) == 0, "the expression is valid");
     regmatch_t match = {};
     const bool found = regexec(&compiled, std::string(text).c_str(), 1, &match, 0) == 0;
     regfree(&compiled);
@@ -78,7 +79,7 @@ inline bool is_visible_ascii(std::string_view text)
     return std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
-// Code points; nothing if it is not UTF-8. Slow and simple: by the value that the bytes have.
+// Code points; std::nullopt if the text is not UTF-8. Simple and slow, from the value of the bytes.
 inline std::optional<std::u32string> decode_utf8(std::string_view text)
 {
     std::u32string out;
@@ -107,7 +108,7 @@ inline std::optional<std::u32string> decode_utf8(std::string_view text)
     return out;
 }
 
-// As the server's text is: UTF-8, and no NUL.
+// Text as the server stores it: UTF-8 without NUL.
 inline std::string as_text(std::string_view bytes)
 {
     std::string out;
@@ -123,7 +124,7 @@ inline std::string as_text(std::string_view bytes)
     return out;
 }
 
-// The value of a ce- header.
+// Decodes the value of a ce- header.
 inline std::string percent_decode(std::string_view text)
 {
     std::string out;
@@ -135,7 +136,7 @@ inline std::string percent_decode(std::string_view text)
         must(i + 2 < text.size(), "two digits follow every percent sign");
         const std::string digits(text.substr(i + 1, 2));
         must(digits.find_first_not_of("0123456789ABCDEF") == std::string::npos,
-             "digits are in upper case");
+             "hexadecimal digits are in upper case");
         out += static_cast<char>(std::stoi(digits, nullptr, 16));
         i += 2;
     }

@@ -1,4 +1,4 @@
-// Who may be talked to: the list of hosts, and private addresses.
+// The allowlist of hosts, and private addresses.
 #include "sink/config/host_allowlist.hpp"
 
 #include "core/parse_number.hpp"
@@ -7,7 +7,8 @@
 
 namespace outbox::fuzz {
 
-// A host in one spelling: the bytes of an IPv6 address, behind what no name has, or the name.
+// One spelling per host: the bytes of an IPv6 address behind a "[", which no name has, or the name
+// in lower case.
 std::string spell(std::string_view host)
 {
     if (host.starts_with('[') && host.ends_with(']') && host.size() > 1)
@@ -21,7 +22,7 @@ std::string spell(std::string_view host)
     return sink::ascii_lower(host.substr(0, host.size() - (host.ends_with('.') ? 1 : 0)));
 }
 
-// Of a list that was taken.
+// The same answer for a valid list, by simpler means.
 bool allows(std::string_view list, std::string_view host, int port)
 {
     bool is_empty = true;
@@ -37,7 +38,7 @@ bool allows(std::string_view list, std::string_view host, int port)
             parse_bigint(item.substr(colon + 1)).value_or(0) != port)
             continue;
         const std::string name = spell(host);
-        const bool is_address = host.find(':') != std::string_view::npos; // no name has one
+        const bool is_address = host.find(':') != std::string_view::npos; // no name has a colon
         const std::string domain = allowed.starts_with("*.") ? "." + spell(allowed.substr(2)) : "";
         if (allowed == "*" || name == spell(allowed) ||
             (!domain.empty() && name.ends_with(domain) && name != domain && !is_address))
@@ -54,7 +55,8 @@ void check_list(std::string_view list, std::string_view host, int port)
         return;
     }
     const bool is_allowed = allowed->allows(host, port);
-    must(is_allowed == allows(list, host, port), "the list allows what is in it");
+    must(is_allowed == allows(list, host, port),
+         "the list allows exactly the hosts that match its patterns");
     std::string other(host);
     for (char& c : other)
         c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
@@ -67,7 +69,7 @@ void check_address(const std::vector<char>& given)
     const auto size = static_cast<socklen_t>(given.size());
     const std::string bytes = bytes_of(address, size);
     must(sink::is_private_address(address, size) == (bytes.empty() || is_private(bytes)),
-         "an address is private if it is in a private network, or unknown");
+         "an address is private if its network is private or unassigned");
 }
 
 template <typename Address>
@@ -77,8 +79,8 @@ std::vector<char> bytes_of(const Address& address)
     return {bytes, bytes + sizeof(address)};
 }
 
-// An address as text, or anything that could stand where one stands; and all that differ in one
-// bit, for these lie on both sides of every border.
+// The input as an address, or as raw bytes in place of one; and every address that differs in one
+// bit, because such pairs lie on both sides of every network border.
 void check_addresses(const std::string& text)
 {
     sockaddr_in in4 = {AF_INET, 0, {}, {}};

@@ -1,4 +1,4 @@
-// What receivers answer: the HTTP sink against a socket that plays the input.
+// Answers of receivers: the HTTP sink against a socket that plays the input.
 #include "sink/http/http_sink.hpp"
 
 #include "core/parse_number.hpp"
@@ -14,7 +14,7 @@ namespace outbox::fuzz {
 
 constexpr std::string_view secret = "s3cr3t-value";
 
-// On loopback. Connections wait in its backlog until somebody looks.
+// Listens on loopback. Connections wait in its backlog until accept().
 class Listener {
 public:
     Listener() : fd_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0))
@@ -26,7 +26,7 @@ public:
         auto* const plain = reinterpret_cast<sockaddr*>(&address);
         must(bind(fd_, plain, size) == 0 && listen(fd_, 16) == 0 &&
                  getsockname(fd_, plain, &size) == 0,
-             "there is a port to listen on");
+             "a port is free");
         port_ = ntohs(address.sin_port);
     }
 
@@ -38,7 +38,7 @@ private:
     int port_ = 0;
 };
 
-// One request, and what has come of it.
+// One request and its result.
 class Exchange {
 public:
     explicit Exchange(const Listener& listener)
@@ -55,7 +55,7 @@ public:
     {
         if (connection_ < 0)
             return;
-        // No trace of it stays in the kernel.
+        // A reset leaves no TIME_WAIT socket in the kernel.
         const linger at_once = {1, 0};
         setsockopt(connection_, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once));
         close(connection_);
@@ -64,7 +64,7 @@ public:
     sink::DeliveryResult play(std::string_view answer, std::size_t cut)
     {
         const sink::Event* const events[] = {&event_};
-        must(!sink_.send(7, events, 0), "an outcome takes time");
+        must(!sink_.send(7, events, 0), "send() returns no result at once");
         sink_.flush();
         wait_until([&] { return (connection_ = listener_.accept()) >= 0; });
         say(answer.substr(0, cut));
@@ -72,8 +72,8 @@ public:
         say(answer.substr(std::min(cut, answer.size())));
         shutdown(connection_, SHUT_WR);
         wait_until([&] { return !results_.empty(); });
-        must(results_.size() == 1 && results_[0].request_id == 7, "a request has one outcome");
-        must(listener_.accept() < 0, "nobody is called a second time");
+        must(results_.size() == 1 && results_[0].request_id == 7, "a request has one result");
+        must(listener_.accept() < 0, "a request makes one connection");
         return results_[0];
     }
 
@@ -103,7 +103,7 @@ private:
     {
         const auto end = sink::Clock::now() + std::chrono::seconds(5);
         while (!condition()) {
-            must(sink::Clock::now() < end, "an answer that has ended is not waited for");
+            must(sink::Clock::now() < end, "a complete answer gives a result at once");
             poll_once(1);
         }
     }
@@ -115,7 +115,7 @@ private:
     std::vector<sink::DeliveryResult> results_;
 };
 
-// Does a line of it say 2xx?
+// True if a line of the answer has a status of 2xx.
 bool has_success(std::string_view answer)
 {
     for (auto at = answer.find("HTTP/"); at != std::string_view::npos;
@@ -136,16 +136,16 @@ void try_one(std::string_view input)
     const sink::DeliveryResult result = Exchange(listener).play(answer, cut_at);
 
     if (result.status == sink::DeliveryStatus::delivered)
-        must(has_success(answer), "delivered is what the receiver says is delivered");
+        must(has_success(answer), "a delivery has a status of 2xx in the answer");
     const auto text = decode_utf8(result.reason);
     must(text && std::ranges::all_of(*text, [](char32_t c) { return c >= 0x20 && c != 0x7F; }),
          "a reason is one line of text");
     must(!result.reason.empty() && result.reason.size() <= 512, "a reason is short");
-    must(result.reason.find(secret) == std::string::npos, "no reason shows a secret");
+    must(result.reason.find(secret) == std::string::npos, "no reason contains a secret");
     if (result.retry_after)
         must(result.retry_after->count() >= 0 && result.retry_after->count() <= 3600 &&
                  result.status != sink::DeliveryStatus::delivered,
-             "nobody waits longer than an hour");
+             "Retry-After is an hour at most");
 }
 
 } // namespace outbox::fuzz

@@ -1,4 +1,4 @@
-// Sets of ids, against the same sets as bits of a word.
+// Sets of ids, checked against the same sets as bits of a word.
 #include "core/id_ranges.hpp"
 
 #include "fuzz.hpp"
@@ -30,7 +30,7 @@ void check_form(IdRanges set)
     }
 }
 
-// Two bytes are a range, in any order and with overlaps.
+// Reads a range from each two bytes, in any order and with overlaps.
 Ranges read(std::string_view bytes)
 {
     const auto id = [&](std::size_t i) { return static_cast<unsigned char>(bytes[i]) % room; };
@@ -41,11 +41,11 @@ Ranges read(std::string_view bytes)
     ranges.resize(merge_ranges(ranges.data(), ranges.size()));
     ranges.shrink_to_fit();
     check_form(ranges);
-    must(bits_of(ranges) == before, "to normalize changes no set");
+    must(bits_of(ranges) == before, "merge_ranges() does not change the set");
     return ranges;
 }
 
-// Gives `write` exactly the room that it asks for.
+// Gives `write` exactly the space that it asks for, so that a sanitizer detects more.
 template <typename Write>
 Bits written(std::size_t size, Write&& write)
 {
@@ -62,7 +62,7 @@ void check_append(IdRanges set)
     for (Id id = 0; id < room; ++id)
         if (contains(set, id))
             size = append_id(again.data(), size, id);
-    must(std::ranges::equal(std::span(again).first(size), set), "a set grows id by id");
+    must(std::ranges::equal(std::span(again).first(size), set), "append_id() adds one id");
 }
 
 void try_one(std::string_view input)
@@ -72,24 +72,24 @@ void try_one(std::string_view input)
     const Ranges b = read(second);
     const Bits in_a = bits_of(a);
     const Bits in_b = bits_of(b);
-    must(count_ids(a) == std::popcount(in_a), "ids are counted");
+    must(count_ids(a) == std::popcount(in_a), "count_ids() is the number of ids");
     for (Id id = -1; id <= room; ++id)
         must(contains(a, id) == (id >= 0 && id < room && (in_a >> id & 1) != 0),
-             "a set contains what is in it");
+             "contains() is true for the ids of the set");
     check_append(a);
     must(written(a.size() + b.size(), [&](IdRange* out) { return subtract(a, b, out); }) ==
              (in_a & ~in_b),
-         "a difference is what is in one alone");
+         "a difference has the ids of the first set alone");
     must(written(a.size() + b.size(), [&](IdRange* out) { return intersect(a, b, out); }) ==
              (in_a & in_b),
-         "an intersection is what is in both");
+         "an intersection has the ids of both sets");
     const auto count = static_cast<Id>(input.size() % 20);
     Bits left = in_a;
     for (Id i = 0; i < count; ++i)
         left &= left - 1;
     must(written(a.size(), [&](IdRange* out) { return take_first(a, count, out); }) ==
              (in_a & ~left),
-         "the first ones are the lowest");
+         "the first ids are the lowest");
 }
 
 } // namespace outbox::fuzz

@@ -1,5 +1,5 @@
-// Changes JSON as JSON: byte by byte, most of what the fuzzer makes would not even parse. An input
-// is parts with form feeds between them. A target names what is worth trying.
+// Mutates JSON as JSON, because most mutations of single bytes do not parse. An input consists of
+// parts separated by form feeds. A target defines snippets that are worth trying.
 #pragma once
 
 #include "fuzz.hpp"
@@ -14,7 +14,7 @@ extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size, st
 
 namespace outbox::fuzz {
 
-// Texts of JSON: values to put anywhere, and objects whose members go into other objects.
+// JSON texts: values to insert anywhere, and objects whose members are added to other objects.
 std::span<const char* const> snippets();
 
 class JsonMutator {
@@ -119,7 +119,7 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max, unsigned seed)
 {
     const std::string_view input(reinterpret_cast<const char*>(data), size);
-    constexpr unsigned plain_share = 5; // of so many
+    constexpr unsigned plain_share = 5; // one in five mutations changes bytes
     const std::string changed =
         seed % plain_share == 0 ? "" : outbox::fuzz::change_one_part(input, seed);
     if (changed.empty() || changed.size() > max)

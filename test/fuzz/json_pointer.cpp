@@ -1,4 +1,4 @@
-// JSON pointers, and what they find.
+// JSON pointers, and the values that they find.
 #include "core/json/json_pointer.hpp"
 
 #include "../unit/json_builder.hpp"
@@ -8,7 +8,7 @@ namespace outbox::fuzz {
 
 using Json = nlohmann::json;
 
-// As the other library reads it.
+// The pointer as the other JSON library parses it.
 std::optional<Json::json_pointer> read(std::string_view pointer)
 {
     try {
@@ -32,7 +32,7 @@ void check_round_trip(std::string_view pointer, const std::vector<std::string>& 
     std::string again;
     for (const std::string& step : steps)
         json::append_to_pointer(again, step);
-    must(again == pointer, "a pointer put together again is the same");
+    must(again == pointer, "a pointer survives a round trip");
 }
 
 bool has_star(const std::vector<std::string>& steps)
@@ -40,11 +40,11 @@ bool has_star(const std::vector<std::string>& steps)
     return std::ranges::find(steps, "*") != steps.end();
 }
 
-// Every place in the document, as a pointer of its own.
+// Checks the pointer of every value in the document.
 void visit(const Json& json, const std::string& pointer, const json::Value& root)
 {
     const json::PathPattern path(json::parse_pointer(pointer).value());
-    must(path.matches_anything_in(root), "a pointer to a place that is there finds it");
+    must(path.matches_anything_in(root), "a pointer to an existing value finds it");
     std::size_t index = 0;
     for (const auto& [name, part] : json.items()) {
         std::string below = pointer;
@@ -59,7 +59,7 @@ void try_one(std::string_view input)
     const auto [pointer, document] = split<2>(input, '\f');
     const auto steps = json::parse_pointer(pointer);
     const auto other = read(pointer);
-    must(steps.has_value() == other.has_value(), "what is a pointer is no matter of opinion");
+    must(steps.has_value() == other.has_value(), "both libraries accept the same pointers");
     if (!steps)
         return;
     check_round_trip(pointer, *steps);
@@ -70,9 +70,9 @@ void try_one(std::string_view input)
     const json::Value& root = builder.take(json);
     const bool finds = json::PathPattern(*steps).matches_anything_in(root);
     if (has_star(*steps))
-        must(!finds || !steps->empty(), "a star stands for something");
+        must(!finds || !steps->empty(), "a pattern with a star that finds a value has steps");
     else
-        must(finds == contains(json, *other), "a pointer finds what it finds elsewhere");
+        must(finds == contains(json, *other), "both libraries find the same values");
     visit(json, "", root);
 }
 

@@ -1,4 +1,4 @@
-// Events on their way into Kafka records.
+// Rendering of events as Kafka records.
 #include "sink/kafka/record.hpp"
 
 #include "event_input.hpp"
@@ -35,28 +35,30 @@ void check_common(const EventInput& given, const sink::KafkaRecord& record)
         must(name.data() >= record.header_text.data() &&
                  value.data() + value.size() <=
                      record.header_text.data() + record.header_text.size(),
-             "headers lie in the record");
+             "headers point into the record");
         must(decode_utf8(value).has_value(), "a header's value is UTF-8");
     }
-    must(record.size() == size, "a record is as large as its parts");
+    must(record.size() == size, "the size of a record is the sum of its parts");
 }
 
 void try_one(std::string_view input)
 {
     const EventInput given = read_event(input);
-    sink::KafkaRecord record; // used again, as the sink does
+    sink::KafkaRecord record; // reused, as in the sink
     for (int round = 0; round < 2; ++round) {
         sink::write_record(record, given.event, sink::KafkaFormat::debezium, given.source);
         check_common(given, record);
         must(headers_of(record) == Headers{{"id", given.event.tracking_id}},
              "Debezium's header is the id");
-        must(record.timestamp_ms == given.event.occurred_at / 1000, "the time is when it happened");
+        must(record.timestamp_ms == given.event.occurred_at / 1000,
+             "the timestamp is the time of the event");
 
         sink::write_record(record, given.event, sink::KafkaFormat::cloudevents, given.source);
         check_common(given, record);
-        must(headers_of(record) == headers_of(given), "attributes are headers, as they are");
+        must(headers_of(record) == headers_of(given),
+             "attributes are headers with unchanged values");
         must(record.value.has_value() == (given.event.payload != "null"), "null is a tombstone");
-        must(record.timestamp_ms == 0, "the time is that of sending");
+        must(record.timestamp_ms == 0, "the timestamp is left to the time of sending");
     }
 }
 

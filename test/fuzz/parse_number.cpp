@@ -1,4 +1,4 @@
-// Whole numbers as text.
+// Integers as text.
 #include "core/parse_number.hpp"
 
 #include "fuzz.hpp"
@@ -7,7 +7,7 @@
 
 namespace outbox::fuzz {
 
-// As strtoll reads it, which also takes what this must not take.
+// The number that strtoll reads; it also accepts forms that parse_bigint() must refuse.
 std::optional<std::int64_t> read(const std::string& text)
 {
     const std::size_t digits_at = text.starts_with('-') ? 1 : 0;

@@ -1,4 +1,4 @@
-// Addresses that the world outside cannot reach, as lists of them are usually written.
+// Addresses that are not reachable from the public internet, by lists of networks.
 #pragma once
 
 #include "fuzz.hpp"
@@ -9,14 +9,14 @@
 
 namespace outbox::fuzz {
 
-// Does the address, of 4 or 16 bytes, begin like this one? `network` is address/bits.
+// True if the address, of 4 or 16 bytes, is in the network, written as address/bits.
 inline bool is_in(std::string_view address, const char* network)
 {
     const auto [text, bits] = split<2>(network, '/');
     char bytes[16];
     const int family = address.size() == 4 ? AF_INET : AF_INET6;
     if (inet_pton(family, std::string(text).c_str(), bytes) != 1)
-        return false; // one of the other family
+        return false; // the other address family
     for (int i = 0; i < std::stoi(std::string(bits)); ++i)
         if (((address[static_cast<std::size_t>(i / 8)] ^ bytes[i / 8]) >> (7 - i % 8) & 1) != 0)
             return false;
@@ -31,7 +31,7 @@ inline bool is_private(std::string_view address)
         "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/3",    "2001::/23",
         "2001:db8::/32", "3fff::/20",
     };
-    // IPv6 networks with an IPv4 address inside, and where it stands.
+    // IPv6 networks that embed an IPv4 address, and the offset of that address.
     constexpr std::pair<const char*, std::size_t> wrappings[] = {
         {"::/96", 12},        {"::ffff:0:0/96", 12}, {"::ffff:0:0:0/96", 12},
         {"64:ff9b::/96", 12}, {"2002::/16", 2},
@@ -44,7 +44,7 @@ inline bool is_private(std::string_view address)
     return !is_assigned || std::ranges::any_of(networks, contains);
 }
 
-// The bytes of an address; empty if it is of another family, or cut off.
+// The bytes of an address; empty if it has another family or is truncated.
 inline std::string bytes_of(const sockaddr* address, socklen_t size)
 {
     const auto* bytes = reinterpret_cast<const char*>(address);

@@ -1,5 +1,5 @@
-// Regular expressions on their way to the server. What comes out is read here as the server's
-// manual has it, and must be free of all that ECMA-262 does not know.
+// Regular expressions translated for the server. The result is read here as the server's manual
+// describes it, and must have no syntax that ECMA-262 does not have.
 #include "core/schema/regex_translate.hpp"
 
 #include "fuzz.hpp"
@@ -38,7 +38,7 @@ private:
         } else if (left_[0] == '[') {
             read_bracket();
         } else {
-            must(left_[0] != '.', "a dot has become a class");
+            must(left_[0] != '.', "a dot is translated to a class");
             left_.remove_prefix(1);
         }
     }
@@ -50,7 +50,7 @@ private:
         const bool is_alphanumeric =
             (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
         must(!is_alphanumeric || letters.find(c) != std::string_view::npos,
-             "escapes mean the same to the server");
+             "escapes have the same meaning in the server");
         left_.remove_prefix(2);
         if (c != 'u')
             return;
@@ -64,10 +64,10 @@ private:
     void read_bracket()
     {
         left_.remove_prefix(left_.starts_with("[^") ? 2 : 1);
-        must(!left_.starts_with(']'), "a bracket does not begin with its end");
+        must(!left_.starts_with(']'), "a bracket expression is not empty");
         while (!left_.starts_with(']')) {
-            must(!left_.empty(), "a bracket has an end");
-            must(left_[0] != '[', "a bracket has no classes by name");
+            must(!left_.empty(), "a bracket expression is closed");
+            must(left_[0] != '[', "a bracket expression has no named class");
             if (left_[0] == '\\')
                 read_escape("dDwWsSfnrtvbu");
             else
@@ -85,12 +85,12 @@ void try_one(std::string_view input)
     try {
         translated = to_postgres_regex(input);
     } catch (const std::invalid_argument& error) {
-        must(*error.what() != '\0', "a refusal says why");
+        must(*error.what() != '\0', "a refusal has a reason");
         return;
     }
     Reader(translated).read();
     if (input.find_first_of("\\[(.") == std::string_view::npos)
-        must(translated == input, "what means the same stays the same");
+        must(translated == input, "a pattern with the same meaning is unchanged");
 }
 
 } // namespace outbox::fuzz

@@ -1,4 +1,4 @@
-// Retry-After, against the C library's dates.
+// Retry-After, checked against the C library's dates.
 #include "sink/http/http_response.hpp"
 
 #include "core/parse_number.hpp"
@@ -24,10 +24,10 @@ seconds wait_until(std::int64_t date, std::int64_t now)
     return seconds{std::clamp<std::int64_t>(date - now, 0, max_retry_after)};
 }
 
-// Every date in every form is understood.
+// Every date is accepted in each of the three forms.
 void check_forms(std::int64_t date, std::int64_t now)
 {
-    // In the form of two digits a year is the one that is nearest to now.
+    // In the form with a two-digit year, the year is the one nearest to now.
     constexpr std::int64_t forty_years = 40LL * 365 * 86400;
     std::tm parts{};
     const std::time_t time = date;
@@ -39,11 +39,11 @@ void check_forms(std::int64_t date, std::int64_t now)
         char text[64];
         const std::size_t size = std::strftime(text, sizeof(text), form, &parts);
         must(sink::parse_retry_after({text, size}, now) == wait_until(date, now),
-             "dates are understood in all three forms");
+             "dates are accepted in all three forms");
     }
 }
 
-// What strptime makes of it, which also takes what this must not take.
+// True if strptime reads another time; it also accepts forms that parse_retry_after() must refuse.
 bool reads_otherwise(const std::string& text, std::int64_t now, seconds wait)
 {
     for (const char* form : {forms[0], forms[2]}) {
@@ -64,12 +64,12 @@ void try_one(std::string_view input)
 
     const auto wait = sink::parse_retry_after(value, now);
     if (wait) {
-        must(wait->count() >= 0 && wait->count() <= max_retry_after,
-             "nobody waits longer than an hour");
-        must(!reads_otherwise(std::string(value), now, *wait), "a date is the date that it says");
+        must(wait->count() >= 0 && wait->count() <= max_retry_after, "the wait is an hour at most");
+        must(!reads_otherwise(std::string(value), now, *wait),
+             "a date is read as the C library reads it");
     }
     if (const auto delta = parse_bigint(value); delta && value[0] != '-')
-        must(wait == seconds{std::min(*delta, max_retry_after)}, "seconds are seconds");
+        must(wait == seconds{std::min(*delta, max_retry_after)}, "a number is read as seconds");
     std::uint64_t date = 0;
     std::memcpy(&date, value.data(), std::min(value.size(), sizeof(date)));
     check_forms(static_cast<std::int64_t>(date % 253'402'300'800), now);

@@ -1,4 +1,4 @@
-// What receivers say, on its way to log and tables.
+// Text of receivers, sanitized for logs and tables.
 #include "sink/util/sanitize_text.hpp"
 
 #include "fuzz.hpp"
@@ -21,13 +21,13 @@ void try_one(std::string_view input)
 {
     const std::string printable = sink::sanitize_text(input);
     const auto points = decode_utf8(printable);
-    must(points.has_value(), "what is shown is UTF-8");
-    must(std::ranges::all_of(*points, is_printable), "what is shown is one line of text");
-    must(printable.size() <= input.size(), "what is shown is not longer");
-    must(sink::sanitize_text(printable) == printable, "what can be shown is shown as it is");
+    must(points.has_value(), "the result is UTF-8");
+    must(std::ranges::all_of(*points, is_printable), "the result is one line of text");
+    must(printable.size() <= input.size(), "the result is not longer than the input");
+    must(sink::sanitize_text(printable) == printable, "sanitizing twice changes no more");
     if (const auto given = decode_utf8(input); given && !input.ends_with(' '))
         must(!std::ranges::all_of(*given, is_printable) || printable == input,
-             "text that can be shown is not changed");
+             "printable text is unchanged");
 }
 
 } // namespace outbox::fuzz

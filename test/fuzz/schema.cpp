@@ -1,4 +1,4 @@
-// JSON Schemas: what is said about a value, against a second opinion.
+// JSON Schemas: results of the validator, checked against a second implementation.
 #include "core/schema/validator.hpp"
 
 #include "../unit/json_builder.hpp"
@@ -92,8 +92,9 @@ void pause()
         throw TooLong();
 }
 
-// Does it fit? Nothing if that would take too long.
-std::optional<bool> verdict(const schema::CompiledSchema& compiled, const json::Value& value)
+// True if the value is valid; std::nullopt if the check takes too long.
+std::optional<bool> is_valid_or_too_long(const schema::CompiledSchema& compiled,
+                                         const json::Value& value)
 {
     pauses = 0;
     try {
@@ -103,9 +104,9 @@ std::optional<bool> verdict(const schema::CompiledSchema& compiled, const json::
     }
 }
 
-// The same with a keyword that says nothing, but keeps the quick look from knowing. Nothing if the
-// keyword is there already.
-std::unique_ptr<schema::CompiledSchema> compile_without_quick_look(Json schema)
+// The same schema with a keyword without effect that disables the fast path. nullptr if it has the
+// keyword already.
+std::unique_ptr<schema::CompiledSchema> compile_without_fast_path(Json schema)
 {
     if (!schema.is_object() || schema.contains("minProperties"))
         return nullptr;
@@ -113,7 +114,7 @@ std::unique_ptr<schema::CompiledSchema> compile_without_quick_look(Json schema)
     return std::make_unique<schema::CompiledSchema>(schema.dump(), schema::Callbacks{match, pause});
 }
 
-// A schema, and values.
+// An input is a schema and values, separated by form feeds.
 void try_one(std::string_view input)
 {
     const std::string_view text = input.substr(0, input.find('\f'));
@@ -127,7 +128,7 @@ void try_one(std::string_view input)
         return;
     }
     must(!schema.is_discarded(), "a schema is JSON");
-    const auto without_quick_look = compile_without_quick_look(schema);
+    const auto without_fast_path = compile_without_fast_path(schema);
     while (!input.empty()) {
         const std::string_view payload = input.substr(0, input.find('\f'));
         input.remove_prefix(std::min(payload.size() + 1, input.size()));
@@ -136,13 +137,14 @@ void try_one(std::string_view input)
             continue;
         json::Builder builder;
         const json::Value& tree = builder.take(value);
-        const auto said = verdict(*compiled, tree);
+        const auto said = is_valid_or_too_long(*compiled, tree);
         if (!said)
             continue;
-        if (without_quick_look)
-            must(verdict(*without_quick_look, tree).value_or(*said) == *said,
-                 "a quick look sees what is there");
-        must(SchemaOracle(schema).fits(value).value_or(*said) == *said, "two opinions are one");
+        if (without_fast_path)
+            must(is_valid_or_too_long(*without_fast_path, tree).value_or(*said) == *said,
+                 "the fast path and the full validator agree");
+        must(SchemaOracle(schema).fits(value).value_or(*said) == *said,
+             "the validator and the oracle agree");
     }
 }
 

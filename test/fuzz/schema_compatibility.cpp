@@ -1,4 +1,5 @@
-// Changes of JSON Schemas: what fitted the old one fits a compatible new one.
+// Changes of JSON Schemas: a value that is valid for the old schema is valid for a compatible new
+// one.
 #include "core/schema/compatibility.hpp"
 
 #include "../unit/json_builder.hpp"
@@ -88,8 +89,8 @@ std::optional<schema::NormalizedSchema> form_of(std::string_view text)
     return form;
 }
 
-// A place in both schemas, without the references that lead there.
-struct InsertTarget {
+// A place in both schemas, with references resolved.
+struct Place {
     const schema::NormalizedSchema& old_form;
     const schema::NormalizedSchema& new_form;
     const Json& old_one;
@@ -115,14 +116,14 @@ struct InsertTarget {
         return properties == nullptr ? nullptr : find(*properties, name);
     }
 
-    InsertTarget at(const Json& before, const Json& after) const
+    Place at(const Json& before, const Json& after) const
     {
         return {old_form, new_form, follow(old_form, before), follow(new_form, after)};
     }
 };
 
-// A property that is new may have a schema of its own: nobody had it before, it is supposed.
-void forget_new(Json& value, const InsertTarget& place)
+// A new property may have any schema, because old values are assumed not to have it: removes it.
+void forget_new(Json& value, const Place& place)
 {
     const auto go_on = [&](Json& part, const Json* before, const Json* after) {
         if (before != nullptr && after != nullptr)
@@ -130,17 +131,16 @@ void forget_new(Json& value, const InsertTarget& place)
     };
     if (value.is_array())
         for (Json& part : value)
-            go_on(part, InsertTarget::find(place.old_one, "items"),
-                  InsertTarget::find(place.new_one, "items"));
+            go_on(part, Place::find(place.old_one, "items"), Place::find(place.new_one, "items"));
     if (!value.is_object())
         return;
-    const Json* old_others = InsertTarget::find(place.old_one, "additionalProperties");
-    const Json* new_others = InsertTarget::find(place.new_one, "additionalProperties");
+    const Json* old_others = Place::find(place.old_one, "additionalProperties");
+    const Json* new_others = Place::find(place.new_one, "additionalProperties");
     const bool was_open =
         old_others == nullptr || *old_others == true || *old_others == Json::object();
     for (auto member = value.begin(); member != value.end();) {
-        const Json* before = InsertTarget::find_property(place.old_one, member.key());
-        const Json* after = InsertTarget::find_property(place.new_one, member.key());
+        const Json* before = Place::find_property(place.old_one, member.key());
+        const Json* after = Place::find_property(place.new_one, member.key());
         if (before == nullptr && after != nullptr && was_open) {
             member = value.erase(member);
             continue;
@@ -161,17 +161,17 @@ void try_one(std::string_view input)
     const auto new_form = form_of(after);
     if (!old_form || !new_form)
         return;
-    must(!schema::find_breaking_change(*old_form, *old_form), "to change nothing breaks nothing");
+    must(!schema::find_breaking_change(*old_form, *old_form), "an unchanged schema is compatible");
     const auto reason = schema::find_breaking_change(*old_form, *new_form);
-    must(!reason || !reason->empty(), "what breaks has a reason");
+    must(!reason || !reason->empty(), "an incompatible change has a reason");
     if (reason)
         return;
     Json value = Json::parse(payload);
-    const InsertTarget none = {*old_form, *new_form, old_form->root, new_form->root};
+    const Place none = {*old_form, *new_form, old_form->root, new_form->root};
     forget_new(value, none.at(none.old_one, none.new_one));
     try {
         must(!fits(std::string(before), value) || fits(std::string(after), value),
-             "what fitted before fits after");
+             "a value of the old schema is valid for the new one");
     } catch (const TooLong&) {
         return;
     }

@@ -1,5 +1,5 @@
-// JSON Schema once more, as simple as can be: by the letter of the drafts, on the schema as it was
-// written.
+// A second implementation of JSON Schema, as simple as possible: literally by the drafts, on the
+// unmodified schema.
 #pragma once
 
 #include "core/schema/regex_translate.hpp"
@@ -11,7 +11,8 @@
 
 namespace outbox::fuzz {
 
-// Not a regular expression: the text must be in the value. That is enough to see who asks whom.
+// A substring instead of a regular expression, which shows as well which pattern is matched with
+// which text.
 inline bool match(std::string_view pattern, std::string_view text)
 {
     return text.find(pattern) != std::string_view::npos;
@@ -27,7 +28,7 @@ public:
                       document["$schema"].get<std::string>().find("draft-07") != std::string::npos;
     }
 
-    // Nothing if it would take too long.
+    // True if the value is valid; std::nullopt if the check takes too long.
     std::optional<bool> fits(const Json& value)
     {
         const bool verdict = fits(document_, value);
@@ -73,7 +74,7 @@ private:
 
     static bool is_integer(const Json& value)
     {
-        constexpr double beyond = 9223372036854775808.0; // 64 bits, as far as integers go here
+        constexpr double beyond = 9223372036854775808.0; // integers here have 64 bits
         if (value.is_number_integer())
             return !value.is_number_unsigned() || value.get<std::uint64_t>() <= INT64_MAX;
         if (!value.is_number())
@@ -127,7 +128,7 @@ private:
             schemas, [&](const Json& schema) { return fits(schema, value); }));
     }
 
-    // Those that need to know nothing of the others.
+    // Keywords that are independent of other keywords.
     bool fits_keyword(const Json&, const std::string& key, const Json& of, const Json& value)
     {
         if (key == "type")

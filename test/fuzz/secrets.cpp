@@ -1,4 +1,4 @@
-// The secrets file, and what refers to it.
+// The secrets file, and references to secrets.
 #include "sink/config/secrets.hpp"
 
 #include "fuzz.hpp"
@@ -18,7 +18,7 @@ std::string trim(const std::string& text)
                : text.substr(begin, text.find_last_not_of(" \t\r") + 1 - begin);
 }
 
-// What a file that was taken says.
+// The secrets of a valid file, read by simpler means.
 Values read(std::string_view file)
 {
     Values values;
@@ -41,10 +41,10 @@ void check_values(const sink::Secrets& secrets, const Values& values)
         const std::string* found = secrets.find(name);
         must(found != nullptr && *found == value, "a secret has the value that the file gives it");
         must(value.find_first_of(std::string_view("\n\r\0", 3)) == std::string::npos,
-             "no secret brings a line of its own");
+             "no secret contains a line break");
         const std::string reference = "${secret:" + name + "}";
         must(sink::is_secret_reference(reference) && sink::has_secret_reference(reference),
-             "every name can be referred to");
+             "every name can be used in a reference");
         must(secrets.resolve("<" + reference + reference + ">") == "<" + value + value + ">",
              "references are replaced by values");
     }
@@ -59,11 +59,11 @@ void check_text(const sink::Secrets& secrets, std::string_view text)
         must(error.has_value(), "malformed references are not replaced");
     else if (error)
         must(std::string_view(error->sqlstate()) == "42704" && sink::has_secret_reference(text),
-             "only an unknown name stops a reference");
+             "only an unknown name makes a reference fail");
     if (text.find("${secret:") == std::string_view::npos)
-        must(!error && secrets.resolve(text) == text, "text without references stays as it is");
+        must(!error && secrets.resolve(text) == text, "text without references is unchanged");
     must(!sink::is_secret_reference(text) || sink::has_secret_reference(text),
-         "a reference has a reference");
+         "a text that is a reference has a reference");
 }
 
 void check_redaction(const sink::Secrets& secrets, const Values& values, std::string_view text)
@@ -77,9 +77,9 @@ void check_redaction(const sink::Secrets& secrets, const Values& values, std::st
             continue;
         has_any = true;
         must(value.find('*') != std::string::npos || shown.find(value) == std::string::npos,
-             "no secret is shown");
+             "no secret remains in redacted text");
     }
-    must(has_any || shown == text, "where there are no secrets everything is shown");
+    must(has_any || shown == text, "text without secrets is not redacted");
 }
 
 void try_one(std::string_view input)

@@ -1,4 +1,4 @@
-// Configs of sinks, with a secrets file and a list of hosts beside them.
+// Configs of sinks, with a secrets file and an allowlist of hosts.
 #include "json_mutator.hpp"
 #include "sink/http/http_config.hpp"
 #include "sink/kafka/kafka_config.hpp"
@@ -69,7 +69,7 @@ std::span<const char* const> snippets()
     return all;
 }
 
-// Keys, and the names of attributes, may be repeated.
+// Keys and names of attributes are not secret, so errors may repeat them.
 bool may_be_repeated(const Json& json)
 {
     if (!json.is_object())
@@ -97,7 +97,7 @@ bool has_control(std::string_view text)
         text, [](char c) { return (c >= 0 && c < ' ' && c != '\t') || c == 0x7F; });
 }
 
-// The user in a url, as libcurl reads it.
+// True if libcurl finds a user in the url.
 bool has_user(const std::string& url)
 {
     CURLU* parsed = curl_url();
@@ -118,12 +118,12 @@ void check_http(const sink::HttpConfig& config)
          "a url has a host");
     for (const auto& [name, value] : config.headers) {
         must(!name.empty() && is_visible_ascii(name) && name.find(':') == std::string::npos,
-             "a header's name is a name");
+             "a header's name is a token");
         must(!has_control(value), "a header's value is one line");
     }
     must(config.timeout_ms >= 100 && config.connect_timeout_ms >= 100 && config.concurrency >= 1 &&
              config.batch >= 1,
-         "limits are limits");
+         "limits are in range");
 }
 
 std::string get(const sink::KafkaConf& conf, const char* name)
@@ -142,10 +142,10 @@ void check_kafka(const sink::KafkaConfig& config)
              get(conf, "message.timeout.ms") == "0" && get(conf, "log.queue") == "true",
          "order does not depend on the config");
     must(get(conf, "plugin.library.paths").empty(), "no code is loaded");
-    must(config.max_in_flight >= 1 && config.timeout_ms >= 1000, "limits are limits");
+    must(config.max_in_flight >= 1 && config.timeout_ms >= 1000, "limits are in range");
 }
 
-// Everything that is done with a config but to connect.
+// Checks a config and makes its sink, without connecting.
 void make(std::string_view kind, std::string_view text, const sink::Secrets& secrets,
           const sink::HostAllowlist& allowed)
 {
@@ -161,17 +161,18 @@ void check(std::string_view kind, const sink::HostAllowlist& allowed, const sink
            std::string_view config)
 {
     const auto refused = error_of([&] { sink::check_sink(kind, config, allowed); });
-    // librdkafka does repeat values, of what is no credential.
+    // librdkafka repeats values of properties that are no credentials.
     if (refused && kind == "http")
         check_error(*refused, config);
     if (kind != "http" && kind != "kafka") {
-        must(refused.has_value(), "there are two kinds of sinks");
+        must(refused.has_value(), "a sink of another kind is refused");
         return;
     }
     const auto failed = error_of([&] { make(kind, config, secrets, allowed); });
-    must(failed || !refused, "what is refused cannot be made");
+    must(failed || !refused, "no sink is made of a refused config");
     if (failed && !refused && !sink::has_secret_reference(config))
-        must(std::string_view(failed->sqlstate()) == "F0000", "what is taken can be made");
+        must(std::string_view(failed->sqlstate()) == "F0000",
+             "a sink is made of an accepted config");
 }
 
 void try_one(std::string_view input)

@@ -1,4 +1,4 @@
-// Templates for the names of topics.
+// Templates of topic names.
 #include "sink/kafka/topic_template.hpp"
 
 #include "core/parse_number.hpp"
@@ -23,7 +23,7 @@ void replace(std::string& text, std::string_view field, std::string_view value)
 std::string fill_in(std::string_view pattern, const sink::Event& event)
 {
     std::string name(pattern);
-    // Braces in a value must not be taken for a field.
+    // A brace in a value must not start a field.
     replace(name, "{aggregate_type}", "\x01");
     replace(name, "{event_type}", "\x02");
     replace(name, "{tenant_id}", std::to_string(event.tenant_id));
@@ -38,13 +38,14 @@ std::string fill_in(std::string_view pattern, const sink::Event& event)
 void try_one(std::string_view input)
 {
     const auto [pattern, aggregate_type, event_type, tenant] = split<4>(input, '|');
-    must(!sink::problem_with_topic(pattern) == is_topic(pattern), "Kafka's rules are kept");
+    must(!sink::problem_with_topic(pattern) == is_topic(pattern),
+         "a topic follows the rules of Kafka");
     sink::TopicTemplate topic;
     const auto error =
         error_of([&, pattern = pattern] { topic = sink::TopicTemplate::parse(pattern); });
     if (error) {
         must(std::string_view(error->sqlstate()) == "22023", "bad templates are bad values");
-        must(!is_topic(pattern), "a topic's name is a template");
+        must(!is_topic(pattern), "every valid topic is a valid template");
         return;
     }
     sink::Event event;
@@ -53,9 +54,9 @@ void try_one(std::string_view input)
     event.tenant_id = parse_bigint(tenant).value_or(0);
     std::string name = "what was there before";
     topic.apply(event, name);
-    must(name == fill_in(pattern, event), "fields are filled in, and nothing else");
+    must(name == fill_in(pattern, event), "fields are replaced, other text is unchanged");
     if (pattern.find('{') == std::string_view::npos)
-        must(is_topic(name), "without fields it is a topic's name");
+        must(is_topic(name), "a template without fields is a valid topic");
 }
 
 } // namespace outbox::fuzz

@@ -1,4 +1,4 @@
-// Traces, against the grammar of W3C TraceFields Context as a regular expression.
+// Traces, checked against the grammar of W3C Trace Context as a regular expression.
 #include "sink/format/traceparent.hpp"
 
 #include "fuzz.hpp"
@@ -20,16 +20,16 @@ void try_one(std::string_view input)
 {
     const auto [traceparent, trace_id, span_id, tracking_id] = split<4>(input, '\n');
     must(sink::is_traceparent(traceparent) == fits_grammar(traceparent),
-         "a traceparent is what the grammar says");
+         "a traceparent is valid if it matches the grammar");
     const auto made = sink::traceparent_from({traceparent, trace_id, span_id, tracking_id});
     if (!made) {
-        must(!fits_grammar(traceparent) && !fits_grammar(trace_id), "what is valid is used");
+        must(!fits_grammar(traceparent) && !fits_grammar(trace_id), "a valid traceparent is used");
         return;
     }
-    must(fits_grammar(*made), "what goes out is valid");
+    must(fits_grammar(*made), "every traceparent that is sent is valid");
     must(sink::traceparent_from({*made, "", "", ""}) == made, "what is valid stays as it is");
     if (fits_grammar(traceparent))
-        must(*made == traceparent, "the traceparent comes first");
+        must(*made == traceparent, "the traceparent has precedence over the trace id");
 }
 
 } // namespace outbox::fuzz

@@ -1,5 +1,5 @@
-// Whom sinks connect to, whatever the url, the proxy and the name servers say. libcurl and the sink
-// are real; only the last step to the network ends here.
+// Connections of HTTP sinks for any url, proxy and answer of name servers. libcurl and the sink are
+// real; only connect() is replaced.
 #include "private_networks.hpp"
 
 #include "sink/format/encoding.hpp"
@@ -13,17 +13,17 @@
 
 namespace outbox::fuzz {
 
-// libcurl asks for names in a thread of its own.
+// Guarded by a mutex, because libcurl resolves names in a thread of its own.
 struct Network {
     std::mutex mutex;
-    std::vector<std::string> answers; // of name servers
+    std::vector<std::string> answers; // addresses that name servers return
     std::vector<std::pair<std::string, int>> asked;
-    std::vector<std::string> called; // addresses
+    std::vector<std::string> called; // addresses passed to connect()
 };
 
 Network network;
 
-// Of an address in one of the ways to write it; others are not known.
+// The address of a numeric host, in any notation; nullptr for other hosts.
 addrinfo* find_number(const char* host, const char* port, const addrinfo* hints)
 {
     static const auto look_up =
@@ -35,7 +35,7 @@ addrinfo* find_number(const char* host, const char* port, const addrinfo* hints)
     return look_up(host, port, &wanted, &found) == 0 ? found : nullptr;
 }
 
-// What name servers say about it.
+// The addresses of a name.
 addrinfo* find_name(const char* port, const addrinfo* hints)
 {
     addrinfo* all = nullptr;
@@ -95,7 +95,7 @@ sink::DeliveryResult send_one(sink::Sink& sink)
     sink.flush();
     const auto end = sink::Clock::now() + std::chrono::seconds(5);
     while (results.empty()) {
-        must(sink::Clock::now() < end, "a request comes to an end");
+        must(sink::Clock::now() < end, "a request has a result");
         pollfd fd = {sink.wait_fd(), POLLIN, 0};
         (void)poll(&fd, 1, 1);
         sink.poll(results);
@@ -103,7 +103,7 @@ sink::DeliveryResult send_one(sink::Sink& sink)
     return results[0];
 }
 
-// What name servers say from now on, one address per line; whoever was called before is forgotten.
+// Sets the answers of name servers, one address per line, and clears the recorded calls.
 void start_anew(std::string_view answers)
 {
     const std::lock_guard lock(network.mutex);
@@ -137,17 +137,18 @@ void try_one(std::string_view input)
         must(is_one_of(error->sqlstate(), {"22023", "42501", "42704"}), "a refusal has a reason");
         return;
     }
-    must(send_one(*sink).status == sink::DeliveryStatus::unavailable, "nobody was there");
+    must(send_one(*sink).status == sink::DeliveryStatus::unavailable,
+         "a request without a receiver is unavailable");
     sink.reset();
 
     const std::lock_guard lock(network.mutex);
     for (const std::string& address : network.called)
-        must(!address.empty() && !is_private(address), "nobody inside is called");
+        must(!address.empty() && !is_private(address), "no sink connects to a private address");
     for (const auto& [host, port] : network.asked)
-        must(allowed->allows(host, port), "nobody is asked for who is not in the list");
+        must(allowed->allows(host, port), "only hosts in the allowlist are resolved");
 }
 
-// Who is called for this url, where names are this address.
+// Addresses that a sink with this url connects to if every name has the address `answer`.
 std::vector<std::string> called_for(const char* url, const char* answer, bool deny_private = true)
 {
     start_anew(answer);
@@ -158,16 +159,18 @@ std::vector<std::string> called_for(const char* url, const char* answer, bool de
 
 } // namespace outbox::fuzz
 
-// Nothing is found where nobody is ever called, or where nobody sees it.
+// A self-test of the target, so that recording no address at all cannot pass as success.
 extern "C" int LLVMFuzzerInitialize(int*, char***)
 {
     using namespace outbox::fuzz;
     const std::vector<std::string> outside = {"\x08\x08\x04\x04"};
     const std::vector<std::string> inside = {"\x7f\x01\x02\x03"};
-    must(called_for("http://8.8.4.4/", "") == outside, "an address outside is called");
-    must(called_for("http://a.example/", "8.8.4.4") == outside, "so is a name that has it");
-    must(called_for("http://a.example/", "127.1.2.3").empty(), "one that has one inside is not");
+    must(called_for("http://8.8.4.4/", "") == outside, "a sink connects to a public address");
+    must(called_for("http://a.example/", "8.8.4.4") == outside,
+         "a sink connects to a name with a public address");
+    must(called_for("http://a.example/", "127.1.2.3").empty(),
+         "no sink connects to a name with a private address");
     must(called_for("http://a.example/", "127.1.2.3", false) == inside && is_private(inside[0]),
-         "where it is, it is seen");
+         "a connection to a permitted private address is recorded");
     return 0;
 }

@@ -1,4 +1,4 @@
-// Tracking ids: they grow, whatever the clock does.
+// Tracking ids increase for every behavior of the clock.
 #include "core/uuid.hpp"
 
 #include "fuzz.hpp"
@@ -9,7 +9,7 @@ namespace outbox::fuzz {
 
 bool fill(void* buffer, std::size_t size)
 {
-    std::memset(buffer, 0xFF, size); // sets every bit that is not to be set
+    std::memset(buffer, 0xFF, size); // sets every random bit
     return true;
 }
 
@@ -26,7 +26,7 @@ std::uint64_t milliseconds_of(const Uuid& uuid)
     return milliseconds;
 }
 
-// Eight bytes are a time, from 1970 to a few years before 48 bits of milliseconds end.
+// Each eight bytes are a time, from 1970 to a few years before 48 bits of milliseconds overflow.
 void try_one(std::string_view input)
 {
     constexpr std::uint64_t end = (std::uint64_t{1} << 48) * 999;
@@ -38,11 +38,13 @@ void try_one(std::string_view input)
         std::memcpy(&time, input.data(), sizeof(time));
         time %= end;
         const Uuid uuid = uuids.next(static_cast<std::int64_t>(time));
-        must(last < uuid, "tracking ids grow");
-        must(uuid[6] >> 4 == 7 && uuid[8] >> 6 == 2, "they are of version 7");
-        must(milliseconds_of(uuid) >= time / 1000, "they are not of the past");
+        must(last < uuid, "tracking ids increase");
+        must(uuid[6] >> 4 == 7 && uuid[8] >> 6 == 2, "tracking ids have version 7");
+        must(milliseconds_of(uuid) >= time / 1000,
+             "tracking ids have no earlier time than the clock");
         if (time > latest)
-            must(milliseconds_of(uuid) - time / 1000 <= 1, "they tell the time");
+            must(milliseconds_of(uuid) - time / 1000 <= 1,
+                 "tracking ids have the time of the clock");
         latest = std::max(latest, time);
         last = uuid;
     }

@@ -1,4 +1,4 @@
-// Webhook secrets and signatures, against OpenSSL's older interface.
+// Webhook secrets and signatures, checked against OpenSSL's older interface.
 #include "sink/format/webhook_signature.hpp"
 
 #include "core/parse_number.hpp"
@@ -31,15 +31,16 @@ void try_one(std::string_view input)
     if (error) {
         must(std::string_view(error->sqlstate()) == "22023", "a bad secret is a bad value");
         const auto other = error_of([] { (void)sink::WebhookSecret::parse(""); });
-        must(std::string_view(error->what()) == other->what(), "no error depends on a secret");
+        must(std::string_view(error->what()) == other->what(),
+             "every secret is refused with the same message");
         return;
     }
-    must(secret.starts_with("whsec_"), "a secret says what it is");
+    must(secret.starts_with("whsec_"), "a secret has the prefix whsec_");
     const auto key = sink::from_base64(secret.substr(6));
-    must(key && key->size() >= 24 && key->size() <= 64, "keys are of a good length");
+    must(key && key->size() >= 24 && key->size() <= 64, "a key has 24 to 64 bytes");
     must(signature ==
              sign(*key, std::string(id) + "." + std::to_string(time) + "." + std::string(body)),
-         "what is signed is id, time and body");
+         "the signature covers id, time and body");
     must(is_visible_ascii(signature), "a signature fits into a header");
 }
 

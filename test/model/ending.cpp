@@ -8,7 +8,8 @@ namespace outbox::model {
 
 namespace {
 
-// The newest batch whose commit record is written.
+// Applies the session's batch if it is newer than `token`. For the batches with a written commit
+// record.
 void note_newest(const Session& session, Byte& token, std::uint32_t& cursor)
 {
     if (session.token > token) {
@@ -26,7 +27,7 @@ Row* find_row(State& state, Byte id)
     return nullptr;
 }
 
-// Has an earlier change of the aggregate been overtaken by this one?
+// True if an earlier change of the aggregate is committed and not delivered yet.
 bool overtakes(const State& state, const Session& session, const Row& row)
 {
     if (session.rank == 0)
@@ -54,7 +55,8 @@ Promise deliver_batch(State& state, Byte id)
     return Promise::none;
 }
 
-// Where there is one batch, there is nothing that its token could be compared with.
+// While no session has a token, the token of the newest batch is compared with no other, so states
+// need not differ in it.
 void forget_tokens(State& state)
 {
     for (const Session& session : state.sessions)
@@ -63,7 +65,7 @@ void forget_tokens(State& state)
     state.server.token = state.server.durable_token = 0;
 }
 
-// The xids of rows that nobody will ever see may be used again, so they do not stay either.
+// Removes rows that no snapshot can show after the crash: their xids may be assigned again.
 Promise remove_lost_rows(State& state)
 {
     Promise broken = Promise::none;

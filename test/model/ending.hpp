@@ -1,4 +1,4 @@
-// How transactions end: their commits, what of them is durable, and what a crash leaves.
+// Ends of transactions: commits, durability and a crash.
 #pragma once
 
 #include "steps.hpp"
@@ -10,20 +10,20 @@ inline bool is_claimer(const Setting& setting, int session)
     return setting.plans[session].role == Plan::claimer;
 }
 
-// Everything that is in the WAL.
+// Makes all written WAL durable.
 void flush(State& state);
 bool is_flushed(const State& state);
 
 void write_commit_record(State& state, Session& session, bool flushes);
 
-// Snapshots no longer show it as running, and its locks are free. Returns the promise that is
-// broken by what a claim hands out with that.
+// Ends the transaction: snapshots no longer show it as running, and its locks are released. Returns
+// the promise that the batch of a committed claim breaks, if any.
 Promise end(const Setting& setting, State& state, int number, bool commits);
 
-// What a session does after its transaction.
+// Prepares the session for its next transaction.
 void begin_anew(const Setting& setting, State& state, int number);
 
-// What is not flushed has never been.
+// Discards everything that is not flushed.
 Promise crash(const Setting& setting, State& state);
 
 } // namespace outbox::model

@@ -65,9 +65,10 @@ private:
     const Setting& setting_;
     Outcome outcome_;
     FingerprintSet known_;
-    std::vector<State> present_; // those at the same distance from the first
+    std::vector<State> present_; // states at the same distance from the first one
     std::vector<State> next_;
-    // Of each state, in the order in which they were found: where it came from, and how.
+    // For each state, in the order of discovery: the state before it, and the step between
+    // them.
     std::vector<std::uint32_t> parents_;
     std::vector<Step> steps_;
 };

@@ -1,5 +1,5 @@
-// All states that can be reached, each once, the nearest first: so the first broken promise that is
-// found has the shortest story.
+// Breadth-first search over all reachable states, each once. The first broken promise that is found
+// therefore has the shortest story.
 #pragma once
 
 #include "steps.hpp"
@@ -11,11 +11,11 @@ namespace outbox::model {
 
 struct Outcome {
     std::size_t states = 0;
-    std::size_t steps = 0;                            // that were taken between them
-    std::array<std::size_t, action_count> taken = {}; // of each kind
-    int depth = 0;                                    // steps to the state that is farthest away
+    std::size_t steps = 0;                            // taken between states, also to known ones
+    std::array<std::size_t, action_count> taken = {}; // steps by action
+    int depth = 0;                                    // steps to the farthest state
     Promise broken = Promise::none;
-    std::vector<Step> story; // how it came to that
+    std::vector<Step> story; // the steps to the broken promise
 };
 
 Outcome explore(const Setting& setting);

@@ -13,7 +13,7 @@ std::uint64_t mix(std::uint64_t a, std::uint64_t b)
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
 }
 
-// Two chains of multiplications with constants of their own, as in wyhash.
+// Two chains of multiplications with different constants, as in wyhash.
 template <typename Bytes>
 Fingerprint hash(const Bytes& bytes, Fingerprint seed)
 {
@@ -37,7 +37,7 @@ Fingerprint fingerprint_of(const Setting& setting, const State& state)
     Fingerprint sessions[max_sessions];
     for (int i = 0; i < max_sessions; ++i)
         sessions[i] = hash(state.sessions[i], {});
-    // With several partitions it matters which session is which.
+    // With several partitions, sessions with the same plan differ in their partitions.
     for (int from = 0, upto; from < max_sessions && setting.partitions == 1; from = upto) {
         for (upto = from + 1; upto < max_sessions && setting.plans[upto] == setting.plans[from];)
             ++upto;

@@ -1,5 +1,5 @@
-// 128 bits that stand for a state. Among 100 million states two would share them with a probability
-// of 1 : 10^22.
+// 128-bit hash of a state. Among 100 million states, two have the same one with a probability of 1
+// : 10^22.
 #pragma once
 
 #include "state.hpp"
@@ -17,19 +17,20 @@ struct Fingerprint {
     friend auto operator<=>(const Fingerprint&, const Fingerprint&) = default;
 };
 
-// The same for states that differ only in which of several sessions with the same plan is which.
+// Sessions with the same plan are interchangeable: states that differ only in their order have the
+// same fingerprint.
 Fingerprint fingerprint_of(const Setting& setting, const State& state);
 
 class FingerprintSet {
 public:
-    // Returns whether it is new.
+    // Returns true if the fingerprint was not in the set.
     bool insert(Fingerprint fingerprint);
 
 private:
     void grow();
     Fingerprint& place_of(Fingerprint fingerprint);
 
-    std::vector<Fingerprint> places_ = std::vector<Fingerprint>(1 << 16); // zero: free
+    std::vector<Fingerprint> places_ = std::vector<Fingerprint>(1 << 16); // zero: a free place
     std::size_t used_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// Values that are too large for a state: states have their numbers. Equal values have equal
-// numbers.
+// Storage for values that are too large for a state, which has their numbers instead. Equal values
+// have equal numbers.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -28,7 +28,7 @@ public:
 
 private:
     std::unordered_map<std::string, std::uint32_t> numbers_;
-    std::deque<Value> values_; // they stay where they are
+    std::deque<Value> values_; // a deque: references stay valid
 };
 
 struct KeptPosition {
@@ -44,7 +44,7 @@ struct KeptCursor {
     KeptPosition target;
     Id last_id = 0;
 
-    // Good for as long as the cursor is kept.
+    // Valid as long as the kept cursor exists.
     Cursor view() const
     {
         return {passed.view(), has_target ? std::optional(target.view()) : std::nullopt, last_id};
@@ -53,8 +53,8 @@ struct KeptCursor {
 
 struct KeptSnapshot {
     Xid xmax = 0;
-    std::vector<Xid> running; // descending; twice what is being prepared
-    std::uint32_t cursor = 0; // in the newest batch that it shows
+    std::vector<Xid> running; // descending; a transaction that is being prepared is listed twice
+    std::uint32_t cursor = 0; // of the newest batch that the snapshot shows
 };
 
 std::string key_of(const KeptCursor& cursor);
@@ -62,7 +62,7 @@ std::string key_of(const KeptSnapshot& snapshot);
 
 KeptCursor keep(const Cursor& cursor);
 
-// Number 0 is where a consumer begins that reads everything.
+// Number 0 is the start of a consumer that reads the whole log.
 Kept<KeptCursor>& cursors();
 Kept<KeptSnapshot>& snapshots();
 

@@ -1,4 +1,4 @@
-// build/model [short]: explores every setting, plants every bug, and says what came of it in TAP.
+// build/model [short]: explores every setting, plants every bug, and prints the results as TAP.
 #include "words.hpp"
 
 #include <chrono>
@@ -36,18 +36,18 @@ const Setting small_settings[] = {
      .plans = {insert, insert, claimer, claimer},
      .page = 2,
      .asynchronous = true},
-    {.name = "a claimer with an event of its own",
+    {.name = "a writer and a claimer that appends an event",
      .plans = {writer, busy_claimer, claimer},
      .asynchronous = true,
      .knows_consumer = false},
 };
 
 const Setting large_settings[] = {
-    {.name = "three writers, claimers that are new to the consumer",
+    {.name = "three writers, claimers without cached consumer",
      .plans = {writer, writer, writer, claimer, claimer},
      .asynchronous = true,
      .knows_consumer = false},
-    {.name = "three writers, claimers that are new to the consumer, pages of two",
+    {.name = "three writers, claimers without cached consumer, pages of two",
      .plans = {writer, writer, writer, claimer, claimer},
      .page = 2,
      .asynchronous = true,
@@ -59,7 +59,7 @@ const Setting large_settings[] = {
      .plans = {insert, twice, many, claimer, claimer},
      .page = 2,
      .asynchronous = true},
-    {.name = "the same, two partitions",
+    {.name = "one event, two events, two at once, pages of two, two partitions",
      .plans = {insert, twice, many, claimer, claimer},
      .page = 2,
      .partitions = 2},
@@ -70,12 +70,12 @@ const Setting large_settings[] = {
      .plans = {locker, locker_twice, locker_twice, claimer, claimer},
      .page = 2,
      .asynchronous = true},
-    {.name = "two writers, a claimer with an event of its own",
+    {.name = "two writers and a claimer that appends an event",
      .plans = {writer, writer, busy_claimer, claimer},
      .asynchronous = true},
 };
 
-// With as little else as it takes to find it.
+// A bug with the smallest setting in which it is found.
 struct Planted {
     const char* name;
     Promise broken;
@@ -101,38 +101,41 @@ std::vector<Planted> planted_bugs()
     two_events_on_a_page.page = 2;
     const Setting aggregate{.plans = {locker, locker, locker, claimer, claimer}};
     const Setting lazy{.plans = {writer, writer, claimer, claimer}, .asynchronous = true};
-    Planted doubled = planted("xids that stand in the snapshot twice are left out",
+    Planted doubled = planted("xids that the snapshot lists twice are left out",
                               Promise::nothing_lost, Bug::doubled_left_out, plain);
     doubled.setting.prepares = true;
     return {
         doubled,
-        planted("the running transactions are not extended to the next xid", Promise::nothing_lost,
+        planted("the list of running xids does not extend to the next xid", Promise::nothing_lost,
                 Bug::list_not_extended, plain),
         planted("the next xid is read before the sequence", Promise::nothing_lost,
                 Bug::next_xid_before_sequence, plain),
         planted("the id is drawn before the xid", Promise::nothing_lost, Bug::id_before_xid, plain),
         planted("cursor and log are read with a snapshot from before the lock",
                 Promise::nothing_repeated, Bug::old_snapshot, plain),
-        planted("the consumer's lock is given up before the commit", Promise::nothing_repeated,
+        planted("the lock of the consumer is released before the commit", Promise::nothing_repeated,
                 Bug::lock_given_up, plain),
-        planted("stragglers are not merged by id", Promise::nothing_lost,
+        planted("late commits are not merged by id", Promise::nothing_lost,
                 Bug::late_commits_not_merged, two_events),
-        planted("stragglers are not merged by id, on a page", Promise::batches_right,
+        planted("late commits are not merged by id, pages of two", Promise::batches_right,
                 Bug::late_commits_not_merged, two_events_on_a_page),
-        planted("stragglers come after the rest", Promise::in_order, Bug::late_commits_last,
-                aggregate),
-        planted("seq_P is one too high", Promise::nothing_lost, Bug::position_too_high, plain),
-        planted("seq_P is one too high, and the cursor is asked", Promise::cursor_right,
-                Bug::position_too_high, plain),
-        planted("seq_P is one too low", Promise::nothing_repeated, Bug::position_too_low, plain),
-        planted("rows are read whatever became of their transaction", Promise::committed_only,
+        planted("late commits come after the new messages", Promise::in_order,
+                Bug::late_commits_last, aggregate),
+        planted("the position is one too high", Promise::nothing_lost, Bug::position_too_high,
+                plain),
+        planted("the position is one too high, has_passed() and known_upto() are checked",
+                Promise::cursor_right, Bug::position_too_high, plain),
+        planted("the position is one too low", Promise::nothing_repeated, Bug::position_too_low,
+                plain),
+        planted("rows of running and aborted transactions are read", Promise::committed_only,
                 Bug::any_row, plain),
-        planted("a claim's commit need not be flushed", Promise::durable_only,
+        planted("the commit of a claim is not flushed", Promise::durable_only,
                 Bug::commit_not_forced, lazy),
     };
 }
 
-// What a setting allows must have happened somewhere, or there was less to find than it says.
+// Every action that a setting allows must have been taken; otherwise the search did not cover the
+// setting.
 bool may_happen(const Setting& setting, Action action)
 {
     switch (action) {
@@ -153,7 +156,7 @@ bool may_happen(const Setting& setting, Action action)
     return false;
 }
 
-bool was_all_tried(const Setting& setting, const Outcome& outcome)
+bool was_every_action_taken(const Setting& setting, const Outcome& outcome)
 {
     for (std::size_t i = 0; i < action_count; ++i)
         if ((outcome.taken[i] > 0) != may_happen(setting, static_cast<Action>(i)))
@@ -170,8 +173,9 @@ public:
         const auto began = std::chrono::steady_clock::now();
         const Outcome outcome = explore(setting);
         const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        const bool is_right = outcome.broken == expected &&
-                              (expected != Promise::none || was_all_tried(setting, outcome));
+        const bool is_right =
+            outcome.broken == expected &&
+            (expected != Promise::none || was_every_action_taken(setting, outcome));
         all_right_ = all_right_ && is_right;
         states_ += outcome.states;
         std::printf("%s %d - %s\n", is_right ? "ok" : "not ok", ++number_, name.c_str());
@@ -198,9 +202,9 @@ int run(std::span<const Setting> settings, const std::vector<Planted>& bugs)
 {
     Report report(settings.size() + bugs.size());
     for (const Setting& setting : settings)
-        report.add(std::string("as coded: ") + setting.name, setting, Promise::none);
+        report.add(std::string("no promise is broken: ") + setting.name, setting, Promise::none);
     for (const Planted& bug : bugs)
-        report.add(std::string("found: ") + bug.name, bug.setting, bug.broken);
+        report.add(std::string("planted bug is found: ") + bug.name, bug.setting, bug.broken);
     return report.finish();
 }
 

@@ -1,6 +1,6 @@
-// Planted bugs: functions that stand in the place of the product's. Those that one object of the
-// product calls in another are put there by the linker (--wrap, see the Makefile), which leaves the
-// right one under the name __real_….
+// Planted bugs: functions that replace those of the product. Calls between objects of the product
+// are redirected by the linker (--wrap, see the Makefile), which keeps the original function under
+// the name __real_….
 #include "planted.hpp"
 
 #include "consumer/read_page.hpp"
@@ -29,12 +29,12 @@ bool has(Bug bug)
     return playing.setting->bug == bug;
 }
 
-// All that a scan of a target finds, in a wrong order.
+// All messages that a scan of a target finds, in a wrong order.
 struct Shuffled {
     bool is_filled = false;
     std::size_t at = 0;
     std::vector<Message> messages;
-    Id passed = 0; // what is behind it is a straggler
+    Id passed = 0; // a late commit has an id up to here
 };
 
 Shuffled shuffled;
@@ -70,7 +70,7 @@ void claim_as_planned(const ClaimRequest& request, MessageReceiver& caller)
         unlock_consumer(1);
 }
 
-// ---- the moment
+// ---- log snapshot
 
 LogSnapshot real_take_log_snapshot() REAL(TAKE_LOG_SNAPSHOT);
 LogSnapshot take_log_snapshot_as_planned() WRAP(TAKE_LOG_SNAPSHOT);
@@ -119,7 +119,7 @@ LogSnapshot take_log_snapshot_as_planned()
     }
 }
 
-// ---- the position
+// ---- position
 
 void real_pass_target(Cursor& cursor) REAL(PASS_TARGET);
 void pass_target_as_planned(Cursor& cursor) WRAP(PASS_TARGET);
@@ -135,7 +135,7 @@ void pass_target_as_planned(Cursor& cursor)
     shuffled.passed = cursor.passed.seq;
 }
 
-// ---- the order of stragglers
+// ---- order of late commits
 
 const Message* real_next(TargetScan* scan) REAL(NEXT_OF_TARGET);
 const Message* next_as_planned(TargetScan* scan) WRAP(NEXT_OF_TARGET);

@@ -20,8 +20,8 @@ namespace {
 
 std::jmp_buf leave;
 
-// How many values a sequence is logged ahead: 32 in the server, and here few, so that what is ahead
-// is soon used up.
+// Number of sequence values logged ahead: 32 in the server, 1 here, so that a few draws exhaust
+// them.
 constexpr Byte log_ahead = 1;
 
 KeptSnapshot take_snapshot(const State& state, const Session& self)
@@ -118,7 +118,7 @@ void run_transaction()
     std::copy_n(playing.put_ids, playing.put, session.claimed);
 }
 
-// Returns whether the transaction has come to its end.
+// Returns true if the transaction has reached its end.
 bool play(const Setting& setting, State& state, int number, bool may_ask)
 {
     free_memory();
@@ -158,7 +158,7 @@ void begin(const Setting& setting, State& state, int number)
     Session& session = state.sessions[number];
     session.phase = Phase::active;
     if (play(setting, state, number, false))
-        std::abort(); // it has asked for nothing
+        std::abort(); // a transaction without a question
 }
 
 void go_on(const Setting& setting, State& state, int number)

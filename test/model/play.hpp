@@ -1,6 +1,6 @@
-// Playing a session: the product's own code runs, on what the state remembers of the server's
-// answers, up to the first question that has none yet. There it is left, as an error of the server
-// would leave it, and when the session is to go on it starts again and finds one answer more.
+// Plays a session: runs the product's code on the answers of the server that the state remembers,
+// up to the first question without an answer. There a longjmp leaves the code, as an error of the
+// server would. To go on, the session starts again with one more answer.
 #pragma once
 
 #include "core/cursor.hpp"
@@ -8,20 +8,20 @@
 
 namespace outbox::model {
 
-// What is being played.
+// The session that is being played.
 struct Play {
     State* state;
     const Setting* setting;
-    int number; // of the session
+    int number; // index of the session
 
-    bool may_ask; // one question that has not been answered yet
-    int at;       // how many have been asked
-    Byte own_xid; // as far as it is known by now
+    bool may_ask; // one question without a stored answer
+    int at;       // questions asked so far
+    Byte own_xid; // 0 while not assigned
     int ids_wanted;
-    int rows; // that were written
-    int put;  // messages that the caller of the claim has got
+    int rows; // written so far
+    int put;  // messages delivered to the caller of the claim
     Byte put_ids[max_page];
-    std::uint32_t old_snapshot; // of a transaction that has one for good
+    std::uint32_t old_snapshot; // of a transaction that keeps one snapshot (a planted bug)
 
     Session& session() const { return state->sessions[number]; }
     const Plan& plan() const { return setting->plans[number]; }
@@ -29,14 +29,14 @@ struct Play {
 
 extern Play playing;
 
-// The server's answer.
+// Returns the server's answer, or leaves the session with a longjmp.
 std::uint32_t ask(Question question);
 
-// Forgets everything that was allocated since the session began to play.
+// Frees all allocations since the session began to play.
 void free_memory();
 
-// Lets the session run to its first question, or with an answer to the one that it waits for, to
-// the next: or to the end of its transaction.
+// Runs the session to its first question; go_on() answers the pending question and runs to the next
+// one, or to the end of the transaction.
 void begin(const Setting& setting, State& state, int number);
 void go_on(const Setting& setting, State& state, int number);
 

@@ -1,4 +1,5 @@
-// The parts of the product that are not linked here: as little of them as claims and appends need.
+// Minimal replacements of the parts of the product that are not linked, as far as claims and
+// appends need them.
 #include "product.hpp"
 
 #include "claim/claim_internal.hpp"
@@ -21,7 +22,7 @@ namespace {
 constexpr int32 consumer_id = 1;
 constexpr int32 other_consumer_id = 2;
 
-// A text of the server's: its length in the first byte.
+// A short varlena of the server: its length in the first byte.
 Datum text(const char* characters)
 {
     const std::size_t length = std::strlen(characters);
@@ -34,7 +35,8 @@ Datum text(const char* characters)
 constexpr char consumer_name[] = "consumer";
 constexpr char other_consumer_name[] = "other";
 
-// A claim that is not part of the model: it asks nothing, and finds nothing.
+// True during the claim of meet(), which is not part of the model: it asks no question and finds no
+// message.
 bool is_meeting = false;
 
 class NoCaller final : public MessageReceiver {
@@ -81,7 +83,7 @@ namespace outbox {
 
 using namespace model;
 
-// ---- consumer, batch: the newest batch is the cursor
+// ---- consumer and batches: the newest batch is the cursor
 
 ConsumerState read_consumer(Datum name)
 {
@@ -99,7 +101,7 @@ bool Filter::matches(const Message&) const
     return true;
 }
 
-// Only which of two tokens is the greater one matters.
+// Tokens are only compared, so a token is one above the greatest in use.
 int64 draw_tokens(int)
 {
     (void)GetTopTransactionId();
@@ -136,7 +138,7 @@ void add_newest_batch(int32, const Batch& batch, const LeaseHolder*, const Progr
     session.is_batch_wrong = !agree;
 }
 
-// ---- what was handed out before: nothing fails, and nobody's lease runs out
+// ---- retries and leases: no message fails, and no lease expires
 
 bool Claim::try_lock_consumer_partition(int32)
 {
@@ -178,7 +180,7 @@ bool add_if_blocked(const Consumer&, int32, const Message&, int)
     return false;
 }
 
-// ---- the log
+// ---- log
 
 InsertTarget open_insert_target(PartitionedTable)
 {
@@ -213,7 +215,7 @@ bool is_enabled()
 
 namespace pg {
 
-// Both sequences are drawn from here; only the log's is one that anybody looks at.
+// The model has one sequence, that of the log.
 int64 draw_values(Oid, int count)
 {
     playing.ids_wanted = count;

@@ -1,4 +1,4 @@
-// The server's functions that the product calls for memory, transactions and snapshots.
+// Functions of the server that the product calls for memory, transactions and snapshots.
 #include "pg/postgres.hpp"
 
 #include "kept.hpp"
@@ -10,7 +10,7 @@ namespace outbox::model {
 
 namespace {
 
-// Allocations one after the other, each behind its size.
+// Consecutive allocations, each preceded by its size.
 alignas(16) char arena[1 << 20];
 std::size_t used = 0;
 
@@ -73,7 +73,7 @@ struct varlena* pg_detoast_datum_packed(struct varlena* datum)
 
 void ProcessInterrupts() {}
 
-// No error is expected of code that runs here.
+// Code in the model raises no error.
 bool errstart_cold(int, const char*)
 {
     return true;

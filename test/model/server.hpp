@@ -1,4 +1,4 @@
-// The server that the product runs on here.
+// The simulated server.
 #pragma once
 
 #include "pg/postgres.hpp"
@@ -8,7 +8,7 @@ namespace outbox::model {
 
 Snapshot snapshot_of(std::uint32_t number);
 
-// The row that an insert has made.
+// Stores a row that the current session has inserted.
 void write_row(Xid xid, Id id, int run_length);
 
 } // namespace outbox::model

@@ -1,5 +1,5 @@
-// A state of the model: the server as far as cursors depend on it, and the sessions at work.
-// Plain bytes without holes, so that states are copied, compared and hashed as such.
+// A state of the model: the part of the server that cursors depend on, and the sessions. Plain
+// bytes without padding, so that states are copied, compared and hashed as memory.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +10,13 @@ namespace outbox::model {
 using Byte = std::uint8_t;
 
 inline constexpr int max_sessions = 5;
-inline constexpr int max_messages = 2; // that one session appends
+inline constexpr int max_messages = 2; // appended by one session
 inline constexpr int max_page = 2;
 inline constexpr int max_answers = 8;
 inline constexpr Byte first_xid = 100;
 
-// What a session asks the server. Each question is answered in one indivisible step, and between
-// two of them anything may happen.
+// Questions of a session to the server. Each is answered in one atomic step; between two of them
+// any other step may happen.
 enum class Question : Byte {
     none,
     row_lock,
@@ -30,10 +30,10 @@ enum class Question : Byte {
 };
 
 enum class Phase : Byte {
-    active,     // waits for the answer to its question
-    ending,     // has done everything but commit
-    committing, // its commit record is written, and snapshots still show it as running
-    preparing,  // stands among the running ones twice
+    active,     // waiting for the answer to its question
+    ending,     // done except for the commit
+    committing, // the commit record is written, but snapshots still show the transaction as running
+    preparing,  // listed twice in snapshots
     prepared,
     over,
 };
@@ -43,9 +43,9 @@ enum class RowState : Byte { none, written, committed, dead };
 struct Row {
     Byte id;
     Byte xid;
-    Byte run_length; // 0: not the first of a run
+    Byte run_length; // 0: not the first row of a run
     RowState state;
-    Byte is_durable; // its transaction's commit record is flushed
+    Byte is_durable; // the commit record of its transaction is flushed
     Byte is_handed_out;
 };
 
@@ -56,17 +56,17 @@ struct Session {
     Byte holds_consumer; // the lock of the consumer
     Byte holds_row;      // the lock of the aggregate's row
     Byte forces_sync;    // ForceSyncCommit() was called
-    Byte is_durable;     // its commit record is flushed
-    Byte rank;           // the how-manieth it was to commit a change of the aggregate
-    Byte has_appended;   // a claimer: its events, or nothing that will come of them
+    Byte is_durable;     // the commit record is flushed
+    Byte rank;           // position of its commit among the commits of changes of the aggregate
+    Byte has_appended;   // of a claimer: its own events are committed or rolled back
     Byte answered;
-    Byte token; // of its batch
+    Byte token; // of the session's batch
     Byte claimed_count;
-    Byte claimed[max_page];             // ids that its batch hands out
-    Byte is_batch_wrong;                // its batch has other ids than its caller has got
-    Byte is_alone;                      // nothing was going on when it began to claim, or has since
-    std::uint32_t answers[max_answers]; // to its questions, in their order
-    std::uint32_t new_cursor;           // in its batch; 0: none
+    Byte claimed[max_page];             // ids delivered by the session's batch
+    Byte is_batch_wrong;                // the batch has other ids than were delivered to the caller
+    Byte is_alone;                      // no other session has taken a step since all were at rest
+    std::uint32_t answers[max_answers]; // to the session's questions, in their order
+    std::uint32_t new_cursor;           // stored with the batch; 0: none
     Row rows[max_messages];
 };
 
@@ -74,8 +74,8 @@ struct Server {
     Byte next_xid;
     Byte latest_completed;
     Byte seq;
-    Byte token; // of the newest batch that is committed; 0 if nobody else has one
-    // The same as far as it is written to the WAL, and as far as that is flushed.
+    Byte token; // of the newest committed batch; 0 while no session has a token
+    // The same values as written to the WAL (logged) and as flushed (durable).
     Byte logged_next_xid;
     Byte logged_seq;
     Byte durable_next_xid;
@@ -96,11 +96,11 @@ struct State {
 
 static_assert(std::has_unique_object_representations_v<State>);
 
-// What a session does, again and again if it is a claimer.
+// The actions of a session; a claimer repeats its claims.
 struct Plan {
     enum Role : Byte { nobody, writer, claimer } role = nobody;
-    int appends = 0;    // calls of enqueue; those of a claimer come before its first claim
-    int run_length = 1; // events in each
+    int appends = 0;    // calls of enqueue; a claimer makes them before its first claim
+    int run_length = 1; // events per call
     bool locks_row = false;
     bool inserts = false; // with INSERT instead of enqueue
 
@@ -127,14 +127,14 @@ struct Setting {
     const char* name = "";
     Plan plans[max_sessions];
     int page = 1;
-    bool aborts = true;        // of writers
-    bool prepares = true;      // of writers
-    bool crash = true;         // once
-    bool asynchronous = false; // commits of writers, and a WAL writer
-    int claims_given_up = 1;   // rolled back at their end
+    bool aborts = true;        // rollbacks of writers
+    bool prepares = true;      // prepared transactions of writers
+    bool crash = true;         // at most one
+    bool asynchronous = false; // asynchronous commits of writers, and a WAL writer
+    int claims_given_up = 1;   // claims that are rolled back at their end
     int partitions = 1;
-    bool knows_consumer = true; // from an earlier claim of the same session
-    bool asks_cursor = true;    // what it has passed
+    bool knows_consumer = true; // cached by an earlier claim of the session
+    bool asks_cursor = true;    // checks has_passed() and known_upto() in every state
     Bug bug = Bug::none;
 };
 

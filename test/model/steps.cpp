@@ -15,9 +15,9 @@ bool can_crash(const Setting& setting, const State& state)
     return setting.crash && !state.server.has_crashed;
 }
 
-// ---- the end of everything
+// ---- end of a story
 
-// Has it nothing more to do, or to look for more?
+// True if the session has nothing to do, or is a claimer at the start of a claim.
 bool is_at_rest(const Setting& setting, const State& state, int number)
 {
     const Session& session = state.sessions[number];
@@ -104,7 +104,7 @@ Promise go(const Setting& setting, State& state, int number)
         return Promise::batches_right;
     if (session.phase != Phase::ending || session.xid != 0)
         return Promise::none;
-    // A claim that has found nothing.
+    // The claim has found no message.
     const bool has_missed = session.is_alone && is_anything_left(state);
     begin_anew(setting, state, number);
     return has_missed ? Promise::nothing_lost : Promise::none;
@@ -175,7 +175,7 @@ Promise take(const Setting& setting, State& state, Step step)
         state.sessions[i].is_alone &= i == step.who;
     if (was_quiet && step.who != the_server)
         state.sessions[step.who].is_alone = true;
-    // Nobody will ever ask what is durable.
+    // Without a crash, durability makes no difference, so states need not differ in it.
     if (!can_crash(setting, state))
         flush(state);
     return broken;

@@ -1,5 +1,5 @@
-// The log as a table: its partitions, the index on id, the partial one on (xid, id), and scans of
-// them. Rows are in the state.
+// The log as a table: partitions, the index on id, the partial index on (xid, id), and scans of
+// them. The rows are in the state.
 #include "extension/relations.hpp"
 #include "log/append.hpp"
 #include "log/partition_children.hpp"
@@ -18,7 +18,7 @@ namespace outbox::model {
 namespace {
 
 constexpr Oid log_oid = 1;
-constexpr Oid partition_oid = 10; // of the first
+constexpr Oid partition_oid = 10; // of the first partition
 constexpr Oid id_index_oid = 20;
 constexpr Oid xid_index_oid = 30;
 constexpr int max_partitions = 2;
@@ -38,7 +38,7 @@ int partition_of(const RelationData* relation)
     return static_cast<int>(relation->rd_id % 10);
 }
 
-// What one call appends stands together; the next call finds the other partition.
+// All rows of one call are in one partition; the rows of the next call are in the next one.
 int partition_of_row(int session, int message)
 {
     const int call = message / playing.setting->plans[session].run_length;
@@ -66,14 +66,14 @@ bool is_visible(const Row& row, const SnapshotData& snapshot)
            std::find(begin, end, row.xid) == end;
 }
 
-// An entry of an index as the scan shows it.
+// An index entry as returned by a scan.
 struct Entry {
     IndexTupleData head;
     Xid xid;
 };
 
 struct RowScan {
-    IndexScanDescData base; // first: the product knows nothing else
+    IndexScanDescData base; // must be first: the product casts the pointer
     const Row* rows[max_sessions * max_messages];
     int count;
     int at;
@@ -112,7 +112,8 @@ bool fits(const RowScan& scan, const Row& row, const ScanKeyData* keys, int coun
     });
 }
 
-// A descriptor of which the server's macros learn that no column has a known offset.
+// A descriptor without cached column offsets, so that the server's macros call
+// nocache_index_getattr().
 TupleDesc descriptor()
 {
     alignas(16) static char bytes[4096];
@@ -181,7 +182,7 @@ bool ConditionalLockRelationOid(Oid, LOCKMODE)
     return true;
 }
 
-// For those who ask about one partition, which no claim does.
+// Used for a single partition, which no claim opens.
 Relation try_table_open(Oid, LOCKMODE)
 {
     std::abort();
@@ -210,7 +211,7 @@ BlockNumber RelationGetNumberOfBlocksInFork(Relation relation, ForkNumber)
     return blocks;
 }
 
-// ---- scans
+// ---- index scans
 
 void ScanKeyInit(ScanKey key, AttrNumber column, StrategyNumber strategy, RegProcedure,
                  Datum argument)
@@ -256,7 +257,7 @@ bool index_getnext_slot(IndexScanDesc base, ScanDirection, TupleTableSlot* slot)
     return true;
 }
 
-// Entries know nothing of visibility.
+// Index entries have no visibility information, so rows of all transactions are returned.
 ItemPointer index_getnext_tid(IndexScanDesc base, ScanDirection)
 {
     auto& scan = *reinterpret_cast<RowScan*>(base);
@@ -274,7 +275,7 @@ Datum nocache_index_getattr(IndexTuple entry, int, TupleDesc)
 
 void index_endscan(IndexScanDesc) {}
 
-// ---- slots
+// ---- tuple slots
 
 TupleTableSlot* table_slot_create(Relation, List**)
 {
@@ -290,12 +291,12 @@ TupleTableSlot* ExecStoreVirtualTuple(TupleTableSlot* slot)
 
 void slot_getsomeattrs_int(TupleTableSlot*, int)
 {
-    std::abort(); // all are there
+    std::abort(); // slots are always fully deformed
 }
 
 } // extern "C"
 
-// ---- what the product has in src/pg for tables
+// ---- functions of src/pg for tables
 
 namespace outbox::pg {
 
@@ -363,7 +364,7 @@ List* partition_children_of(Oid)
     return &partitions;
 }
 
-// It never changes.
+// The list of partitions never changes.
 List* cached_children(Oid table)
 {
     return partition_children_of(table);

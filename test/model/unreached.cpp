@@ -1,4 +1,4 @@
-// Functions that the linked parts of the product mention and, in the model, never call.
+// Functions that the linked parts of the product refer to but never call in the model.
 #include "claim/claim_internal.hpp"
 #include "claim/distribute_page.hpp"
 #include "extension/owner_spi.hpp"
@@ -21,12 +21,12 @@ void add_cursor_row(int32, const Batch&, const Progress&)
 
 void add_batch(int32, const Batch&, const LeaseHolder*)
 {
-    refuse("a dealt batch");
+    refuse("an unassigned batch");
 }
 
 DistributedPage read_and_distribute(const Consumer&, std::span<const Lease>, int, Cursor&)
 {
-    refuse("dealing");
+    refuse("distribution of a page");
 }
 
 const ConsumerState* ConsumerStateCache::lookup() const

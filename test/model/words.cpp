@@ -50,7 +50,7 @@ std::string in_words(const KeptSnapshot& snapshot)
     std::string words = "xmax " + std::to_string(snapshot.xmax) + ", running";
     for (const Xid xid : snapshot.running)
         words += " " + std::to_string(xid);
-    return words + (snapshot.running.empty() ? " nobody" : "");
+    return words + (snapshot.running.empty() ? " none" : "");
 }
 
 std::string answer_in_words(Question question, std::uint32_t value, const Plan& plan)
@@ -89,8 +89,8 @@ std::string batch_in_words(const Session& session)
     return words;
 }
 
-// What the session has done with the answer to its question.
-std::string turn_in_words(const Plan& plan, const Server& server, const Session& before,
+// Describes what the session did with the answer to its question.
+std::string step_in_words(const Plan& plan, const Server& server, const Session& before,
                           const Session& after)
 {
     if (before.phase == Phase::committing)
@@ -98,7 +98,7 @@ std::string turn_in_words(const Plan& plan, const Server& server, const Session&
                                         : "is committed";
     if (before.phase == Phase::preparing)
         return "is prepared";
-    // The answer is forgotten when the transaction ends with it.
+    // The answer is discarded when it ends the transaction.
     if (after.answered <= before.answered) {
         const Question question = before.pending;
         const std::uint32_t value = question == Question::next_xid ? server.next_xid : server.seq;
@@ -116,7 +116,7 @@ std::string in_words(const Setting& setting, const State& before, const State& a
 {
     switch (step.action) {
     case Action::go_on:
-        return turn_in_words(setting.plans[step.who], before.server, before.sessions[step.who],
+        return step_in_words(setting.plans[step.who], before.server, before.sessions[step.who],
                              after.sessions[step.who]);
     case Action::commit:
         return "writes its commit record, and flushes it";
@@ -155,19 +155,19 @@ const char* name_of(Promise promise)
     case Promise::none:
         return "all promises are kept";
     case Promise::nothing_lost:
-        return "a committed message is never handed out";
+        return "a committed message is never delivered";
     case Promise::nothing_repeated:
-        return "a message is handed out twice";
+        return "a message is delivered twice";
     case Promise::committed_only:
-        return "a message is handed out that is not committed";
+        return "an uncommitted message is delivered";
     case Promise::durable_only:
-        return "a message is handed out that a crash takes back";
+        return "a delivered message is lost by a crash";
     case Promise::in_order:
         return "a message overtakes an earlier one of its aggregate";
     case Promise::batches_right:
-        return "a batch has other messages than its caller has got";
+        return "a batch has other messages than were delivered to its caller";
     case Promise::cursor_right:
-        return "the cursor is wrong about what it has passed";
+        return "has_passed() or known_upto() of the cursor is wrong";
     }
     return "";
 }

@@ -1,4 +1,4 @@
-// States and steps in words.
+// States and steps as text.
 #pragma once
 
 #include "explore.hpp"
@@ -7,7 +7,7 @@
 
 namespace outbox::model {
 
-// One line for each step of the story, with what came of it.
+// Describes each step of the story and its effect, one line per step.
 std::vector<std::string> tell(const Setting& setting, const std::vector<Step>& story);
 
 const char* name_of(Promise promise);

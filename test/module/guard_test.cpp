@@ -1,5 +1,5 @@
-// SQL functions that drive src/pg/exceptions.hpp through every way across the boundary. A library
-// of its own: none of this is in the product.
+// SQL functions that test src/pg/exceptions.hpp: errors and exceptions across every boundary
+// between C++ and the server. A library of its own, not part of the product.
 #include "pg/exceptions.hpp"
 
 #include "core/error.hpp"
@@ -36,7 +36,7 @@ void run_sql(const char* sql)
     SPI_finish();
 }
 
-// Plain C++ with destructors on every level, calling the server in the innermost.
+// C++ frames with destructors, the innermost of which calls the server.
 void deep(int levels, const char* sql)
 {
     const Counted counted;
@@ -71,7 +71,7 @@ OUTBOX_SQL_FUNCTION(guard_throw)
     });
 }
 
-// C++ to server to C++: the server's error passes through frames with destructors.
+// C++, server, C++: an error of the server passes through frames with destructors.
 OUTBOX_SQL_FUNCTION(guard_run)
 {
     const char* sql = text_to_cstring(PG_GETARG_TEXT_PP(0));
@@ -81,15 +81,15 @@ OUTBOX_SQL_FUNCTION(guard_run)
     });
 }
 
-// How many objects were not destroyed so far.
+// Number of objects that are not destroyed.
 OUTBOX_SQL_FUNCTION(guard_alive)
 {
     (void)fcinfo;
     PG_RETURN_INT32(alive);
 }
 
-// A C++ exception thrown inside `guarded_call` arrives as itself, and the server's error stack is
-// intact.
+// A C++ exception thrown inside `guarded_call` keeps its type and value, and the server's error
+// stack is intact.
 OUTBOX_SQL_FUNCTION(guard_throw_in_call)
 {
     (void)fcinfo;
@@ -106,7 +106,8 @@ OUTBOX_SQL_FUNCTION(guard_throw_in_call)
     });
 }
 
-// Catches the server's error, with the subtransaction that this needs, and goes on.
+// Catches an error of the server, with the subtransaction that this requires, and returns its
+// SQLSTATE.
 OUTBOX_SQL_FUNCTION(guard_catch)
 {
     const char* sql = text_to_cstring(PG_GETARG_TEXT_PP(0));

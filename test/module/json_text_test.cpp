@@ -1,4 +1,4 @@
-// jsonb as the relay writes it, for comparison with what the server writes.
+// jsonb as text, written by the relay's own function; a test compares it with the server's output.
 #include "pg/jsonb_text.hpp"
 
 #include "pg/exceptions.hpp"

@@ -1,5 +1,5 @@
-// SQL functions that say what a session has of memory, and some that lose it: whoever looks for
-// leaks has to find these.
+// SQL functions that report the memory of a session, and some that leak memory, which the tests for
+// leaks must detect.
 #include "pg/exceptions.hpp"
 
 extern "C" {
@@ -19,7 +19,7 @@ bool lose(int32 bytes)
     return lost != nullptr;
 }
 
-// Of the transaction that is going on.
+// Bytes that the current transaction loses when it commits.
 int32 to_lose = 0;
 bool to_lose_in_context = false;
 
@@ -38,7 +38,7 @@ void on_xact_event(XactEvent event, void*)
 
 } // namespace
 
-// Bytes that malloc() has given out. The server's contexts are made of them, too.
+// Bytes allocated by malloc(), which includes the memory contexts of the server.
 OUTBOX_SQL_FUNCTION(memory_given_out)
 {
     (void)fcinfo;
@@ -46,7 +46,7 @@ OUTBOX_SQL_FUNCTION(memory_given_out)
     PG_RETURN_INT64(static_cast<int64>(given.uordblks + given.hblkhd));
 }
 
-// Empties the server's caches of its catalogs: they remember what is not there, too.
+// Empties the catalog caches, which have entries for missing objects, too.
 OUTBOX_SQL_FUNCTION(memory_forget)
 {
     (void)fcinfo;
@@ -54,7 +54,7 @@ OUTBOX_SQL_FUNCTION(memory_forget)
     PG_RETURN_VOID();
 }
 
-// Loses so many bytes of a context that lasts as long as the session, and fails, if it is to.
+// Loses bytes of TopMemoryContext; raises an error afterwards if the second argument is true.
 OUTBOX_SQL_FUNCTION(memory_lose_in_context)
 {
     MemoryContextAlloc(TopMemoryContext, PG_GETARG_INT32(0));
@@ -63,13 +63,14 @@ OUTBOX_SQL_FUNCTION(memory_lose_in_context)
     PG_RETURN_VOID();
 }
 
-// Loses so many bytes that no context knows of.
+// Loses bytes of malloc() that belong to no memory context.
 OUTBOX_SQL_FUNCTION(memory_lose)
 {
     PG_RETURN_BOOL(lose(PG_GETARG_INT32(0)));
 }
 
-// Reads what is behind the end: AddressSanitizer has to say so. The compiler is not to know.
+// Reads beyond the end of a block, which AddressSanitizer must report. `volatile` hides the error
+// from the compiler.
 OUTBOX_SQL_FUNCTION(memory_overrun)
 {
     const int32 size = PG_GETARG_INT32(0);
@@ -79,7 +80,8 @@ OUTBOX_SQL_FUNCTION(memory_overrun)
     PG_RETURN_INT32(behind);
 }
 
-// Loses so many bytes, of a context or not, when the transaction commits, and none if it does not.
+// Loses bytes at the commit of the transaction, of TopMemoryContext or of malloc(); none if it
+// rolls back.
 OUTBOX_SQL_FUNCTION(memory_lose_at_commit)
 {
     static bool is_watching = false;

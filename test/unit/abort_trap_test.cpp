@@ -21,15 +21,15 @@ using namespace std::chrono_literals;
         pause();
 }
 
-// What aborts does so in a process in which nothing else has run: what has happened is for good,
-// and there may be threads of other tests here.
-class AbortsElsewhere final : public testing::Environment {
+// A test that aborts runs in a process of its own: the flags of abort_trap are never reset, and
+// other tests may have left threads in this process.
+class AbortsInNewProcess final : public testing::Environment {
 public:
     void SetUp() override { testing::FLAGS_gtest_death_test_style = "threadsafe"; }
 };
 
 [[maybe_unused]] const auto* const environment =
-    testing::AddGlobalTestEnvironment(new AbortsElsewhere);
+    testing::AddGlobalTestEnvironment(new AbortsInNewProcess);
 
 [[noreturn]] void abort_in_a_thread()
 {
@@ -67,18 +67,19 @@ public:
     std::abort();
 }
 
-TEST(AbortTrap, AnAbortingThreadIsStoppedAndItsFlagIsSet)
+TEST(AbortTrap, AnAbortingThreadIsStoppedAndItsAbortFlagIsSet)
 {
     EXPECT_FALSE(library_aborted());
     EXPECT_EXIT(abort_in_a_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
-TEST(AbortTrap, AnAbortOfAThreadWithoutFlagIsUnattributed)
+TEST(AbortTrap, AnAbortOfAThreadWithoutAbortFlagIsUnattributed)
 {
     EXPECT_EXIT(abort_in_an_unattributed_thread(), testing::ExitedWithCode(EXIT_SUCCESS), "");
 }
 
-// Also where such a thread is the only one that has an ear for it.
+// SIGABRT from kill() must end the process even if the only thread that does not block it has an
+// AbortFlag.
 [[noreturn]] void receive_sigabrt()
 {
     on_library_abort(stay);
@@ -92,7 +93,7 @@ TEST(AbortTrap, AnAbortOfAThreadWithoutFlagIsUnattributed)
     stay();
 }
 
-TEST(AbortTrap, AProcessThatGetsSigabrtAborts)
+TEST(AbortTrap, AProcessThatReceivesSigabrtAborts)
 {
     EXPECT_EXIT(receive_sigabrt(), testing::KilledBySignal(SIGABRT), "");
 }

@@ -28,7 +28,7 @@ std::string string(std::string_view value)
 
 } // namespace
 
-TEST(CanonicalJson, NumbersAreThoseOfTheRfc)
+TEST(CanonicalJson, NumbersMatchTheExamplesOfRfc8785)
 {
     EXPECT_EQ(number(333333333.33333329), "333333333.3333333");
     EXPECT_EQ(number(1E30), "1e+30");
@@ -36,7 +36,7 @@ TEST(CanonicalJson, NumbersAreThoseOfTheRfc)
     EXPECT_EQ(number(2e-3), "0.002");
     EXPECT_EQ(number(0.000000000000000000000000001), "1e-27");
     EXPECT_EQ(number(-0.0), "0");
-    // Appendix B.
+    // RFC 8785, appendix B
     EXPECT_EQ(number(5e-324), "5e-324");
     EXPECT_EQ(number(-5e-324), "-5e-324");
     EXPECT_EQ(number(1.7976931348623157e308), "1.7976931348623157e+308");
@@ -57,7 +57,7 @@ TEST(CanonicalJson, NumbersAreThoseOfTheRfc)
     EXPECT_EQ(number(1424953923781206.2), "1424953923781206.2");
 }
 
-TEST(CanonicalJson, NumbersFitIntoTheRoomThatIsPromised)
+TEST(CanonicalJson, NumbersFitIntoMaxNumberSize)
 {
     for (const double value :
          {-1.7976931348623157e308, -2.2250738585072014e-308, -0.0000012345678901234567,
@@ -65,14 +65,14 @@ TEST(CanonicalJson, NumbersFitIntoTheRoomThatIsPromised)
         EXPECT_LE(number(value).size(), max_number_size) << value;
 }
 
-TEST(CanonicalJson, NumbersComeBackAsTheyWere)
+TEST(CanonicalJson, NumbersSurviveARoundTrip)
 {
     for (double value : {0.1, 1.0 / 3, 2.5e-8, 123456.789, 1e15, 123456789012345.67, 1e20, 3e-7})
         for (int i = 0; i < 40; ++i, value = std::nextafter(value, 1e300))
             EXPECT_EQ(std::stod(number(value)), value) << number(value);
 }
 
-TEST(CanonicalJson, StringsAreEscapedOnlyWhereTheyMust)
+TEST(CanonicalJson, StringsAreEscapedOnlyWhereJsonRequiresIt)
 {
     EXPECT_EQ(string(""), R"("")");
     EXPECT_EQ(string("a/b\x7f"), "\"a/b\x7f\"");
@@ -81,7 +81,7 @@ TEST(CanonicalJson, StringsAreEscapedOnlyWhereTheyMust)
     EXPECT_EQ(string("\u20ac$\u00f6\U0001F600"), "\"\u20ac$\u00f6\U0001F600\"");
 }
 
-TEST(CanonicalJson, KeysAreInTheOrderOfUtf16)
+TEST(CanonicalJson, KeysAreSortedByUtf16CodeUnits)
 {
     std::vector<std::string> keys = {"\u20ac", "\r",     "\ufb33", "1",  "\U0001F600",
                                      "\u0080", "\u00f6", "10",     "1a", ""};

@@ -47,7 +47,7 @@ bool has_header(const RenderedRequest& request, const std::string& header)
            request.headers.end();
 }
 
-TEST(CloudEvents, BinaryHasAttributesInHeaders)
+TEST(CloudEvents, BinaryFormatHasAttributesInHeaders)
 {
     const RenderedRequest request = render_one(sample(), HttpFormat::binary);
     EXPECT_EQ(request.headers, (std::vector<std::string>{
@@ -69,7 +69,7 @@ TEST(CloudEvents, BinaryHasAttributesInHeaders)
     EXPECT_EQ(request.id, tracking_id);
 }
 
-TEST(CloudEvents, BinaryCarriesMetadataAndTrace)
+TEST(CloudEvents, BinaryFormatHasMetadataAndTraceInHeaders)
 {
     Event event = sample();
     event.attributes = {{"region", "Euro € 😀"}, {"nothing", ""}};
@@ -98,7 +98,7 @@ TEST(CloudEvents, NoHeaderCanBeSplit)
                 << header;
 }
 
-TEST(CloudEvents, StructuredIsOneObject)
+TEST(CloudEvents, StructuredFormatIsOneJsonObject)
 {
     Event event = sample();
     event.attributes = {{"region", "say \"hi\"\n€"}};
@@ -121,7 +121,7 @@ TEST(CloudEvents, StructuredIsOneObject)
                   R"("data":{"a": 1,  "b": [1.0]}})");
 }
 
-TEST(CloudEvents, ABatchIsAnArrayOfThem)
+TEST(CloudEvents, ABatchIsAnArrayOfStructuredEvents)
 {
     Event second = sample();
     second.id = 43;
@@ -149,7 +149,8 @@ TEST(CloudEvents, ABatchIdIsThatOfItsEvents)
     EXPECT_EQ(id[8], '-');
     EXPECT_EQ(id[14], '8');
     EXPECT_NE(std::string("89ab").find(id[19]), std::string::npos);
-    // Whoever changes how it is made breaks the deduplication of batches that are on their way.
+    // A change of this value breaks the deduplication of batches that are in flight during an
+    // upgrade.
     EXPECT_EQ(render_batch({first}).id, "7245ab64-a60b-8b5f-87d1-69feb9562a67");
 
     first.attempts = 5;
@@ -160,7 +161,7 @@ TEST(CloudEvents, ABatchIdIsThatOfItsEvents)
     EXPECT_NE(render_batch({first, second, second}).id, id);
 }
 
-TEST(CloudEvents, RawIsThePayloadAlone)
+TEST(CloudEvents, RawFormatSendsThePayloadAlone)
 {
     Event event = sample();
     event.trace_id = trace;
@@ -190,7 +191,7 @@ TEST(CloudEvents, ARetryIsRenderedAlike)
     }
 }
 
-TEST(CloudEvents, OnlyABatchHasSeveralEvents)
+TEST(CloudEvents, SeveralEventsNeedTheBatchFormat)
 {
     const Event event = sample();
     const Event* events[] = {&event, &event};
@@ -201,7 +202,7 @@ TEST(CloudEvents, OnlyABatchHasSeveralEvents)
         EXPECT_THROW(render_request({}, format, "/shop"), outbox::Error);
 }
 
-TEST(CloudEvents, TakesEventsOfAnySize)
+TEST(CloudEvents, AnEventOf20MiBIsRenderedWhole)
 {
     Event event = sample();
     event.payload = '"' + std::string(20 << 20, 'x') + '"';

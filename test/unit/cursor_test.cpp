@@ -10,21 +10,21 @@ namespace {
 
 using namespace outbox;
 
-std::vector<RunningRange> noted(std::vector<XidRange> ranges, const Position& passed)
+std::vector<RunningRange> running_ranges(std::vector<XidRange> ranges, const Position& passed)
 {
     std::vector<RunningRange> out(ranges.size() + 2 * passed.running.size());
     out.resize(make_running_ranges(ranges, passed, out.data()));
     return out;
 }
 
-std::vector<RunningRange> ended(const Position& passed, const Position& target)
+std::vector<RunningRange> ended_ranges(const Position& passed, const Position& target)
 {
     std::vector<RunningRange> out(passed.running.size() + target.running.size());
     out.resize(find_ended_ranges(passed, target, out.data()));
     return out;
 }
 
-TEST(Position, CoversWhatIsBehindItUnlessItsTransactionWasRunning)
+TEST(Position, CoversLowerIdsUnlessTheirTransactionWasRunning)
 {
     const std::vector<RunningRange> running{{10, 11, 3}, {20, 30, 5}};
     const Position position{100, running};
@@ -36,7 +36,7 @@ TEST(Position, CoversWhatIsBehindItUnlessItsTransactionWasRunning)
     EXPECT_TRUE(position.covers(30, 50));
 }
 
-TEST(Position, CoversRowsOfAnotherClusterThatHaveTheXidOfARunningTransaction)
+TEST(Position, CoversRowsOfAnotherClusterWithTheXidOfARunningTransaction)
 {
     const std::vector<RunningRange> running{{10, 11, 30}};
     const Position position{100, running};
@@ -44,25 +44,25 @@ TEST(Position, CoversRowsOfAnotherClusterThatHaveTheXidOfARunningTransaction)
     EXPECT_FALSE(position.covers(10, 31));
 }
 
-TEST(RunningRange, RemembersWhereTransactionsBegan)
+TEST(RunningRange, KeepsThePositionAtWhichItsTransactionWasFirstSeen)
 {
     const std::vector<RunningRange> before{{10, 11, 3}, {20, 25, 5}};
     const Position passed{100, before};
     const std::vector<RunningRange> expected{
         {10, 11, 3}, {15, 16, 100}, {22, 25, 5}, {25, 40, 100}};
-    EXPECT_EQ(noted({{22, 40}, {15, 16}, {10, 11}, {10, 11}}, passed), expected);
+    EXPECT_EQ(running_ranges({{22, 40}, {15, 16}, {10, 11}, {10, 11}}, passed), expected);
 }
 
-TEST(RunningRange, EndedAreThoseThatRunNoMore)
+TEST(RunningRange, EndedRangesAreThoseMissingFromTheTarget)
 {
     const std::vector<RunningRange> before{{10, 11, 3}, {20, 30, 5}};
     const std::vector<RunningRange> now{{22, 24, 5}, {28, 50, 9}};
     const std::vector<RunningRange> expected{{10, 11, 3}, {20, 22, 5}, {24, 28, 5}};
-    EXPECT_EQ(ended({100, before}, {200, now}), expected);
-    EXPECT_TRUE(ended({100, now}, {200, now}).empty());
+    EXPECT_EQ(ended_ranges({100, before}, {200, now}), expected);
+    EXPECT_TRUE(ended_ranges({100, now}, {200, now}).empty());
 }
 
-TEST(Cursor, KnowsUpToWhereNothingCanStillCome)
+TEST(Cursor, KnownUptoIsBelowEveryIdThatMayStillAppear)
 {
     const std::vector<RunningRange> running{{10, 11, 30}, {12, 13, 20}};
     EXPECT_EQ((Cursor{{100, running}, {}, 0}).known_upto(), 20);
@@ -73,7 +73,8 @@ TEST(Cursor, KnowsUpToWhereNothingCanStillCome)
 }
 
 // Transactions begin, draw ids and end at random while a reader follows, page by page. Each row of
-// a committed transaction must come out exactly once, and has_passed() must agree at every moment.
+// a committed transaction must be delivered exactly once, and has_passed() must agree after every
+// step.
 TEST(Cursor, HandsOutEveryCommittedRowOnce)
 {
     struct Transaction {
@@ -100,11 +101,11 @@ TEST(Cursor, HandsOutEveryCommittedRowOnce)
                 for (const Transaction& one : all)
                     if (one.running)
                         ranges.push_back({one.xid, one.xid + 1});
-                target_running = noted(ranges, cursor.passed);
+                target_running = running_ranges(ranges, cursor.passed);
                 cursor.target = Position{sequence, target_running};
                 cursor.last_id = 0;
             }
-            const auto stragglers = ended(cursor.passed, *cursor.target);
+            const auto stragglers = ended_ranges(cursor.passed, *cursor.target);
             const Position were{cursor.passed.seq, stragglers};
             std::set<Id> found;
             for (const Transaction& one : all)
@@ -121,7 +122,7 @@ TEST(Cursor, HandsOutEveryCommittedRowOnce)
             for (const Id id : found) {
                 if (taken++ == page)
                     return;
-                EXPECT_TRUE(handed_out.insert(id).second) << "twice: " << id;
+                EXPECT_TRUE(handed_out.insert(id).second) << "delivered twice: " << id;
                 cursor.last_id = id;
             }
             if (taken < page) {

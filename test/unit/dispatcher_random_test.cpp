@@ -1,4 +1,4 @@
-// The relay and the receiver, played by chance.
+// Dispatchers against a relay and a receiver that act at random.
 #include "dispatcher_stage.hpp"
 #include "sink/dispatch/pipelined_dispatcher.hpp"
 #include "sink/dispatch/serial_dispatcher.hpp"
@@ -11,7 +11,7 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-// Remembers what is still to be said of which event.
+// Remembers which events are claimed and not settled yet.
 template <typename SomeDispatcher>
 class Play {
 public:
@@ -38,7 +38,7 @@ public:
         EXPECT_EQ(stage_.dispatcher.claimed_bytes() == 0, stage_.dispatcher.claimed() == 0);
     }
 
-    // From now on the sink works.
+    // The sink succeeds from now on.
     void recover()
     {
         answer_all();
@@ -48,13 +48,14 @@ public:
         }
         settle();
         stage_.expect_empty();
-        EXPECT_TRUE(open_.empty()) << open_.size() << " are stuck";
+        EXPECT_TRUE(open_.empty()) << open_.size() << " events were never settled";
     }
 
     std::size_t settled() const { return settled_; }
     const Receiver& receiver() const { return stage_.receiver; }
 
-    // Did the receiver get these in their order, if of each the last time counts?
+    // Checks that settled events were delivered in order. Of an event that was delivered
+    // several times, the last delivery counts.
     void expect_delivered_in_order() const
     {
         for (const auto& [aggregate, ids] : settled_as_delivered_) {
@@ -63,16 +64,17 @@ public:
             for (std::size_t i = all.size(); i-- > 0;)
                 if (ids.contains(all[i]) && std::ranges::find(last, all[i]) == last.end())
                     last.insert(last.begin(), all[i]);
-            EXPECT_EQ(last.size(), ids.size()) << "not delivered, but settled so: " << aggregate;
+            EXPECT_EQ(last.size(), ids.size())
+                << "settled as delivered without a delivery: " << aggregate;
             EXPECT_TRUE(std::ranges::is_sorted(last)) << aggregate;
         }
     }
 
 protected:
-    // The receiver answers, as it likes.
+    // The receiver gives random results for some of its requests.
     virtual void answer_some() = 0;
 
-    // What it has in mind is said.
+    // Reports the results that the receiver has decided on.
     virtual void answer_all() {}
 
     virtual std::size_t expected_in_flight() const { return stage_.receiver.in_flight.size(); }
@@ -99,14 +101,15 @@ private:
         }
     }
 
-    // Writes down what is settled; some of what is behind a rejected event is parked.
+    // Records settled events; adds some of the events behind a rejected one to the blocked
+    // ones.
     void settle()
     {
         const std::vector<SettledEvent> settled = stage_.dispatcher.settled();
         stage_.dispatcher.forget_settled(settled.size());
         for (const SettledEvent& one : settled) {
             const auto found = open_.find({one.ref.token, one.ref.id});
-            ASSERT_NE(found, open_.end()) << one.ref.id << " was settled before";
+            ASSERT_NE(found, open_.end()) << one.ref.id << " was settled twice or never claimed";
             EXPECT_EQ(one.delivered, one.reason.empty());
             if (stage_.receiver.ordered) {
                 auto& last = last_[found->second];
@@ -179,7 +182,7 @@ private:
     }
 };
 
-TEST(SerialDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
+TEST(SerialDispatcher, EventsAreSettledOnceAndInOrderUnderRandomFailures)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
@@ -193,8 +196,8 @@ TEST(SerialDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrOvertaken)
     }
 }
 
-// A receiver that decides in the order of sending and, if it keeps its word, lets nothing through
-// behind what it did not take; what it decided is heard of later, in any order.
+// A receiver that decides in the order of sending. If it really preserves order, it delivers no
+// event behind one that it has not delivered. Decisions are reported later, in any order.
 class PipelinedPlay final : public Play<PipelinedDispatcher> {
 public:
     PipelinedPlay(unsigned seed, const Receiver& setting, bool really_preserves_order)
@@ -212,7 +215,7 @@ private:
         for (int i = throw_dice(6); i > 0; --i)
             decide_one();
         for (int i = throw_dice(6); i > 0 && !decided_.empty(); --i)
-            say_one();
+            report_one();
     }
 
     void answer_all() override
@@ -220,7 +223,7 @@ private:
         while (!stage_.receiver.in_flight.empty())
             decide_one();
         while (!decided_.empty())
-            say_one();
+            report_one();
         stage_.poll();
     }
 
@@ -254,7 +257,7 @@ private:
                            : DeliveryStatus::not_sent;
     }
 
-    void say_one()
+    void report_one()
     {
         const auto index = throw_dice(static_cast<int>(decided_.size()));
         const Decision decision = decided_[static_cast<std::size_t>(index)];
@@ -281,8 +284,9 @@ private:
     }
 
     bool really_preserves_order_;
-    std::vector<Decision> decided_; // and not said yet
-    std::set<std::string> broken_;  // aggregates of which nothing is taken until all are home
+    std::vector<Decision> decided_; // not reported yet
+    std::set<std::string> broken_;  // with a failure: nothing of them is delivered until none of
+                                    // their events is in flight
 };
 
 Receiver stream_of(unsigned seed)
@@ -290,7 +294,7 @@ Receiver stream_of(unsigned seed)
     return {.max_in_flight = 1 + seed * 7 % 20, .ordered = seed % 4 != 0, .preserves_order = true};
 }
 
-TEST(PipelinedDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredTwiceOrOvertaken)
+TEST(PipelinedDispatcher, EventsAreDeliveredAndSettledOnceAndInOrderUnderRandomFailures)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);
@@ -307,7 +311,7 @@ TEST(PipelinedDispatcher, WhateverHappensNothingIsLostOrSettledTwiceOrDeliveredT
     }
 }
 
-TEST(PipelinedDispatcher, AnEventThatASinkDeliveredTooEarlyIsDeliveredAgainInOrder)
+TEST(PipelinedDispatcher, AnEventThatTheSinkDeliversOutOfOrderIsDeliveredAgainInOrder)
 {
     for (unsigned seed = 1; seed <= 24 && !HasFailure(); ++seed) {
         SCOPED_TRACE(seed);

@@ -1,4 +1,4 @@
-// A dispatcher on a stage: the other end is scripted, the clock is moved by hand.
+// A dispatcher with a scripted receiver and a clock that the test advances.
 #pragma once
 
 #include "sink/dispatch/dispatcher.hpp"
@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 using Ids = std::vector<std::int64_t>;
 using Requests = std::vector<Ids>;
 
-// What the other end sees and says. It keeps an eye on what a sink is promised.
+// The scripted receiver. It checks the promises of the dispatcher to a sink: order, limits and
+// distinct request ids.
 struct Receiver {
     struct InFlightRequest {
         RequestId request_id;
@@ -24,19 +25,20 @@ struct Receiver {
     std::size_t max_in_flight = 4;
     std::size_t max_events_per_request = 1;
     bool ordered = true;
-    bool preserves_order = false;   // then many of an aggregate may be on the way
-    bool may_be_event_fault = true; // the trouble that it speaks of
+    bool preserves_order = false;   // several events of an aggregate may be in flight
+    bool may_be_event_fault = true; // reported with each failure
     bool can_send = true;
     std::string status_message = {};
-    std::map<std::int64_t, std::uint64_t> streams = {}; // of these; of all others it is 0
+    std::map<std::int64_t, std::uint64_t> streams =
+        {}; // stream of an event id; 0 if it is missing here
     std::optional<TimePoint> next_poll_at = {};
     std::map<std::int64_t, DeliveryStatus> immediate =
-        {}; // what is said of these when they are sent
+        {}; // returned by send() at once, by event id
     std::vector<InFlightRequest> in_flight = {};
-    std::vector<DeliveryResult> results = {};  // to be heard of by the next poll()
-    Requests sent = {};                        // all that ever were
-    std::size_t flushed = 0;                   // of these
-    std::map<std::string, Ids> delivered = {}; // to each aggregate
+    std::vector<DeliveryResult> results = {};  // read by the next poll()
+    Requests sent = {};                        // all requests so far
+    std::size_t flushed = 0;                   // length of `sent` at the last flush()
+    std::map<std::string, Ids> delivered = {}; // by aggregate_id
 
     static Ids ids_of(const InFlightRequest& request)
     {
@@ -142,7 +144,7 @@ private:
     Receiver& receiver_;
 };
 
-// A dispatcher, its receiver, and a clock that is moved by hand.
+// A dispatcher, its receiver, and a clock that the test advances.
 template <typename SomeDispatcher>
 struct Stage {
     static constexpr RetryPolicy policy{10, 0, 1'000'000, 8'000'000, 0.5};
@@ -155,7 +157,7 @@ struct Stage {
     void add(std::int64_t id, const std::string& aggregate, std::int64_t token = 1,
              int attempts = 1)
     {
-        std::unique_ptr<Event> event = dispatcher.event_pool().acquire(); // as the relay does
+        std::unique_ptr<Event> event = dispatcher.event_pool().acquire(); // as in the relay
         event->id = id;
         event->token = token;
         event->aggregate_type = "order";
@@ -165,7 +167,7 @@ struct Stage {
         dispatcher.add(std::move(event));
     }
 
-    // Each in an aggregate of its own.
+    // Adds each event to an aggregate of its own.
     void add_apart(std::initializer_list<std::int64_t> ids, std::int64_t token = 1)
     {
         for (const std::int64_t id : ids)
@@ -173,7 +175,7 @@ struct Stage {
         poll();
     }
 
-    // All in one aggregate.
+    // Adds all events to one aggregate.
     void add_together(std::initializer_list<std::int64_t> ids, std::int64_t token = 1)
     {
         for (const std::int64_t id : ids)
@@ -193,7 +195,7 @@ struct Stage {
         poll();
     }
 
-    // Says what has come of the request that holds this event.
+    // Gives a result to the request with this event.
     void answer(std::int64_t id, DeliveryStatus status,
                 std::optional<std::chrono::seconds> retry_after = {})
     {
@@ -204,7 +206,7 @@ struct Stage {
                 return;
             }
         }
-        ADD_FAILURE() << id << " is not on the way";
+        ADD_FAILURE() << id << " is not in flight";
     }
 
     void deliver(std::initializer_list<std::int64_t> ids)
@@ -227,7 +229,7 @@ struct Stage {
         poll();
     }
 
-    // A moment later: what is heard of was not sent just now.
+    // Advances the clock first, because a result never arrives at the time of sending.
     void fail(std::initializer_list<std::int64_t> ids)
     {
         now += 1ms;
@@ -244,7 +246,7 @@ struct Stage {
         return requests;
     }
 
-    // Such as "1+ 2-".
+    // Settled events as text, such as "1+ 2-": + delivered, - rejected.
     std::string settled() const
     {
         std::string text;
@@ -254,7 +256,7 @@ struct Stage {
         return text;
     }
 
-    // Ids of the events that wait behind a rejected one.
+    // Ids of the events that are queued behind a rejected one.
     Ids events_behind(std::size_t settlement = 0) const
     {
         Ids ids;
@@ -271,7 +273,7 @@ struct Stage {
 
     Clock::duration pause() const { return dispatcher.resume_at() - now; }
 
-    // Once the pause is over, answers all that is on the way.
+    // Waits for the end of the pause, then gives a result to every request in flight.
     void round(const std::function<DeliveryStatus(std::int64_t)>& status)
     {
         now = std::max(now, dispatcher.resume_at());

@@ -1,4 +1,4 @@
-// What holds for both dispatchers.
+// Promises of both dispatchers.
 #include "pipelined_stage.hpp"
 #include "sink/dispatch/serial_dispatcher.hpp"
 
@@ -34,7 +34,7 @@ TYPED_TEST(BothDispatchers, ASettledEventHasItsTokenAndReason)
     EXPECT_EQ(stage.settled(), "2-");
 }
 
-TYPED_TEST(BothDispatchers, AfterAFailureNothingIsSentUntilThePauseIsOver)
+TYPED_TEST(BothDispatchers, NoEventIsSentUntilThePauseAfterAFailureEnds)
 {
     TypeParam stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});

@@ -51,10 +51,11 @@ constexpr rd_kafka_resp_err_t about_the_sink[] = {
     RD_KAFKA_RESP_ERR_POLICY_VIOLATION,
     RD_KAFKA_RESP_ERR_UNSUPPORTED_FOR_MESSAGE_FORMAT,
     RD_KAFKA_RESP_ERR_UNSUPPORTED_COMPRESSION_TYPE,
-    static_cast<rd_kafka_resp_err_t>(250), // of a broker that is newer than the library
+    static_cast<rd_kafka_resp_err_t>(
+        250), // an error code of a newer broker, unknown to the library
 };
 
-TEST(KafkaOutcome, WhatTheBrokersDoNotLikeIsTheMessages)
+TEST(KafkaOutcome, ErrorsAboutSizeOrContentHaveClassMessage)
 {
     for (const auto error : about_size)
         EXPECT_EQ(classify_error(error), KafkaErrorClass::message) << rd_kafka_err2name(error);
@@ -68,19 +69,19 @@ TEST(KafkaOutcome, ErrorsOfTheSessionHaveClassSession)
         EXPECT_EQ(classify_error(error), KafkaErrorClass::session) << rd_kafka_err2name(error);
 }
 
-TEST(KafkaOutcome, ATopicMayBeWhatIsWrong)
+TEST(KafkaOutcome, ErrorsOfTheTopicHaveClassTopic)
 {
     for (const auto error : about_the_topic)
         EXPECT_EQ(classify_error(error), KafkaErrorClass::topic) << rd_kafka_err2name(error);
 }
 
-TEST(KafkaOutcome, AllElseIsTheSinks)
+TEST(KafkaOutcome, AllOtherErrorsHaveClassSink)
 {
     for (const auto error : about_the_sink)
         EXPECT_EQ(classify_error(error), KafkaErrorClass::sink) << rd_kafka_err2name(error);
 }
 
-TEST(KafkaOutcome, KnowsWhatIsAboutSize)
+TEST(KafkaOutcome, SizeErrorsAreDistinguishedFromOtherErrors)
 {
     for (const auto error : about_size)
         EXPECT_TRUE(is_size_error(error)) << rd_kafka_err2name(error);

@@ -38,10 +38,10 @@ TEST(EventPool, NothingOfAnEventGetsIntoTheNext)
     const std::unique_ptr<Event> next = pool.acquire();
     EXPECT_EQ(next.get(), place);
     EXPECT_TRUE(*next == Event{});
-    EXPECT_EQ(next->payload.data(), text) << "its memory is not used again";
+    EXPECT_EQ(next->payload.data(), text) << "the payload's memory must be reused";
 }
 
-TEST(EventPool, MakesAnEventIfItIsEmpty)
+TEST(EventPool, AnEmptyPoolMakesANewEvent)
 {
     EventPool pool;
     EXPECT_TRUE(*pool.acquire() == Event{});
@@ -50,7 +50,7 @@ TEST(EventPool, MakesAnEventIfItIsEmpty)
     EXPECT_EQ(pool.acquire()->payload.capacity(), Event{}.payload.capacity());
 }
 
-TEST(EventPool, LargeOnesAreNotKept)
+TEST(EventPool, LargeEventsAreNotKept)
 {
     EventPool pool;
     auto event = std::make_unique<Event>(full_event());
@@ -60,7 +60,7 @@ TEST(EventPool, LargeOnesAreNotKept)
     EXPECT_LT(pool.acquire()->payload.capacity(), 1u << 20);
 }
 
-TEST(EventPool, KeepsALimitedNumber)
+TEST(EventPool, KeepsALimitedNumberOfEvents)
 {
     EventPool pool;
     for (int i = 0; i < 100'000; ++i)

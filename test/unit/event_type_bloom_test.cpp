@@ -22,7 +22,7 @@ std::string type_name(int number)
     return "order.happened_" + std::to_string(number);
 }
 
-TEST(EventTypeBloom, NeverMissesWhatIsInBoth)
+TEST(EventTypeBloom, SetsWithACommonTypeIntersect)
 {
     EventTypeBloom many;
     for (int i = 0; i < 2000; ++i) {
@@ -35,14 +35,14 @@ TEST(EventTypeBloom, NeverMissesWhatIsInBoth)
     EXPECT_TRUE(set_of({"\xC3\xA4"}).intersects(set_of({"\xC3\xA4"})));
 }
 
-TEST(EventTypeBloom, AnEmptyOneMeetsNobody)
+TEST(EventTypeBloom, AnEmptySetIntersectsNone)
 {
     static_assert(!EventTypeBloom{}.intersects(EventTypeBloom{}));
     static_assert(!EventTypeBloom{}.intersects(EventTypeBloom::all()));
     static_assert(!EventTypeBloom::all().intersects(EventTypeBloom{}));
 }
 
-TEST(EventTypeBloom, AllMeetsEverybody)
+TEST(EventTypeBloom, AllIntersectsEveryNonEmptySet)
 {
     EXPECT_TRUE(EventTypeBloom::all().intersects(EventTypeBloom::all()));
     for (int i = 0; i < 500; ++i) {
@@ -51,7 +51,7 @@ TEST(EventTypeBloom, AllMeetsEverybody)
     }
 }
 
-TEST(EventTypeBloom, TakesInAnother)
+TEST(EventTypeBloom, AddingASetMakesAUnion)
 {
     EventTypeBloom set = set_of({"a"});
     ASSERT_FALSE(set.intersects(set_of({"b"})));
@@ -65,7 +65,7 @@ TEST(EventTypeBloom, TakesInAnother)
     EXPECT_TRUE(set.intersects(set_of({"c"})));
 }
 
-TEST(EventTypeBloom, SeldomSaysYesWhereTheAnswerIsNo)
+TEST(EventTypeBloom, FalsePositivesAreBelowOnePercent)
 {
     constexpr int count = 200;
     int wrong = 0;
@@ -75,7 +75,7 @@ TEST(EventTypeBloom, SeldomSaysYesWhereTheAnswerIsNo)
     EXPECT_LT(wrong, count * (count - 1) / 2 / 100);
 }
 
-TEST(EventTypeBloom, UsesAllOfItself)
+TEST(EventTypeBloom, EveryBitCanBeSet)
 {
     EventTypeBloom set;
     for (int i = 0; i < 5000; ++i)
@@ -84,8 +84,8 @@ TEST(EventTypeBloom, UsesAllOfItself)
         EXPECT_EQ(std::popcount(word), 64);
 }
 
-// Two processes compare theirs.
-TEST(EventTypeBloom, IsTheSameEverywhere)
+// The relay and a backend compare filters that each has built itself.
+TEST(EventTypeBloom, TheBitOfATypeIsFixed)
 {
     constexpr EventTypeBloom set = set_of({"order.created"});
     int bits = 0;

@@ -4,7 +4,7 @@
 
 namespace outbox {
 
-TEST(FixedString, CutsNoCharacterInTwo)
+TEST(FixedString, TruncationKeepsWholeUtf8Characters)
 {
     EXPECT_STREQ(FixedString<8>("short").text(), "short");
     EXPECT_STREQ(FixedString<4>("abcd").text(), "abc");

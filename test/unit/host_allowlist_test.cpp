@@ -27,7 +27,7 @@ TEST(HostAllowlist, AStarAllowsAll)
     EXPECT_FALSE(HostAllowlist("*:443").allows("example.org", 80));
 }
 
-TEST(HostAllowlist, ANameIsItselfAlone)
+TEST(HostAllowlist, ANameAllowsThatHostAlone)
 {
     const HostAllowlist hosts("Example.org, b.example\tc.example");
     EXPECT_TRUE(hosts.allows("example.org", 443));
@@ -43,7 +43,7 @@ TEST(HostAllowlist, ANameIsItselfAlone)
     EXPECT_FALSE(hosts.allows(std::string_view("example.org\0", 12), 443));
 }
 
-TEST(HostAllowlist, AStarBeforeADomainIsEverySubdomain)
+TEST(HostAllowlist, AStarBeforeADomainAllowsEverySubdomain)
 {
     const HostAllowlist hosts("*.example.org");
     EXPECT_TRUE(hosts.allows("a.example.org", 443));
@@ -55,15 +55,15 @@ TEST(HostAllowlist, AStarBeforeADomainIsEverySubdomain)
     EXPECT_FALSE(hosts.allows("a.example.org.evil", 443));
 }
 
-TEST(HostAllowlist, AnIpv6AddressIsInNoDomain)
+TEST(HostAllowlist, AnIpv6AddressMatchesNoDomainPattern)
 {
     const HostAllowlist hosts("*.0.12");
-    EXPECT_FALSE(hosts.allows("::7f:c", 443)); // otherwise written ::0.127.0.12
+    EXPECT_FALSE(hosts.allows("::7f:c", 443)); // the same address in dotted form: ::0.127.0.12
     EXPECT_FALSE(hosts.allows("[::ffff:10.0.0.12]", 443));
     EXPECT_TRUE(hosts.allows("host.0.12", 443));
 }
 
-TEST(HostAllowlist, APortIsThatPortAlone)
+TEST(HostAllowlist, APortInAPatternAllowsThatPortAlone)
 {
     const HostAllowlist hosts("example.org:8443 *.example.net:80,[::1]:9");
     EXPECT_TRUE(hosts.allows("example.org", 8443));
@@ -87,7 +87,7 @@ TEST(HostAllowlist, AddressesMatchInAnySpelling)
     EXPECT_FALSE(hosts.allows("[]", 443));
 }
 
-TEST(HostAllowlist, RefusesPatternsThatMakeNoSense)
+TEST(HostAllowlist, InvalidPatternsAreRefused)
 {
     const std::string long_label(64, 'a');
     std::string long_name = "a";
@@ -200,7 +200,7 @@ TEST(PrivateAddress, UnassignedNetworksArePrivate)
         EXPECT_TRUE(is_private(address)) << address;
 }
 
-TEST(PrivateAddress, WhatItDoesNotKnowIsPrivate)
+TEST(PrivateAddress, UnknownFamiliesAndTruncatedAddressesArePrivate)
 {
     sockaddr_un local{};
     local.sun_family = AF_UNIX;
@@ -213,7 +213,7 @@ TEST(PrivateAddress, WhatItDoesNotKnowIsPrivate)
     EXPECT_TRUE(is_private_address(reinterpret_cast<sockaddr*>(&in4), 1));
 }
 
-TEST(PrivateAddress, ReadsFromAnyAlignment)
+TEST(PrivateAddress, ReadsUnalignedAddresses)
 {
     sockaddr_in in4{};
     in4.sin_family = AF_INET;

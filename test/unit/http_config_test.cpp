@@ -15,7 +15,7 @@ HttpConfig parse(const std::string& json)
     return parse_http_config(JsonConfig::parse(json));
 }
 
-// A config with the url it needs, and what is to be tried.
+// A config with a url and the members under test.
 HttpConfig with(const std::string& members)
 {
     return parse(R"({"url": "https://example.org/hook", )" + members + "}");
@@ -31,7 +31,7 @@ HttpConfig with_header(const std::string& name, const std::string& value)
     return with("\"headers\": {\"" + name + "\": \"" + value + "\"}");
 }
 
-TEST(HttpConfig, NeedsNothingButAUrl)
+TEST(HttpConfig, OnlyTheUrlIsRequired)
 {
     const HttpConfig config = to("https://example.org/hook");
     EXPECT_EQ(config.url, "https://example.org/hook");
@@ -47,7 +47,7 @@ TEST(HttpConfig, NeedsNothingButAUrl)
     EXPECT_REFUSED(parse("{}"), "\"url\" is missing");
 }
 
-TEST(HttpConfig, TakesAllItsKeys)
+TEST(HttpConfig, AllKeysAreAccepted)
 {
     const HttpConfig config = parse(R"({
         "url": "http://localhost:8080/", "method": "PUT", "format": "cloudevents-batch",
@@ -73,13 +73,13 @@ TEST(HttpConfig, TakesAllItsKeys)
     EXPECT_EQ(config.batch, 500);
 }
 
-TEST(HttpConfig, RefusesUnknownKeys)
+TEST(HttpConfig, UnknownKeysAreRefused)
 {
     EXPECT_REFUSED(with(R"("retries": 3)"), "unknown key \"retries\" in config");
     EXPECT_REFUSED(with(R"("retries": 3)"), "Known keys are url, method, format, headers,");
 }
 
-TEST(HttpConfig, TakesUrlsOfTheWeb)
+TEST(HttpConfig, HttpAndHttpsUrlsAreAccepted)
 {
     for (const char* url :
          {"http://example.org", "HTTPS://Example.ORG:8443/a/b?c=d&e=%20", "http://127.0.0.1/",
@@ -87,7 +87,7 @@ TEST(HttpConfig, TakesUrlsOfTheWeb)
         EXPECT_EQ(to(url).url, url);
 }
 
-TEST(HttpConfig, RefusesOtherUrlsWithoutRepeatingThem)
+TEST(HttpConfig, OtherUrlsAreRefusedWithoutRepeatingThem)
 {
     const std::pair<const char*, const char*> urls[] = {
         {"", "http://"},
@@ -138,7 +138,7 @@ TEST(HttpConfig, AUrlMayReferToASecret)
     EXPECT_REFUSED(to("${secret:hook"), "malformed");
 }
 
-TEST(HttpConfig, KnowsMethodsAndFormats)
+TEST(HttpConfig, UnknownMethodsAndFormatsAreRefused)
 {
     EXPECT_EQ(with(R"("method": "PUT")").method, "PUT");
     for (const char* method : {"GET", "DELETE", "post", "", "POST "})
@@ -151,7 +151,7 @@ TEST(HttpConfig, KnowsMethodsAndFormats)
         EXPECT_REFUSED(with("\"format\": \""s + format + "\""), "\"format\" must be");
 }
 
-TEST(HttpConfig, HeaderNamesAreTokens)
+TEST(HttpConfig, HeaderNamesMustBeTokens)
 {
     for (const char* name : {"X-Team", "x", "!#$%&'*+-.^_`|~09azAZ"})
         EXPECT_NO_THROW(with_header(name, "v")) << name;
@@ -160,7 +160,7 @@ TEST(HttpConfig, HeaderNamesAreTokens)
         EXPECT_REFUSED(with_header(name, "v"), "invalid name of a header") << name;
 }
 
-TEST(HttpConfig, HeaderValuesHaveNoControls)
+TEST(HttpConfig, HeaderValuesWithControlCharactersAreRefused)
 {
     EXPECT_NO_THROW(with_header("X-A", "a b\\tc é"));
     for (const char* value : {"a\\r\\nX: y", "a\\n", "\\r", "\\u0001", "\\u007f"})
@@ -173,7 +173,7 @@ TEST(HttpConfig, HeaderValuesHaveNoControls)
     EXPECT_REFUSED(with(R"("headers": ["X-A: 1"])"), "values are strings");
 }
 
-TEST(HttpConfig, HeadersOfTheSinkAreItsOwn)
+TEST(HttpConfig, HeadersSetByTheSinkAreRefused)
 {
     for (const char* name : {"Content-Type", "content-length", "HOST", "Transfer-Encoding",
                              "Connection", "expect", "Idempotency-Key", "TraceParent", "ce-id",
@@ -198,7 +198,7 @@ TEST(HttpConfig, CredentialsComeFromSecrets)
         EXPECT_NO_THROW(with_header(name, "v")) << name;
 }
 
-TEST(HttpConfig, SigningSecretsAreReferences)
+TEST(HttpConfig, SigningSecretsMustBeReferences)
 {
     for (const char* key : {"secret", "previous_secret"}) {
         for (const char* value : {"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "", "x${secret:a}",
@@ -213,7 +213,7 @@ TEST(HttpConfig, SigningSecretsAreReferences)
     EXPECT_REFUSED(with(R"("previous_secret": "${secret:a}")"), "needs the key \"secret\"");
 }
 
-TEST(HttpConfig, MetadataNamesAreThoseOfAttributes)
+TEST(HttpConfig, MetadataNamesMustBeFreeCloudEventsAttributeNames)
 {
     EXPECT_NO_THROW(with(R"("metadata": [])"));
     EXPECT_NO_THROW(with(R"("metadata": ["a", "a2345678901234567890", "0"])"));
@@ -229,7 +229,7 @@ TEST(HttpConfig, MetadataNamesAreThoseOfAttributes)
     EXPECT_REFUSED(with(R"("metadata": "a")"), "array of strings");
 }
 
-TEST(HttpConfig, NumbersHaveTheirRange)
+TEST(HttpConfig, NumbersOutOfRangeAreRefused)
 {
     EXPECT_EQ(with(R"("timeout": 0.1)").timeout_ms, 100);
     EXPECT_EQ(with(R"("timeout": 600)").timeout_ms, 600'000);
@@ -251,7 +251,7 @@ TEST(HttpConfig, ABatchSizeNeedsTheBatchFormat)
     EXPECT_REFUSED(with(R"("batch": 5, "format": "raw")"), "needs the format cloudevents-batch");
 }
 
-TEST(HttpConfig, PathsAreAbsolute)
+TEST(HttpConfig, PathsMustBeAbsolute)
 {
     for (const char* key : {"ca_file", "client_cert", "client_key"})
         for (const char* path : {"", "ca.pem", "./ca.pem", "~/ca.pem", "${secret:path}"})
@@ -260,7 +260,7 @@ TEST(HttpConfig, PathsAreAbsolute)
     EXPECT_NO_THROW(with(R"("client_cert": "/both.pem")"));
 }
 
-TEST(HttpConfig, AProxyTakesItsPasswordFromASecret)
+TEST(HttpConfig, AProxyPasswordMustComeFromASecret)
 {
     for (const char* proxy :
          {"http://proxy:3128", "proxy:3128", "proxy", "https://proxy", "socks5://[::1]:1080",
@@ -285,7 +285,7 @@ TEST(HttpConfig, AProxyTakesItsPasswordFromASecret)
     EXPECT_REFUSED(with(R"("proxy": "http://u:${secret:}@p")"), "malformed");
 }
 
-TEST(HttpConfig, ResolvesAllReferences)
+TEST(HttpConfig, ResolveReplacesEveryReference)
 {
     const Secrets secrets = Secrets::parse("hook = https://example.org/T0K\nt = tok\ns = whsec_1\n"
                                            "p = whsec_2\nd = dir\nw = pw\n");
@@ -306,7 +306,7 @@ TEST(HttpConfig, ResolvesAllReferences)
     EXPECT_EQ(config.proxy, "http://u:pw@proxy");
 }
 
-TEST(HttpConfig, WhatIsResolvedIsCheckedAgain)
+TEST(HttpConfig, ResolvedValuesAreCheckedAgain)
 {
     const Secrets secrets = Secrets::parse("ftp = ftp://hunter2/\nuser = http://good@hunter2/\n"
                                            "blank = http://hunter2/a b\npath = hunter2/\n"
@@ -325,7 +325,7 @@ TEST(HttpConfig, WhatIsResolvedIsCheckedAgain)
     EXPECT_REFUSED(resolve(split, secrets), "control characters");
 }
 
-TEST(HttpConfig, AnUnknownSecretIsNamed)
+TEST(HttpConfig, AnErrorNamesTheUnknownSecret)
 {
     try {
         resolve(to("${secret:nobody}"), Secrets::parse(""));

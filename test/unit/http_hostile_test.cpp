@@ -1,4 +1,4 @@
-// Receivers, proxies and addresses that mean harm.
+// Hostile receivers, proxies and addresses.
 #include "http_stage.hpp"
 
 #include <dlfcn.h>
@@ -10,12 +10,12 @@
 
 namespace {
 
-// Nobody knows it before it is looked up; then it is this machine.
+// getaddrinfo() below resolves this name to 127.0.0.1.
 constexpr const char* rebound_name = "rebound.example";
 
 } // namespace
 
-// libcurl and librdkafka get here, too.
+// Replaces the C library's function; libcurl and librdkafka call it, too.
 extern "C" int getaddrinfo(const char* host, const char* port, const addrinfo* hints,
                            addrinfo** found)
 {
@@ -30,11 +30,11 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test_http;
 
-// ---- answers that are meant to fill the memory, or to take all the time
+// ---- answers without end, which are meant to exhaust memory or time
 
 enum class Flooder { receiver, proxy };
 
-// Nothing but these comes, again and again.
+// Sends `head` once, then `streamed` repeatedly.
 DeliveryResult result_of_flood(const std::string& head, const std::string& streamed,
                                Flooder flooder = Flooder::receiver)
 {
@@ -57,7 +57,7 @@ DeliveryResult result_of_flood(const std::string& head, const std::string& strea
     return result;
 }
 
-// As many as a server would send in a second, at once.
+// About as many repetitions as a server could send in a second, in one write.
 std::string many(const std::string& one)
 {
     std::string text;
@@ -104,14 +104,14 @@ TEST(HttpSink, AProxyAnswerWithoutEndIsUnavailable)
             << head << again;
 }
 
-TEST(HttpSink, TheStatusIsEnoughIfTheBodyHasNoEnd)
+TEST(HttpSink, AnAnswerWithASuccessStatusAndABodyWithoutEndIsDelivered)
 {
     const std::string chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
     EXPECT_EQ(result_of_flood(chunked, many("4\r\nbody\r\n")).status, DeliveryStatus::delivered);
 }
 
-// Whatever it would become, it is not inflated: it was not asked for.
-TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
+// The sink sends no Accept-Encoding, so it does not inflate any answer.
+TEST(HttpSink, ACompressedAnswerIsNotInflated)
 {
     for (const char* encoding : {"gzip", "deflate", "br", "zstd", "gzip, gzip, gzip"}) {
         const DeliveryResult result = result_of(
@@ -123,7 +123,7 @@ TEST(HttpSink, ACompressedAnswerIsLeftCompressed)
     EXPECT_EQ(server.requests().at(0).header("accept-encoding"), "(absent)");
 }
 
-// ---- where requests go
+// ---- destinations
 
 const SinkContext wary = {"/test", HostAllowlist(""), true};
 
@@ -133,7 +133,7 @@ bool is_denied(const DeliveryResult& result)
            result.reason.find("outbox.http_deny_private") != std::string::npos;
 }
 
-// Names that this machine knows by heart, beside those that libcurl itself knows.
+// Names in /etc/hosts with a loopback address; libcurl knows some more by itself.
 std::vector<std::string> names_of_this_machine()
 {
     std::vector<std::string> names;
@@ -186,7 +186,7 @@ TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
         "[2002:7f00:1::1]",
         "[fd00::1]",
     };
-    // Every libcurl takes these for hosts, whatever it thinks of others.
+    // Every version of libcurl accepts these as hosts.
     const std::set<std::string> plain = {
         "127.0.0.1", "2130706433",         "localhost",       "0.0.0.0",  "10.1.2.3",
         "[::1]",     "[::ffff:127.0.0.1]", "169.254.169.254", "[fd00::1]"};
@@ -196,7 +196,7 @@ TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
         config.url = "http://" + host + port;
         const DeliveryResult result = Sender(config, "", wary).try_one();
         EXPECT_EQ(result.status, DeliveryStatus::unavailable) << host;
-        // What libcurl does not take for a host is nobody's address.
+        // libcurl rejects some of the other spellings, depending on its version.
         const bool is_none = result.reason.find("resolve") != std::string::npos ||
                              result.reason.find("URL") != std::string::npos;
         EXPECT_TRUE(is_denied(result) || (is_none && !plain.contains(host)))
@@ -205,7 +205,7 @@ TEST(HttpSink, APrivateAddressIsDeniedInEverySpelling)
     EXPECT_EQ(server.connections(), 0);
 }
 
-// A name that is in the list as well: it is the address that counts, and it is known no sooner.
+// The name is in the allowlist. Its address is checked, which is known only after the lookup.
 TEST(HttpSink, ANameIsCheckedByItsResolvedAddress)
 {
     const Server server(always(status(200)));
@@ -224,7 +224,7 @@ TEST(HttpSink, ANameIsCheckedByItsResolvedAddress)
     EXPECT_EQ(server.connections(), 1);
 }
 
-TEST(HttpSink, AProxyWithAPrivateAddressIsNotCalledEither)
+TEST(HttpSink, AProxyWithAPrivateAddressIsNotConnected)
 {
     const Server server(always(status(200)));
     for (const char* scheme : {"http", "socks4", "socks5", "socks5h"}) {
@@ -237,7 +237,7 @@ TEST(HttpSink, AProxyWithAPrivateAddressIsNotCalledEither)
     EXPECT_EQ(server.connections(), 0);
 }
 
-TEST(HttpSink, TheEnvironmentDoesNotTakeAProxyAway)
+TEST(HttpSink, NoProxyInTheEnvironmentDoesNotDisableTheConfiguredProxy)
 {
     const Server proxy(always(status(200)));
     HttpConfig config;
@@ -252,7 +252,7 @@ TEST(HttpSink, TheEnvironmentDoesNotTakeAProxyAway)
     EXPECT_EQ(proxy.requests().at(0).line, "POST http://192.0.2.1/hook HTTP/1.1");
 }
 
-TEST(HttpSink, WhatIsForTheReceiverIsNotForTheProxy)
+TEST(HttpSink, HeadersForTheReceiverAreNotSentToTheProxy)
 {
     const Server proxy(always(status(403, "no")));
     HttpConfig config;
@@ -266,7 +266,7 @@ TEST(HttpSink, WhatIsForTheReceiverIsNotForTheProxy)
         EXPECT_EQ(request.header(name), "(absent)");
 }
 
-TEST(HttpSink, CookiesAreNotKept)
+TEST(HttpSink, CookiesOfAnAnswerAreNotSentBack)
 {
     const Server server(always(status(200, "", "Set-Cookie: a=b\r\n")));
     Sender sender(config_for(server));
@@ -275,7 +275,7 @@ TEST(HttpSink, CookiesAreNotKept)
     EXPECT_EQ(server.requests().at(1).header("cookie"), "(absent)");
 }
 
-// ---- what comes back
+// ---- secrets in answers
 
 const std::string secret = "s3cr3t/t0ken+\"of\"&some=length";
 
@@ -285,7 +285,7 @@ DeliveryResult result_of_echo(const std::string& body)
     return Sender(config_for(server), "token = " + secret + "\n").try_one();
 }
 
-TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackEncoded)
+TEST(HttpSink, EncodedSecretsInAnAnswerAreRedacted)
 {
     const auto bytes = [](const std::string& text) {
         return to_base64({reinterpret_cast<const unsigned char*>(text.data()), text.size()});
@@ -307,8 +307,9 @@ TEST(HttpSink, SecretsAreNotRepeatedWhenTheyComeBackEncoded)
     }
 }
 
-// Of a long answer the beginning is looked at, and what is left of it is shorter than it was.
-TEST(HttpSink, SecretsAreNotRepeatedAtTheEndOfTheKeptAnswer)
+// The sink keeps the beginning of a long answer and redacts it there, so the kept part becomes
+// shorter.
+TEST(HttpSink, SecretsAtTheEndOfTheKeptAnswerAreRedacted)
 {
     for (std::size_t before = 0; before < secret.size(); ++before) {
         std::string body(before, '.');

@@ -31,7 +31,7 @@ TEST(ClassifyHttpStatus, AnInvalidStatusIsUnavailable)
         EXPECT_EQ(classify_http_status(status), DeliveryStatus::unavailable) << status;
 }
 
-TEST(ClassifyHttpStatus, OtherClientErrorsAreRejections)
+TEST(ClassifyHttpStatus, OtherClientErrorsAreRejected)
 {
     for (const long status :
          {400L, 402L, 406L, 409L, 411L, 413L, 415L, 418L, 422L, 424L, 426L, 499L})
@@ -43,7 +43,7 @@ TEST(ClassifyHttpStatus, GoneIsEndpointGone)
     EXPECT_EQ(classify_http_status(410), DeliveryStatus::endpoint_gone);
 }
 
-TEST(StatusLine, HasAStatus)
+TEST(StatusLine, HasAThreeDigitStatus)
 {
     EXPECT_EQ(parse_status_line("HTTP/1.1 200 OK\r\n"), 200);
     EXPECT_EQ(parse_status_line("HTTP/1.0  404\r\n"), 404);
@@ -54,14 +54,14 @@ TEST(StatusLine, HasAStatus)
         EXPECT_EQ(parse_status_line(line), std::nullopt) << line;
 }
 
-TEST(RetryAfter, TakesSeconds)
+TEST(RetryAfter, AcceptsSeconds)
 {
     EXPECT_EQ(parse_retry_after("0", then), seconds{0});
     EXPECT_EQ(parse_retry_after("120", then), seconds{120});
     EXPECT_EQ(parse_retry_after(" \t 007 ", then), seconds{7});
 }
 
-TEST(RetryAfter, IsNeverMoreThanAnHourNorLessThanNothing)
+TEST(RetryAfter, IsLimitedToZeroToOneHour)
 {
     EXPECT_EQ(parse_retry_after("3600", then), seconds{3600});
     EXPECT_EQ(parse_retry_after("3601", then), seconds{3600});
@@ -72,7 +72,7 @@ TEST(RetryAfter, IsNeverMoreThanAnHourNorLessThanNothing)
     EXPECT_EQ(parse_retry_after("Sat, 01 Jan 0000 00:00:00 GMT", then), seconds{0});
 }
 
-TEST(RetryAfter, TakesTheThreeFormsOfADate)
+TEST(RetryAfter, AcceptsTheThreeFormsOfAnHttpDate)
 {
     for (const char* date : {"Sun, 06 Nov 1994 08:49:37 GMT", "Sunday, 06-Nov-94 08:49:37 GMT",
                              "Sun Nov  6 08:49:37 1994"})
@@ -80,17 +80,18 @@ TEST(RetryAfter, TakesTheThreeFormsOfADate)
     EXPECT_EQ(parse_retry_after("Wed Nov 16 08:49:37 1994", then + 10 * 86'400 - 5), seconds{5});
 }
 
-TEST(RetryAfter, GuessesTheCenturyOfTwoDigits)
+TEST(RetryAfter, ATwoDigitYearIsAtMost50YearsAhead)
 {
     constexpr std::int64_t year_2026 = 1'767'323'045;
-    // '76 is 2076, which is 50 years ahead; '77 would be more, so it was 1977.
+    // '76 means 2076, which is 50 years ahead. '77 would be 51 years ahead and therefore means
+    // 1977.
     EXPECT_EQ(parse_retry_after("Thursday, 02-Jan-76 00:00:00 GMT", year_2026), seconds{3600});
     EXPECT_EQ(parse_retry_after("Sunday, 02-Jan-77 00:00:00 GMT", year_2026), seconds{0});
-    // At the end of a century, '00 is the next one.
+    // At the end of a century, '00 is in the next one.
     EXPECT_EQ(parse_retry_after("Saturday, 01-Jan-00 00:00:00 GMT", 946'684'799), seconds{1});
 }
 
-TEST(RetryAfter, KnowsTheCalendar)
+TEST(RetryAfter, DatesFollowTheGregorianCalendar)
 {
     EXPECT_EQ(parse_retry_after("Tue, 29 Feb 2000 00:00:00 GMT", 951'782'399), seconds{1});
     EXPECT_EQ(parse_retry_after("Sat, 31 Dec 2016 23:59:60 GMT", 1'483'228'799), seconds{1});
@@ -100,7 +101,7 @@ TEST(RetryAfter, KnowsTheCalendar)
         EXPECT_FALSE(parse_retry_after(date, then)) << date;
 }
 
-TEST(RetryAfter, IgnoresGarbage)
+TEST(RetryAfter, InvalidValuesAreIgnored)
 {
     for (const std::string_view text : {"",
                                         " ",

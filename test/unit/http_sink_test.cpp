@@ -15,9 +15,9 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test_http;
 
-// ---- what goes out
+// ---- requests
 
-TEST(HttpSink, PostsTheEvent)
+TEST(HttpSink, AnEventIsSentAsAPostRequest)
 {
     const Server server(always(status(200, "thanks")));
     Sender sender(config_for(server));
@@ -37,7 +37,7 @@ TEST(HttpSink, PostsTheEvent)
         EXPECT_EQ(request.header(name), "(absent)") << name;
 }
 
-TEST(HttpSink, EveryRequestHasItsOwnContent)
+TEST(HttpSink, RequestsOnOneConnectionHaveTheirOwnHeadersAndBody)
 {
     const Server server(always(status(204)));
     Sender sender(config_for(server));
@@ -49,10 +49,10 @@ TEST(HttpSink, EveryRequestHasItsOwnContent)
         EXPECT_EQ(request.body, make_event(id).payload);
         EXPECT_EQ(request.header("ce-id"), make_event(id).tracking_id);
     }
-    EXPECT_EQ(server.connections(), 1); // used again
+    EXPECT_EQ(server.connections(), 1); // one connection for all requests
 }
 
-TEST(HttpSink, SendsAsTheConfigSays)
+TEST(HttpSink, RequestsFollowTheConfig)
 {
     const Server server(always(status(200)));
     HttpConfig config = config_for(server);
@@ -80,13 +80,13 @@ TEST(HttpSink, SendsAsTheConfigSays)
     EXPECT_NE(request.body.find(make_event(2).payload), std::string::npos);
 }
 
-TEST(HttpSink, SingleEventsGoAlone)
+TEST(HttpSink, TheDefaultFormatSendsOneEventPerRequest)
 {
     const Server server(always(silence));
     EXPECT_EQ(Sender(config_for(server)).sink.max_events_per_request(), 1u);
 }
 
-TEST(HttpSink, ALargeBodyArrivesWhole)
+TEST(HttpSink, ALargeBodyArrivesComplete)
 {
     const Server server(always(status(200)));
     Sender sender(config_for(server));
@@ -101,7 +101,7 @@ TEST(HttpSink, ALargeBodyArrivesWhole)
     EXPECT_EQ(server.requests()[0].header("expect"), "(absent)");
 }
 
-TEST(HttpSink, TheEnvironmentSetsNoProxy)
+TEST(HttpSink, ProxyVariablesOfTheEnvironmentAreIgnored)
 {
     for (const char* name : {"http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"})
         setenv(name, "http://127.0.0.1:1", 1);
@@ -112,7 +112,7 @@ TEST(HttpSink, TheEnvironmentSetsNoProxy)
 
 // ---- signatures
 
-// As a receiver checks it, with nothing of ours.
+// Computes the signature independently of src/, as a receiver does.
 std::string signature(const std::string& key, const Request& request)
 {
     const std::string text = request.header("webhook-id") + "." +
@@ -126,7 +126,7 @@ std::string signature(const std::string& key, const Request& request)
     return "v1," + std::string(reinterpret_cast<const char*>(encoded));
 }
 
-TEST(HttpSink, SignaturesVerify)
+TEST(HttpSink, SignaturesVerifyWithBothSecrets)
 {
     const Server server(always(status(500)));
     HttpConfig config = config_for(server);
@@ -146,7 +146,7 @@ TEST(HttpSink, SignaturesVerify)
     }
 }
 
-TEST(HttpSink, OneSecretMakesOneSignature)
+TEST(HttpSink, WithoutAPreviousSecretARequestHasOneSignature)
 {
     const Server server(always(status(200)));
     HttpConfig config = config_for(server);
@@ -158,9 +158,9 @@ TEST(HttpSink, OneSecretMakesOneSignature)
               signature("012345678901234567890123", server.requests()[0]));
 }
 
-// ---- what comes back
+// ---- answers
 
-TEST(HttpSink, AFailureHasTheAnswerAndTheRetryAfter)
+TEST(HttpSink, AFailureReportsTheAnswerAndRetryAfter)
 {
     const DeliveryResult result = result_of(status(500, "try\r\nlater\n", "Retry-After: 7\r\n"));
     EXPECT_EQ(result.status, DeliveryStatus::unavailable);
@@ -168,14 +168,14 @@ TEST(HttpSink, AFailureHasTheAnswerAndTheRetryAfter)
     EXPECT_EQ(result.retry_after, 7s);
 }
 
-TEST(HttpSink, WithoutRetryAfterNothingIsAsked)
+TEST(HttpSink, AFailureWithoutRetryAfterHasNoRetryAfter)
 {
     EXPECT_EQ(result_of(status(503)).retry_after, std::nullopt);
     EXPECT_EQ(result_of(status(503)).reason, "HTTP 503");
     EXPECT_EQ(result_of(status(429, "", "Retry-After: soon\r\n")).retry_after, std::nullopt);
 }
 
-TEST(HttpSink, TheStatusDecides)
+TEST(HttpSink, TheHttpStatusDeterminesTheDeliveryStatus)
 {
     EXPECT_EQ(result_of(status(202)).status, DeliveryStatus::delivered);
     EXPECT_EQ(result_of(status(422, "no")).status, DeliveryStatus::rejected);
@@ -185,8 +185,8 @@ TEST(HttpSink, TheStatusDecides)
     EXPECT_EQ(result_of(status(410, "moved on")).reason, "HTTP 410: moved on");
 }
 
-// A wrong url or credential, or too many requests, meet every event.
-TEST(HttpSink, AnEventCanBeTheCauseOfAServerErrorOrOfAnAnswerThatDoesNotCome)
+// A wrong url, a wrong credential or rate limiting affects every event.
+TEST(HttpSink, AServerErrorAndATimeoutMayBeTheFaultOfTheEvent)
 {
     for (const int code : {500, 502, 503, 504, 599})
         EXPECT_TRUE(result_of(status(code)).may_be_event_fault) << code;
@@ -203,7 +203,7 @@ TEST(HttpSink, RedirectsAreNotFollowed)
     EXPECT_TRUE(other.requests().empty());
 }
 
-TEST(HttpSink, AnAnswerDoesNotLeakIntoTheNextResult)
+TEST(HttpSink, AResultHasNothingOfTheAnswerBeforeIt)
 {
     int count = 0;
     const Server server([&](const Request&) {
@@ -237,7 +237,7 @@ TEST(HttpSink, AnAnswerThatIsNotHttpIsUnavailable)
     }
 }
 
-TEST(HttpSink, WaitsForTheAnswerBehindAnInterimOne)
+TEST(HttpSink, InterimAnswersAreSkipped)
 {
     const std::string interim = "HTTP/1.1 100 Continue\r\nLink: x\r\n\r\nHTTP/1.1 103 \r\n\r\n";
     EXPECT_EQ(result_of({interim + status(201).bytes}).status, DeliveryStatus::delivered);
@@ -251,14 +251,15 @@ TEST(HttpSink, WaitsForTheAnswerBehindAnInterimOne)
 TEST(HttpSink, ARefusedConnectionIsUnavailable)
 {
     HttpConfig config;
-    config.url = Server(always(silence)).url(); // no longer
+    config.url =
+        Server(always(silence)).url(); // the server has stopped: its port refuses connections
     const DeliveryResult result = Sender(config).try_one();
     EXPECT_EQ(result.status, DeliveryStatus::unavailable);
     EXPECT_FALSE(result.may_be_event_fault);
     EXPECT_NE(result.reason.find("127.0.0.1"), std::string::npos) << result.reason;
 }
 
-TEST(HttpSink, ALongAnswerIsReadOnlyAtItsBeginning)
+TEST(HttpSink, OnlyTheBeginningOfALongAnswerIsRead)
 {
     for (const int code : {200, 422, 503}) {
         const std::string head =
@@ -278,13 +279,13 @@ TEST(HttpSink, ALongAnswerIsReadOnlyAtItsBeginning)
     }
 }
 
-TEST(HttpSink, AnAnswerOf64KiBIsReadWhole)
+TEST(HttpSink, AnAnswerOf64KiBIsReadCompletely)
 {
     const Server server(always(status(200, std::string(65536, 'x'))));
     Sender sender(config_for(server));
     for (int id = 1; id <= 3; ++id)
         EXPECT_EQ(sender.try_one(id).status, DeliveryStatus::delivered);
-    EXPECT_EQ(server.connections(), 1); // none was broken off
+    EXPECT_EQ(server.connections(), 1); // no request broke off its connection
 }
 
 TEST(HttpSink, AMissingAnswerIsUnavailableAfterTheTimeout)
@@ -299,7 +300,7 @@ TEST(HttpSink, AMissingAnswerIsUnavailableAfterTheTimeout)
     EXPECT_NE(result.reason.find("timed out"), std::string::npos) << result.reason;
 }
 
-// ---- when there is work to do
+// ---- the wait descriptor and next_poll_at()
 
 TEST(HttpSink, TheWaitFdAndNextPollAtSayWhenToPoll)
 {
@@ -312,7 +313,8 @@ TEST(HttpSink, TheWaitFdAndNextPollAtSayWhenToPoll)
 TEST(HttpSink, NextPollAtReportsAnImmediateFailure)
 {
     HttpConfig config;
-    config.url = Server(always(silence)).url(); // where nobody listens any more
+    config.url =
+        Server(always(silence)).url(); // the server has stopped: its port refuses connections
     for (const bool deny_private : {true, false}) {
         Sender sender(config, "", {"/test", HostAllowlist(""), deny_private});
         for (int i = 0; i < 5; ++i)
@@ -320,7 +322,7 @@ TEST(HttpSink, NextPollAtReportsAnImmediateFailure)
     }
 }
 
-// On one processor the server answers before flush() returns.
+// With one processor, the server answers before flush() returns.
 class OnOneProcessor {
 public:
     OnOneProcessor()
@@ -347,7 +349,7 @@ TEST(HttpSink, NextPollAtReportsAnImmediateAnswerWhileAnotherHangs)
         EXPECT_EQ(sender.try_one(2, true).status, DeliveryStatus::delivered) << i;
 }
 
-TEST(HttpSink, WithNothingInFlightThereIsNothingToPoll)
+TEST(HttpSink, WithoutRequestsInFlightNoPollIsDue)
 {
     const Server server(always(status(200)));
     Sender sender(config_for(server));
@@ -362,7 +364,7 @@ TEST(HttpSink, WithNothingInFlightThereIsNothingToPoll)
     EXPECT_TRUE(results.empty());
 }
 
-// ---- several at once
+// ---- concurrent requests
 
 TEST(HttpSink, ManyRequestsAreInFlightAtOnce)
 {
@@ -440,9 +442,9 @@ TEST(HttpSink, AnAnswerBeforeCancelAllHasNoResult)
     EXPECT_EQ(sender.try_one(2).status, DeliveryStatus::delivered);
 }
 
-// ---- what must not be
+// ---- private addresses and secrets
 
-TEST(HttpSink, APrivateAddressIsNotCalledWhenThatIsDenied)
+TEST(HttpSink, APrivateAddressIsNotConnectedIfPrivateAddressesAreDenied)
 {
     const Server server(always(status(200)));
     Sender sender(config_for(server), "", {"/test", HostAllowlist(""), true});
@@ -456,7 +458,7 @@ TEST(HttpSink, APrivateAddressIsNotCalledWhenThatIsDenied)
     EXPECT_EQ(server.connections(), 0);
 }
 
-TEST(HttpSink, SecretsAreNotRepeated)
+TEST(HttpSink, SecretsInAnAnswerAreRedacted)
 {
     const Server server([](const Request& request) {
         return status(422, "you said " + request.header("authorization") + " to " + request.line);
@@ -469,7 +471,7 @@ TEST(HttpSink, SecretsAreNotRepeated)
     EXPECT_EQ(result.reason, "HTTP 422: you said Bearer *** to POST /***/x HTTP/1.1");
 }
 
-TEST(HttpSink, SecretsAreNotRepeatedInErrorsEither)
+TEST(HttpSink, SecretsInAnErrorOfLibcurlAreRedacted)
 {
     HttpConfig config;
     config.url = "http://hunter2.invalid.:1/";
@@ -480,8 +482,8 @@ TEST(HttpSink, SecretsAreNotRepeatedInErrorsEither)
     EXPECT_NE(result.reason.find("***"), std::string::npos) << result.reason;
 }
 
-// Whatever is kept of the answer, its end may be the middle of a secret.
-TEST(HttpSink, SecretsAreNotRepeatedWhereTheAnswerIsCut)
+// The kept part of the answer may end in the middle of a secret.
+TEST(HttpSink, ASecretThatIsCutAtTheEndOfAReasonIsRedacted)
 {
     const std::string secret = "s3cr3t-t0ken-of-some-length";
     for (std::size_t before = 480; before < 540; ++before) {
@@ -492,7 +494,7 @@ TEST(HttpSink, SecretsAreNotRepeatedWhereTheAnswerIsCut)
     }
 }
 
-TEST(HttpSink, AReasonIsFitForALogLine)
+TEST(HttpSink, AReasonHasNoControlCharactersAndNoInvalidUtf8)
 {
     const DeliveryResult result = result_of(status(400, "a\x1B[31m\xFF\n\0b\t"s));
     EXPECT_EQ(result.reason, "HTTP 400: a [31m?  b");

@@ -1,4 +1,4 @@
-// A server that answers as it is told, and a sink that sends to it.
+// A server with scripted answers, and an HTTP sink that sends to it.
 #pragma once
 
 #include "loopback.hpp"
@@ -44,10 +44,10 @@ struct Request {
     }
 };
 
-// What the server does once it has heard a request.
+// Reaction of the server to a complete request.
 struct Reply {
     std::string bytes;
-    enum { keep, close, stream } then = keep; // stream: goes on and on
+    enum { keep, close, stream } then = keep; // stream: repeats `streamed` until disconnected
     std::string streamed = std::string(65536, 'x');
 };
 
@@ -64,7 +64,7 @@ class Server {
 public:
     using Handler = std::function<Reply(const Request&)>;
 
-    // Answers when so many requests wait for it: the last one first.
+    // Answers as soon as `gather` requests are waiting, in reverse order.
     explicit Server(Handler handler, std::size_t gather = 1)
         : handler_(std::move(handler)), gather_(gather)
     {
@@ -89,7 +89,7 @@ public:
 
     std::vector<Request> requests() const { return look(requests_); }
     int connections() const { return look(connections_); }
-    int hung_up() const { return look(hung_up_); } // by the other side
+    int hung_up() const { return look(hung_up_); } // connections that the client has closed
     std::size_t streamed() const { return look(streamed_); }
 
     static constexpr std::size_t max_stream_bytes = 32 << 20;
@@ -180,7 +180,8 @@ private:
             request.headers[name] = text.substr(colon + 2, from - colon - 2);
         }
         request.body = text.substr(end + 4);
-        const auto length = request.headers.find("content-length"); // a CONNECT has none
+        const auto length =
+            request.headers.find("content-length"); // a CONNECT has no Content-Length
         if (length != request.headers.end() && request.body.size() < std::stoul(length->second))
             return std::nullopt;
         return request;
@@ -207,7 +208,7 @@ private:
     std::size_t gather_;
     const test::LoopbackListener listener_;
     int stop_[2] = {-1, -1};
-    std::map<int, std::string> heard_; // what each connection has said of its next request
+    std::map<int, std::string> heard_; // bytes of the next, incomplete request, by connection
     std::vector<std::pair<int, Request>> waiting_;
     bool answering_ = false;
 
@@ -224,7 +225,7 @@ inline Server::Handler always(Reply reply)
     return [reply = std::move(reply)](const Request&) { return reply; };
 }
 
-// The first event gets no answer.
+// Gives no answer to the first event.
 inline Reply hangs_on_first(const Request& request)
 {
     return request.body == make_event(1).payload ? silence : status(200);
@@ -237,7 +238,7 @@ inline HttpConfig config_for(const Server& server)
     return config;
 }
 
-// A sink with all that one needs to see what it does.
+// An HTTP sink and the results that it reports.
 class Sender {
 public:
     explicit Sender(HttpConfig config, const std::string& secrets = "",
@@ -254,8 +255,8 @@ public:
         sink.send(request_id, pointers, 0);
     }
 
-    // Works every few milliseconds, or only when the sink says that there is something to do: what
-    // that is about is soon done, anything else as fast as a busy machine can.
+    // Polls every 5 ms, for up to 5 s. With `only_when_told` it polls only when wait_fd() or
+    // next_poll_at() asks for it, for up to 1.5 s, so that a missed wakeup fails the test.
     std::vector<DeliveryResult> wait_for(std::size_t count, bool only_when_told = false)
     {
         const TimePoint end = Clock::now() + (only_when_told ? 1500ms : 5000ms);
@@ -284,7 +285,7 @@ public:
         return result;
     }
 
-    // How much of a core the longest call took.
+    // Longest CPU time of one poll().
     std::chrono::nanoseconds max_poll_time() const { return max_poll_time_; }
 
     HttpSink sink;
@@ -308,7 +309,7 @@ private:
     std::chrono::nanoseconds max_poll_time_{};
 };
 
-// What one request meets that is answered like this.
+// Result of one request that gets this reply.
 inline DeliveryResult result_of(Reply reply, int timeout_ms = 30'000)
 {
     const Server server(always(std::move(reply)));

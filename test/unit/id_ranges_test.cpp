@@ -31,7 +31,7 @@ Ranges random_ranges(std::mt19937& random)
     return ranges;
 }
 
-TEST(Ids, NormalizeSortsMergesAndDropsWhatIsEmpty)
+TEST(Ids, MergeSortsMergesAndDropsEmptyRanges)
 {
     Ranges ranges{{7, 9}, {1, 3}, {3, 4}, {5, 5}, {8, 12}};
     ranges.resize(merge_ranges(ranges.data(), ranges.size()));
@@ -47,7 +47,7 @@ TEST(Ids, AppendExtendsTheLastRange)
     EXPECT_EQ(Ranges(set, set + size), (Ranges{{1, 4}, {7, 9}, {20, 21}}));
 }
 
-TEST(Ids, OperationsAgreeWithSets)
+TEST(Ids, OperationsAgreeWithStdSet)
 {
     std::mt19937 random(7);
     for (int round = 0; round < 5000; ++round) {

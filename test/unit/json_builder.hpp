@@ -1,4 +1,4 @@
-// Trees of JSON (core/json_tree.hpp) from text.
+// Builds the JSON trees of core/json from text.
 #pragma once
 
 #include "core/json/json_tree.hpp"
@@ -64,7 +64,7 @@ private:
         return value;
     }
 
-    // As with jsonb: if it is one and 64 bits hold it, however it was written.
+    // As jsonb does: true if the value is integral and fits 64 bits, in any notation.
     static bool is_integer(const nlohmann::json& json)
     {
         constexpr double beyond = 9223372036854775808.0;

@@ -11,7 +11,7 @@ using outbox::sink::JsonConfig;
 using Pairs = JsonConfig::Pairs;
 using Texts = std::vector<std::string>;
 
-// The message of the 22023 that the body throws.
+// Message of the error that `body` throws; its SQLSTATE must be 22023.
 template <typename Body>
 std::string refusal(Body body)
 {
@@ -22,7 +22,7 @@ std::string refusal(Body body)
     return error->what();
 }
 
-TEST(JsonConfig, IsAnObject)
+TEST(JsonConfig, MustBeAnObject)
 {
     EXPECT_TRUE(JsonConfig::parse("{}").keys().empty());
     EXPECT_EQ(JsonConfig::parse(R"( {"b": 1, "a": {"x": null}} )").keys(), (Texts{"a", "b"}));
@@ -72,7 +72,7 @@ TEST(JsonConfig, DeepNestingDoesNotOverflowTheStack)
     EXPECT_NO_THROW(JsonConfig::parse(R"({"a": [[[[1]]]]})"));
 }
 
-TEST(JsonConfig, UnknownKeysAreRefusedWithTheKnown)
+TEST(JsonConfig, AnErrorAboutAnUnknownKeyListsTheKnownKeys)
 {
     constexpr std::string_view known[] = {"url", "method", "timeout"};
     const JsonConfig config = JsonConfig::parse(R"({"url": "x", "timeuot": 1})");
@@ -88,7 +88,7 @@ TEST(JsonConfig, UnknownKeysAreRefusedWithTheKnown)
     EXPECT_NO_THROW(JsonConfig::parse("{}").refuse_unknown({}));
 }
 
-TEST(JsonConfig, WhatIsAbsentIsNothing)
+TEST(JsonConfig, AbsentKeysHaveNoValue)
 {
     const JsonConfig config = JsonConfig::parse("{}");
     EXPECT_FALSE(config.has("a"));
@@ -101,7 +101,7 @@ TEST(JsonConfig, WhatIsAbsentIsNothing)
     EXPECT_TRUE(config.all_as_text().empty());
 }
 
-TEST(JsonConfig, GivesEachType)
+TEST(JsonConfig, EachTypeIsRead)
 {
     const JsonConfig config = JsonConfig::parse(
         R"({"t": "Euro €", "i": -5, "n": 0.5, "b": false, "o": {"Y": "1", "x": ""}, "l": ["q", "p"]})");
@@ -137,7 +137,7 @@ TEST(JsonConfig, AWrongTypeIsRefused)
     }
 }
 
-TEST(JsonConfig, NumbersHaveARange)
+TEST(JsonConfig, NumbersOutOfRangeAreRefused)
 {
     for (const char* value :
          {"0", "11", "1.5", "2.0", "\"5\"", "null", "true", "1e1", "[]", "9223372036854775808",
@@ -162,7 +162,7 @@ TEST(JsonConfig, NumbersHaveARange)
     }
 }
 
-TEST(JsonConfig, FlatGivesScalarsAsText)
+TEST(JsonConfig, FlatReturnsScalarsAsText)
 {
     const JsonConfig config = JsonConfig::parse(
         R"({"a.b": "x", "b": true, "c": false, "d": 10485760, "e": 0.5, "f": -1, "g": ""})");
@@ -180,7 +180,7 @@ TEST(JsonConfig, FlatGivesScalarsAsText)
     }
 }
 
-TEST(JsonConfig, CopiesShareTheirObject)
+TEST(JsonConfig, CopiesShareOneObject)
 {
     std::optional<JsonConfig> original = JsonConfig::parse(R"({"a": "b"})");
     const JsonConfig copy = *original;

@@ -8,7 +8,7 @@ namespace outbox::json {
 
 using Steps = std::vector<std::string>;
 
-TEST(JsonPointer, IsReadAsTheRfcSays)
+TEST(JsonPointer, IsParsedAsInRfc6901)
 {
     EXPECT_EQ(parse_pointer(""), Steps());
     EXPECT_EQ(parse_pointer("/"), Steps{""});
@@ -19,7 +19,7 @@ TEST(JsonPointer, IsReadAsTheRfcSays)
     EXPECT_FALSE(parse_pointer("/~2"));
 }
 
-TEST(JsonPointer, IsWrittenAsItIsRead)
+TEST(JsonPointer, IsFormattedAsItIsParsed)
 {
     std::string pointer;
     append_to_pointer(pointer, "a/b");
@@ -27,7 +27,7 @@ TEST(JsonPointer, IsWrittenAsItIsRead)
     EXPECT_EQ(pointer, "/a~1b/m~0n");
 }
 
-TEST(PathPattern, FindsWhatItPointsTo)
+TEST(PathPattern, FindsEveryValueItMatches)
 {
     Builder builder;
     const Value& value = builder.build(

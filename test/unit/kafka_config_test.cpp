@@ -17,7 +17,7 @@ KafkaConfig parse(const std::string& json)
     return parse_kafka_config(JsonConfig::parse(json));
 }
 
-// A config with what it needs, and what is to be tried.
+// A config with the required keys and the members under test.
 KafkaConfig with(const std::string& members)
 {
     return parse(R"({"bootstrap.servers": "broker:9092", "topic": "t", )" + members + "}");
@@ -28,8 +28,8 @@ KafkaConfig with_property(const std::string& name, const std::string& value)
     return with("\"" + name + "\": \"" + value + "\"");
 }
 
-// What librdkafka is told, or has as a default.
-std::string told(const KafkaConfig& config, const char* name)
+// Value of a property that the sink sets in librdkafka, or librdkafka's default.
+std::string property_of(const KafkaConfig& config, const char* name)
 {
     const KafkaConf conf = make_conf(config);
     char value[512];
@@ -38,9 +38,9 @@ std::string told(const KafkaConfig& config, const char* name)
                                                                                  : "(nothing)";
 }
 
-// ---- the sink's own keys
+// ---- keys of the sink
 
-TEST(KafkaConfig, NeedsServersAndATopic)
+TEST(KafkaConfig, ServersAndTopicAreRequired)
 {
     const KafkaConfig config = parse(R"({"bootstrap.servers": "broker:9092", "topic": "t"})");
     EXPECT_EQ(config.format, KafkaFormat::cloudevents);
@@ -57,7 +57,7 @@ TEST(KafkaConfig, NeedsServersAndATopic)
     EXPECT_NO_THROW(parse(R"({"bootstrap.servers": "${secret:servers}", "topic": "t"})"));
 }
 
-TEST(KafkaConfig, TakesAllItsKeys)
+TEST(KafkaConfig, AllKeysAreAccepted)
 {
     const KafkaConfig config = with(
         R"("format": "debezium", "metadata": ["region", "a1"], "timeout": 1.5, "client.id": "x")");
@@ -68,7 +68,7 @@ TEST(KafkaConfig, TakesAllItsKeys)
               (JsonConfig::Pairs{{"bootstrap.servers", "broker:9092"}, {"client.id", "x"}}));
 }
 
-TEST(KafkaConfig, KnowsTheFormats)
+TEST(KafkaConfig, UnknownFormatsAreRefused)
 {
     EXPECT_EQ(with(R"("format": "cloudevents")").format, KafkaFormat::cloudevents);
     for (const char* format : {"", "raw", "Debezium", "cloudevents-batch"})
@@ -76,7 +76,7 @@ TEST(KafkaConfig, KnowsTheFormats)
     EXPECT_REFUSED(with(R"("format": 1)"), "must be a string");
 }
 
-TEST(KafkaConfig, DebeziumHasATopicOfItsOwn)
+TEST(KafkaConfig, TheDebeziumFormatHasADefaultTopic)
 {
     Event event;
     event.aggregate_type = "order";
@@ -88,7 +88,7 @@ TEST(KafkaConfig, DebeziumHasATopicOfItsOwn)
     EXPECT_EQ(topic, "x.order");
 }
 
-TEST(KafkaConfig, RefusesTopicsThatCannotBe)
+TEST(KafkaConfig, InvalidTopicsAreRefused)
 {
     for (const char* topic : {"", ".", "a b", "{payload}", "{aggregate_type", "é"})
         EXPECT_REFUSED(parse(R"({"bootstrap.servers": "b", "topic": ")"s + topic + "\"}"),
@@ -97,7 +97,7 @@ TEST(KafkaConfig, RefusesTopicsThatCannotBe)
     EXPECT_REFUSED(parse(R"({"bootstrap.servers": "b", "topic": 1})"), "must be a string");
 }
 
-TEST(KafkaConfig, TheTimeoutHasItsRange)
+TEST(KafkaConfig, ATimeoutOutOfRangeIsRefused)
 {
     EXPECT_EQ(with(R"("timeout": 1)").timeout_ms, 1000);
     EXPECT_EQ(with(R"("timeout": 600)").timeout_ms, 600'000);
@@ -106,7 +106,7 @@ TEST(KafkaConfig, TheTimeoutHasItsRange)
                        "\"timeout\" must be a number from 1 to 600");
 }
 
-TEST(KafkaConfig, MetadataNamesAreThoseOfAttributes)
+TEST(KafkaConfig, MetadataNamesMustBeFreeCloudEventsAttributeNames)
 {
     for (const char* name : {"", "Region", "user_id", "é"})
         EXPECT_REFUSED(with("\"metadata\": [\""s + name + "\"]"), "invalid name of a CloudEvents")
@@ -118,44 +118,44 @@ TEST(KafkaConfig, MetadataNamesAreThoseOfAttributes)
 
 // ---- properties of librdkafka
 
-TEST(KafkaConfig, PropertiesArePassedOn)
+TEST(KafkaConfig, PropertiesArePassedToLibrdkafka)
 {
     const KafkaConfig config =
         with(R"("security.protocol": "sasl_ssl", "linger.ms": 50, "compression.type": "zstd",
                 "enable.ssl.certificate.verification": false, "socket.send.buffer.bytes": 65536,
                 "partitioner": "fnv1a", "client.id": "shop")");
-    EXPECT_EQ(told(config, "bootstrap.servers"), "broker:9092");
-    EXPECT_EQ(told(config, "security.protocol"), "sasl_ssl");
-    EXPECT_EQ(told(config, "linger.ms"), "50");
-    EXPECT_EQ(told(config, "compression.type"), "zstd");
-    EXPECT_EQ(told(config, "enable.ssl.certificate.verification"), "false");
-    EXPECT_EQ(told(config, "socket.send.buffer.bytes"), "65536");
-    EXPECT_EQ(told(config, "partitioner"), "fnv1a");
-    EXPECT_EQ(told(config, "client.id"), "shop");
+    EXPECT_EQ(property_of(config, "bootstrap.servers"), "broker:9092");
+    EXPECT_EQ(property_of(config, "security.protocol"), "sasl_ssl");
+    EXPECT_EQ(property_of(config, "linger.ms"), "50");
+    EXPECT_EQ(property_of(config, "compression.type"), "zstd");
+    EXPECT_EQ(property_of(config, "enable.ssl.certificate.verification"), "false");
+    EXPECT_EQ(property_of(config, "socket.send.buffer.bytes"), "65536");
+    EXPECT_EQ(property_of(config, "partitioner"), "fnv1a");
+    EXPECT_EQ(property_of(config, "client.id"), "shop");
 }
 
-TEST(KafkaConfig, UnlessToldOtherwiseKeysLieWhereJavaClientsPutThem)
+TEST(KafkaConfig, DefaultsIncludeThePartitionerOfJavaClients)
 {
     const KafkaConfig config = with_property("client.rack", "r");
-    EXPECT_EQ(told(config, "partitioner"), "murmur2_random");
-    EXPECT_EQ(told(config, "compression.type"), "lz4");
-    EXPECT_EQ(told(config, "linger.ms"), "0");
-    EXPECT_EQ(told(config, "client.id"), "outbox");
+    EXPECT_EQ(property_of(config, "partitioner"), "murmur2_random");
+    EXPECT_EQ(property_of(config, "compression.type"), "lz4");
+    EXPECT_EQ(property_of(config, "linger.ms"), "0");
+    EXPECT_EQ(property_of(config, "client.id"), "outbox");
 }
 
-TEST(KafkaConfig, AliasesAreAsGood)
+TEST(KafkaConfig, AliasesOfPropertiesAreAccepted)
 {
-    EXPECT_EQ(told(with_property("compression.codec", "gzip"), "compression.type"), "gzip");
-    EXPECT_EQ(told(with_property("queue.buffering.max.ms", "7"), "linger.ms"), "7");
+    EXPECT_EQ(property_of(with_property("compression.codec", "gzip"), "compression.type"), "gzip");
+    EXPECT_EQ(property_of(with_property("queue.buffering.max.ms", "7"), "linger.ms"), "7");
 }
 
-TEST(KafkaConfig, PropertiesThatOrderRestsOnAreFixed)
+TEST(KafkaConfig, PropertiesThatTheSinkReliesOnAreFixed)
 {
     const KafkaConfig config = with_property("client.rack", "r");
-    EXPECT_EQ(told(config, "enable.idempotence"), "true");
-    EXPECT_EQ(told(config, "enable.gapless.guarantee"), "true");
-    EXPECT_EQ(told(config, "message.timeout.ms"), "0");
-    EXPECT_EQ(told(config, "log.queue"), "true");
+    EXPECT_EQ(property_of(config, "enable.idempotence"), "true");
+    EXPECT_EQ(property_of(config, "enable.gapless.guarantee"), "true");
+    EXPECT_EQ(property_of(config, "message.timeout.ms"), "0");
+    EXPECT_EQ(property_of(config, "log.queue"), "true");
     for (const char* name :
          {"enable.idempotence", "enable.gapless.guarantee", "message.timeout.ms",
           "delivery.timeout.ms", "retries", "message.send.max.retries", "acks",
@@ -165,7 +165,7 @@ TEST(KafkaConfig, PropertiesThatOrderRestsOnAreFixed)
             EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is set by the sink");
 }
 
-TEST(KafkaConfig, WhatWouldRunCodeIsNotAllowed)
+TEST(KafkaConfig, PropertiesThatRunCodeAreRefused)
 {
     for (const char* name :
          {"plugin.library.paths", "ssl.engine.location", "ssl.engine.id", "ssl.providers",
@@ -174,7 +174,7 @@ TEST(KafkaConfig, WhatWouldRunCodeIsNotAllowed)
             EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is not allowed");
 }
 
-TEST(KafkaConfig, NoFileOfTheServersIsSent)
+TEST(KafkaConfig, PropertiesThatSendFilesOfTheServerAreRefused)
 {
     for (const char* name :
          {"sasl.oauthbearer.assertion.file", "sasl.oauthbearer.assertion.private.key.file",
@@ -183,27 +183,27 @@ TEST(KafkaConfig, NoFileOfTheServersIsSent)
             EXPECT_REFUSED(with_property(name, value), "\""s + name + "\" is not allowed");
 }
 
-// librdkafka would have a shell run kinit, with the principal as it was given.
-TEST(KafkaConfig, KinitIsNotRun)
+// librdkafka runs kinit in a shell, with the principal in its command line.
+TEST(KafkaConfig, KinitIsNeverRun)
 {
     const KafkaConfig config =
         with(R"x("sasl.mechanism": "GSSAPI", "sasl.kerberos.principal": "$(reboot)")x");
-    EXPECT_EQ(told(config, "sasl.kerberos.min.time.before.relogin"), "0");
+    EXPECT_EQ(property_of(config, "sasl.kerberos.min.time.before.relogin"), "0");
     EXPECT_REFUSED(with_property("sasl.kerberos.min.time.before.relogin", "60000"),
                    "is set by the sink itself");
 }
 
-TEST(KafkaConfig, AnAggregatesEventsStayInOnePartition)
+TEST(KafkaConfig, PartitionersThatIgnoreTheKeyAreRefused)
 {
     for (const char* scattered : {"random", "Murmur2", ""})
         EXPECT_REFUSED(with_property("partitioner", scattered),
                        "must be a partitioner that uses the key");
     for (const char* name : {"consistent", "consistent_random", "murmur2", "fnv1a_random"})
-        EXPECT_EQ(told(with_property("partitioner", name), "partitioner"), name);
+        EXPECT_EQ(property_of(with_property("partitioner", name), "partitioner"), name);
 }
 
-// They would be taken for addresses.
-TEST(KafkaConfig, FunctionsCannotBeSet)
+// librdkafka would use the text as an address.
+TEST(KafkaConfig, PropertiesThatTakeAFunctionAreRefused)
 {
     for (const char* name : {"error_cb",
                              "throttle_cb",
@@ -234,7 +234,7 @@ TEST(KafkaConfig, FunctionsCannotBeSet)
         EXPECT_REFUSED(with_property(name, "x"), "config key \""s + name + "\": ");
 }
 
-TEST(KafkaConfig, WhatLibrdkafkaDoesNotKnowIsRefusedInItsWords)
+TEST(KafkaConfig, PropertiesRefusedByLibrdkafkaAreRefusedWithItsMessage)
 {
     EXPECT_REFUSED(with_property("no.such.thing", "1"),
                    "config key \"no.such.thing\": No such configuration property");
@@ -249,7 +249,7 @@ TEST(KafkaConfig, WhatLibrdkafkaDoesNotKnowIsRefusedInItsWords)
     EXPECT_REFUSED(with(R"("enable.ssl.certificate.verification": "maybe")"), "Expected bool");
 }
 
-TEST(KafkaConfig, ValuesAreScalars)
+TEST(KafkaConfig, ValuesOfPropertiesMustBeScalars)
 {
     for (const char* value : {"null", "[]", "{}", "[1]", "{\"a\": 1}"})
         EXPECT_REFUSED(with("\"client.rack\": "s + value),
@@ -261,7 +261,7 @@ TEST(KafkaConfig, TheQueueLimitsTheRecordsInFlight)
 {
     const auto window = [](const std::string& value) {
         const KafkaConfig config = with("\"queue.buffering.max.messages\": " + value);
-        EXPECT_EQ(told(config, "queue.buffering.max.messages"),
+        EXPECT_EQ(property_of(config, "queue.buffering.max.messages"),
                   std::to_string(config.max_in_flight));
         return config.max_in_flight;
     };
@@ -270,15 +270,15 @@ TEST(KafkaConfig, TheQueueLimitsTheRecordsInFlight)
     EXPECT_EQ(window("\"500\""), 500u);
     EXPECT_EQ(window("10000"), 10'000u);
     EXPECT_EQ(window("1000000"), 10'000u);
-    EXPECT_EQ(window("0"), 10'000u); // no limit, as librdkafka says
+    EXPECT_EQ(window("0"), 10'000u); // 0 is "no limit" in librdkafka
     EXPECT_REFUSED(window("-1"), "outside allowed range");
 }
 
-TEST(KafkaConfig, TheBatchSizeIsTheUsers)
+TEST(KafkaConfig, TheBatchSizeIsConfigurable)
 {
     const KafkaConfig config = with(R"("batch.size": 16384)");
     EXPECT_EQ(config.batch_size, 16'384u);
-    EXPECT_EQ(told(config, "batch.size"), "16384");
+    EXPECT_EQ(property_of(config, "batch.size"), "16384");
     EXPECT_REFUSED(with(R"("batch.size": 0)"), "outside allowed range");
     EXPECT_REFUSED(with(R"("batch.size": 99999999999999)"), "outside allowed range");
 }
@@ -304,7 +304,7 @@ TEST(KafkaConfig, CredentialsComeFromSecrets)
         EXPECT_REFUSED(with_property(name, url), "must not contain a password") << url;
         EXPECT_EQ(refusal([&] { with_property(name, url); }).find("hunter2"), std::string::npos);
     }
-    // Not every librdkafka knows the property.
+    // Some versions of librdkafka do not have this property.
     for (const char* url : {"https://idp/token?a@b", "https://user:${secret:x}@idp/"})
         EXPECT_EQ(refusal([&] {
                       with_property("sasl.oauthbearer.token.endpoint.url", url);
@@ -315,7 +315,7 @@ TEST(KafkaConfig, CredentialsComeFromSecrets)
         EXPECT_NO_THROW(with_property(name, "x")) << name;
 }
 
-TEST(KafkaConfig, NoRefusalRepeatsAPassword)
+TEST(KafkaConfig, NoErrorRepeatsAPassword)
 {
     for (const char* name :
          {"sasl.password", "ssl.key.pem", "sasl.pasword", "sasl.jaas.config", "ssl_key",
@@ -330,36 +330,37 @@ TEST(KafkaConfig, NoRefusalRepeatsAPassword)
         EXPECT_EQ(refusal([&] { parse(json); }).find("hunter2"), std::string::npos);
 }
 
-TEST(KafkaConfig, ReferencesAreChecked)
+TEST(KafkaConfig, MalformedReferencesAreRefused)
 {
     for (const char* value : {"${secret:", "${secret:}", "a${secret:x", "${secret:a b}"})
         EXPECT_REFUSED(with_property("sasl.password", value), "malformed");
 }
 
-TEST(KafkaConfig, AValueThatIsNotKnownYetIsNotChecked)
+TEST(KafkaConfig, AValueWithAReferenceIsCheckedAfterResolve)
 {
     const KafkaConfig config = with(R"("compression.type": "${secret:codec}", "linger.ms": 3)");
-    EXPECT_EQ(told(config, "compression.type"), "lz4");
-    EXPECT_EQ(told(config, "linger.ms"), "3");
+    EXPECT_EQ(property_of(config, "compression.type"), "lz4");
+    EXPECT_EQ(property_of(config, "linger.ms"), "3");
     const auto codec = [&](const std::string& value) {
-        return told(resolve(config, Secrets::parse("codec = " + value + "\n")), "compression.type");
+        return property_of(resolve(config, Secrets::parse("codec = " + value + "\n")),
+                           "compression.type");
     };
     EXPECT_EQ(codec("zstd"), "zstd");
     EXPECT_REFUSED(codec("rar"), "Invalid value");
 }
 
-TEST(KafkaConfig, ResolvesAllReferences)
+TEST(KafkaConfig, ResolveReplacesEveryReference)
 {
     const KafkaConfig config =
         resolve(parse(R"({"bootstrap.servers": "${secret:host}:9092", "topic": "t",
                           "sasl.username": "u", "sasl.password": "${secret:pw}"})"),
                 Secrets::parse("host = broker\npw = hunter2\n"));
-    EXPECT_EQ(told(config, "bootstrap.servers"), "broker:9092");
-    EXPECT_EQ(told(config, "sasl.username"), "u");
-    EXPECT_EQ(told(config, "sasl.password"), "hunter2");
+    EXPECT_EQ(property_of(config, "bootstrap.servers"), "broker:9092");
+    EXPECT_EQ(property_of(config, "sasl.username"), "u");
+    EXPECT_EQ(property_of(config, "sasl.password"), "hunter2");
 }
 
-TEST(KafkaConfig, AnUnknownSecretIsNamed)
+TEST(KafkaConfig, AnErrorNamesTheUnknownSecret)
 {
     try {
         resolve(with_property("sasl.password", "${secret:nobody}"), Secrets::parse(""));

@@ -21,7 +21,7 @@ public:
             make_dispatcher(std::move(sink), true, {10, 0, 20'000, 20'000, 0}, [] { return 0.0; });
     }
 
-    // Until so many are settled. Nothing is parked behind what is rejected.
+    // Polls until `count` events are settled. No event behind a rejected one is blocked.
     void settle(std::size_t count)
     {
         EXPECT_TRUE(comes_true([&] {
@@ -42,15 +42,15 @@ public:
     std::vector<std::int64_t> rejected;
 };
 
-TEST(KafkaSink, WithItsDispatcherOneBadEventIsRejectedAndTheOthersArriveInOrder)
+TEST(KafkaSink, WithADispatcherOnePoisonEventIsRejectedAndTheOthersArriveInOrder)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("linger.ms": 10)"));
     const auto bad = RD_KAFKA_RESP_ERR_INVALID_RECORD;
     const auto behind = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
     const auto good = RD_KAFKA_RESP_ERR_NO_ERROR;
-    // One to begin with. Of the others, the whole batch; then, one by one, the fourth, with up to
-    // four behind it on the way.
+    // Answers in the order of the requests: event 0 alone; the whole batch of the others; then
+    // single events, of which the fourth is rejected while up to four behind it are in flight.
     cluster.answer_with({good, bad, good, good, good, bad, behind, behind, behind, behind});
     for (std::int64_t id = 0; id <= 9; ++id)
         delivery.dispatcher->add(std::make_unique<Event>(make_event(id)));
@@ -63,11 +63,11 @@ TEST(KafkaSink, WithItsDispatcherOneBadEventIsRejectedAndTheOthersArriveInOrder)
     EXPECT_EQ(delivery.dispatcher->claimed_bytes(), 0u);
 }
 
-TEST(KafkaSink, WithItsDispatcherAnEventThatCannotBeSentIsNotOvertaken)
+TEST(KafkaSink, WithADispatcherNoEventOvertakesOneThatCannotBeSent)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, R"("message.max.bytes": 2000)"));
-    // One to begin with, so that many of them go at once.
+    // The first event is delivered alone; after it, many are sent at once.
     delivery.dispatcher->add(std::make_unique<Event>(make_event(0)));
     delivery.settle(1);
     for (std::int64_t id = 1; id <= 9; ++id) {
@@ -79,12 +79,12 @@ TEST(KafkaSink, WithItsDispatcherAnEventThatCannotBeSentIsNotOvertaken)
     delivery.settle(10);
     EXPECT_EQ(delivery.rejected, (std::vector<std::int64_t>{4}));
     EXPECT_EQ(delivery.delivered, (std::vector<std::int64_t>{0, 1, 2, 3, 5, 6, 7, 8, 9}));
-    // Each once: what was behind it had not been sent.
+    // No value occurs twice, because the events behind the rejected one had not been sent.
     EXPECT_EQ(cluster.read_values(),
               (std::vector<std::string>{"0", "1", "2", "3", "5", "6", "7", "8", "9"}));
 }
 
-TEST(KafkaSink, WithItsDispatcherAllArriveInOrderThroughFailuresOfAllKinds)
+TEST(KafkaSink, WithADispatcherEveryEventArrivesInOrderDespiteFailuresOfAllKinds)
 {
     Cluster cluster;
     Delivery delivery(config_for(cluster, in_small_steps));
@@ -99,7 +99,7 @@ TEST(KafkaSink, WithItsDispatcherAllArriveInOrderThroughFailuresOfAllKinds)
     EXPECT_EQ(delivery.rejected.size(), 0u);
     EXPECT_TRUE(std::ranges::is_sorted(delivery.delivered));
     EXPECT_EQ(delivery.dispatcher->claimed(), 0u);
-    // Of what arrived more than once, the last time counts.
+    // Of a value that was stored several times, the last position counts.
     const std::vector<std::string> values = cluster.read_values();
     std::map<std::string, std::size_t> last;
     for (std::size_t i = 0; i < values.size(); ++i)

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 using Statuses = std::vector<DeliveryStatus>;
 
-// Nobody listens there.
+// An address whose port refuses connections.
 constexpr const char* nowhere = "127.0.0.1:1";
 
 std::set<std::string> names_in(const char* directory)
@@ -37,9 +37,9 @@ std::size_t count_in(const char* directory)
     return names_in(directory).size();
 }
 
-// ---- trouble
+// ---- unavailable brokers
 
-TEST(KafkaSink, WithoutAnAnswerItHasAStatusMessageAndThenTimesOut)
+TEST(KafkaSink, UnreachableBrokersGiveAStatusMessageAndThenATimeout)
 {
     Cluster cluster;
     cluster.go_down();
@@ -68,14 +68,14 @@ TEST(KafkaSink, WithoutAnAnswerItHasAStatusMessageAndThenTimesOut)
     EXPECT_EQ(sender.sink.status_message(), "");
     EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 
-    // It takes a moment to notice, and less is waited for.
+    // librdkafka notices the broker after a while, which may be longer than one timeout.
     cluster.come_up();
     ASSERT_TRUE(comes_true(
         [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
     EXPECT_EQ(cluster.read_values().front(), "1");
 }
 
-TEST(KafkaSink, OnceItHasDeliveredItWaitsForTheBrokersToComeBack)
+TEST(KafkaSink, AfterADeliveryEventsWaitForTheBrokersToComeBack)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster));
@@ -109,7 +109,7 @@ TEST(KafkaSink, BeforeTheFirstDeliveryTheTimeoutIsShorter)
     EXPECT_LT(sender.sink.next_poll_at().value_or(Clock::now() + 1h), Clock::now() + 6s);
 }
 
-// Sessions that are given up while they are getting acquainted are followed by more patient ones.
+// A new session waits longer than the one before, which timed out before its first delivery.
 TEST(KafkaSink, BrokersSlowerThanTheTimeoutGetTheEventsInTheEnd)
 {
     Cluster cluster;
@@ -121,7 +121,7 @@ TEST(KafkaSink, BrokersSlowerThanTheTimeoutGetTheEventsInTheEnd)
     ASSERT_TRUE(comes_true(
         [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
 
-    // Who has delivered is an acquaintance.
+    // After a delivery the configured timeout applies again.
     cluster.be_slow(10s);
     const TimePoint begin = Clock::now();
     EXPECT_EQ(sender.try_one(make_event(2)).status, DeliveryStatus::unavailable);
@@ -132,7 +132,7 @@ TEST(KafkaSink, BrokersThatDoNotAnswerTimeOut)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("timeout": 1)"));
-    // librdkafka 2.14 may take longer to begin.
+    // librdkafka 2.14 may take longer to connect.
     ASSERT_TRUE(comes_true(
         [&] { return sender.try_one(make_event(1)).status == DeliveryStatus::delivered; }));
     cluster.be_slow(10s);
@@ -178,7 +178,8 @@ TEST(KafkaSink, APermanentErrorIsUnavailable)
     }
 }
 
-// Its session is over; what is with the brokers is still heard of.
+// A refused record ends the session; results of records that the brokers already have are still
+// reported.
 TEST(KafkaSink, BehindARefusedRecordNothingIsSent)
 {
     Cluster cluster;
@@ -205,7 +206,8 @@ TEST(KafkaSink, AMissingTopicIsUnavailable)
     const DeliveryResult result = sender.try_one(make_event(1));
     EXPECT_EQ(result.status, DeliveryStatus::unavailable);
     EXPECT_NE(result.reason.find("nknown topic"), std::string::npos) << result.reason;
-    // What was decided on before that is known comes back.
+    // A new session begins, so events that were assigned to the stream of the failed one are
+    // returned.
     EXPECT_NE(sender.sink.stream_of(make_event(2)), stream);
     cluster.set_topic_error("t", RD_KAFKA_RESP_ERR_NO_ERROR);
     EXPECT_TRUE(comes_true(
@@ -251,7 +253,7 @@ TEST(KafkaSink, SessionsLeaveNothingBehind)
 {
     ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
     const Cluster cluster;
-    // Its threads start one after the other.
+    // The threads of the mock cluster start one after the other; this session waits for them.
     KafkaSender(config_for(cluster)).try_one(make_event(1));
     ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
     std::this_thread::sleep_for(20ms);
@@ -269,14 +271,14 @@ TEST(KafkaSink, SessionsLeaveNothingBehind)
         EXPECT_TRUE(has_kafka_threads());
     }
     EXPECT_TRUE(comes_true([] { return !has_kafka_threads(); }));
-    // The brokers are in this process, too, and may keep a connection for a while.
+    // The mock brokers live in this process and may keep a connection for a while.
     EXPECT_TRUE(comes_true([&] { return count_in("/proc/self/fd") < descriptors + 10; }))
         << count_in("/proc/self/fd") << " instead of " << descriptors;
     EXPECT_TRUE(comes_true([&] { return count_in("/proc/self/task") <= threads; }))
         << count_in("/proc/self/task") << " instead of " << threads;
 }
 
-// The server's handlers must run in the server's own thread.
+// Signal handlers of the server must run in the server's main thread.
 TEST(KafkaSink, ItsThreadsBlockAllSignals)
 {
     ASSERT_TRUE(comes_true([] { return !has_kafka_threads(); }));
@@ -305,7 +307,7 @@ TEST(KafkaSink, ItsThreadsBlockAllSignals)
     EXPECT_EQ(sigismember(&mine, SIGTERM), 0);
 }
 
-TEST(KafkaSink, ASessionThatCannotBeOpenedIsUnavailable)
+TEST(KafkaSink, AFailureToOpenASessionIsUnavailable)
 {
     char directory[] = "/tmp/outbox_kafka_XXXXXX";
     ASSERT_NE(mkdtemp(directory), nullptr);
@@ -333,8 +335,8 @@ TEST(KafkaSink, ASessionThatCannotBeOpenedIsUnavailable)
     rmdir(directory);
 }
 
-// Whoever reads from a pipe waits for somebody to write.
-TEST(KafkaSink, APipeIsNoCertificate)
+// Opening a named pipe for reading waits for a writer.
+TEST(KafkaSink, APipeIsRefusedAsACertificateFile)
 {
     char directory[] = "/tmp/outbox_kafka_XXXXXX";
     ASSERT_NE(mkdtemp(directory), nullptr);
@@ -342,7 +344,7 @@ TEST(KafkaSink, APipeIsNoCertificate)
     ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
     std::atomic<bool> is_over = false;
     std::thread rescuer([&] {
-        EXPECT_TRUE(comes_true([&] { return is_over.load(); })) << "it waits";
+        EXPECT_TRUE(comes_true([&] { return is_over.load(); })) << "opening the pipe blocks";
         for (; !is_over; std::this_thread::sleep_for(10ms))
             close(open(pipe.c_str(), O_WRONLY | O_NONBLOCK));
     });
@@ -363,9 +365,9 @@ TEST(KafkaSink, APipeIsNoCertificate)
     std::filesystem::remove_all(directory);
 }
 
-// ---- what it says
+// ---- messages of the sink
 
-TEST(KafkaSink, SettingsThatDoNotFitTogetherAreRefusedWithoutSecrets)
+TEST(KafkaSink, AnErrorAboutIncompatibleSettingsHasNoSecrets)
 {
     for (const std::string& password : {std::string("hunter2"), std::string(1000, 'h')}) {
         KafkaConfig config = config_for(nowhere, R"("compression.type": "${secret:pw}")");
@@ -382,7 +384,7 @@ TEST(KafkaSink, SettingsThatDoNotFitTogetherAreRefusedWithoutSecrets)
     EXPECT_THROW(KafkaSender(config_for(nowhere, R"("max.in.flight": 100)")), outbox::Error);
 }
 
-TEST(KafkaSink, PassesOnWhatTheLibraryLogs)
+TEST(KafkaSink, LogLinesOfLibrdkafkaAreReported)
 {
     KafkaSender sender(config_for(nowhere, R"("debug": "all", "client.id": "${secret:name}")"),
                        "name = hunter2\n");
@@ -393,13 +395,13 @@ TEST(KafkaSink, PassesOnWhatTheLibraryLogs)
         return !sender.sink.status_message().empty();
     }));
     const std::vector<std::string> log_lines = sender.sink.take_log_lines();
-    EXPECT_EQ(log_lines.size(), 20u); // there were more
+    EXPECT_EQ(log_lines.size(), 20u); // the limit: librdkafka logged more
     for (const std::string& line : log_lines)
         EXPECT_EQ(line.find("gapless"), std::string::npos) << line;
     EXPECT_TRUE(sender.sink.take_log_lines().empty());
 }
 
-TEST(KafkaSink, OfItselfItLogsNothingWhileAllIsWell)
+TEST(KafkaSink, ADeliveryWithoutFailuresLogsNothing)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
@@ -407,7 +409,7 @@ TEST(KafkaSink, OfItselfItLogsNothingWhileAllIsWell)
     EXPECT_EQ(sender.sink.take_log_lines(), std::vector<std::string>{});
 }
 
-// What the sessions have left to do would look like leaks.
+// Sessions that are still ending would be reported as leaks.
 class WaitsForSessions final : public testing::Environment {
 public:
     void TearDown() override

@@ -1,4 +1,4 @@
-// Brokers that mean harm, or are none.
+// Hostile brokers, and servers that do not speak Kafka.
 #include "kafka_stage.hpp"
 #include "loopback.hpp"
 
@@ -17,7 +17,7 @@ using namespace std::string_literals;
 
 using Answer = std::function<std::string(const std::string& request)>;
 
-// Listens on a loopback port and answers whatever is said, one connection at a time.
+// Listens on a loopback port and gives scripted answers, one connection at a time.
 class Impostor {
 public:
     explicit Impostor(Answer answer) : answer_(std::move(answer)), thread_([this] { run(); }) {}
@@ -77,7 +77,7 @@ std::string in_four_bytes(std::uint32_t number)
     return {reinterpret_cast<const char*>(&big_endian), sizeof(big_endian)};
 }
 
-// An answer by its form: its length, the number of the request, and what is to be said.
+// A well-formed response: its length, the correlation id of the request, and `said`.
 std::string answer_to(const std::string& request, const std::string& said)
 {
     constexpr std::size_t number_at = 8;
@@ -147,12 +147,13 @@ TEST(KafkaSink, BrokersWithInvalidAnswersAreUnavailable)
     expect_unavailable("the largest numbers", [](const auto& request) {
         return answer_to(request, "\0\0"s + std::string(64, '\x7f'));
     });
-    expect_unavailable("an answer to somebody else", [](const auto& request) {
+    expect_unavailable("an answer to another request", [](const auto& request) {
         return answer_to("01234567" + in_four_bytes(77), "\0\0"s) + answer_to(request, "");
     });
 }
 
-// Sanitizers, where they are, fail as malloc() does: librdkafka is to abort, not they.
+// With a sanitizer, a huge malloc() must return null as usual, so that librdkafka aborts, not the
+// sanitizer.
 constexpr const char* as_malloc_fails = "allocator_may_return_null=1";
 extern "C" const char* __asan_default_options()
 {
@@ -163,7 +164,7 @@ extern "C" const char* __tsan_default_options()
     return as_malloc_fails;
 }
 
-// Versions of librdkafka that take this for a list of -1 things abort.
+// Versions of librdkafka that read this as an array of -1 elements abort.
 [[noreturn]] void read_an_answer_of_three_bytes()
 {
     on_library_abort([] {

@@ -31,7 +31,7 @@ std::string header(const KafkaRecord& record, std::string_view name)
     return found == record.headers.end() ? "(absent)" : std::string(found->second);
 }
 
-// The record refers to the event, which must live as long.
+// The record points into the event, which must outlive it.
 KafkaRecord cloudevent(const Event& event)
 {
     KafkaRecord record;
@@ -46,7 +46,7 @@ KafkaRecord debezium(const Event& event)
     return record;
 }
 
-TEST(KafkaRecord, AsACloudEventHasItsAttributesInHeaders)
+TEST(KafkaRecord, ACloudEventHasItsAttributesInHeaders)
 {
     const Event event = make_event();
     const KafkaRecord record = cloudevent(event);
@@ -65,7 +65,7 @@ TEST(KafkaRecord, AsACloudEventHasItsAttributesInHeaders)
                                        {"content-type", "application/json"}}));
 }
 
-TEST(KafkaRecord, AsDebeziumWritesItHasOneHeader)
+TEST(KafkaRecord, TheDebeziumFormatHasOneHeader)
 {
     Event event = make_event();
     event.attributes = {{"region", "eu"}};
@@ -76,18 +76,18 @@ TEST(KafkaRecord, AsDebeziumWritesItHasOneHeader)
     EXPECT_EQ(record.headers, (Headers{{"id", "0192f000-0000-7000-8000-00000000abcd"}}));
 }
 
-// Retention goes by the timestamp, and an old event may be sent again.
-TEST(KafkaRecord, ACloudEventHasTheTimeOfSending)
+// Retention of Kafka uses the timestamp, and an old event may be sent again.
+TEST(KafkaRecord, ACloudEventLeavesItsTimestampToTheTimeOfSending)
 {
     EXPECT_EQ(cloudevent(make_event()).timestamp_ms, 0);
 }
 
-TEST(KafkaRecord, AsDebeziumWritesItHasTheTimeOfTheEvent)
+TEST(KafkaRecord, TheDebeziumFormatHasTheTimeOfTheEvent)
 {
     EXPECT_EQ(debezium(make_event()).timestamp_ms, 1'767'323'045'123);
 }
 
-TEST(KafkaRecord, ANullPayloadIsATombstone)
+TEST(KafkaRecord, ACloudEventWithANullPayloadIsATombstone)
 {
     Event event = make_event();
     event.payload = "null";
@@ -99,15 +99,15 @@ TEST(KafkaRecord, ANullPayloadIsATombstone)
     }
 }
 
-// Its outbox event router has a setting for tombstones, which is off.
-TEST(KafkaRecord, AsDebeziumWritesItNullIsAPayload)
+// Debezium's outbox event router has an option for tombstones, which is off by default.
+TEST(KafkaRecord, TheDebeziumFormatKeepsNullAsAPayload)
 {
     Event event = make_event();
     event.payload = "null";
     EXPECT_EQ(debezium(event).value, "null");
 }
 
-TEST(KafkaRecord, TextIsAsItIs)
+TEST(KafkaRecord, TextIsNotEncoded)
 {
     Event event = make_event();
     event.aggregate_id = "Größe \"1\" 100% 😀";
@@ -123,7 +123,7 @@ TEST(KafkaRecord, TextIsAsItIs)
     EXPECT_EQ(header(cloudevent(event), "ce_city"), "Zürich, 東京");
 }
 
-TEST(KafkaRecord, MetadataTravelsAsAttributes)
+TEST(KafkaRecord, MetadataBecomesAttributes)
 {
     Event event = make_event();
     event.attributes = {{"region", "eu"}, {"empty", ""}, {"user", "7"}};
@@ -133,7 +133,7 @@ TEST(KafkaRecord, MetadataTravelsAsAttributes)
     EXPECT_EQ(header(record, "ce_empty"), "(absent)"); // CloudEvents has no empty values
 }
 
-TEST(KafkaRecord, ATraceIsAHeader)
+TEST(KafkaRecord, AValidTraceBecomesATraceparentHeader)
 {
     Event event = make_event();
     EXPECT_EQ(header(cloudevent(event), "traceparent"), "(absent)");
@@ -146,7 +146,7 @@ TEST(KafkaRecord, ATraceIsAHeader)
     EXPECT_EQ(header(cloudevent(event), "traceparent"), "(absent)");
 }
 
-TEST(KafkaRecord, AsLongATraceAsThereMayBeLeavesTheOtherHeadersAsTheyAre)
+TEST(KafkaRecord, ATraceOfMaximumLengthLeavesTheOtherHeadersUnchanged)
 {
     Event event = make_event();
     event.traceparent = "01-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-";
@@ -157,7 +157,7 @@ TEST(KafkaRecord, AsLongATraceAsThereMayBeLeavesTheOtherHeadersAsTheyAre)
     EXPECT_EQ(header(record, "content-type"), "application/json");
 }
 
-TEST(KafkaRecord, ItsSizeIsThatOfKeyValueAndHeaders)
+TEST(KafkaRecord, SizeCountsKeyValueAndHeaders)
 {
     KafkaRecord record;
     EXPECT_EQ(record.size(), 0u);

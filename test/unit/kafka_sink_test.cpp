@@ -9,9 +9,9 @@ using namespace outbox::sink::test;
 
 using Statuses = std::vector<DeliveryStatus>;
 
-// ---- what goes out
+// ---- records
 
-TEST(KafkaSink, SendsARecordAndSaysWhere)
+TEST(KafkaSink, AResultNamesTopicPartitionAndOffset)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
@@ -29,7 +29,7 @@ TEST(KafkaSink, SendsARecordAndSaysWhere)
     EXPECT_GT(stored[0].timestamp_ms, 1'700'000'000'000);
 }
 
-TEST(KafkaSink, SendsAsDebeziumDoes)
+TEST(KafkaSink, TheDebeziumFormatStoresOneHeaderAndTheTimeOfTheEvent)
 {
     Cluster cluster;
     cluster.make_topic("outbox.event.order", 1);
@@ -45,7 +45,7 @@ TEST(KafkaSink, SendsAsDebeziumDoes)
     EXPECT_EQ(stored[0].timestamp_ms, 1'767'323'045'123);
 }
 
-TEST(KafkaSink, SendsATombstoneAndTextAsItIs)
+TEST(KafkaSink, ATombstoneAndTextAreStoredUnchanged)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster));
@@ -63,7 +63,7 @@ TEST(KafkaSink, SendsATombstoneAndTextAsItIs)
     EXPECT_EQ(stored[1].value, R"({"ü": "\u0041"})");
 }
 
-TEST(KafkaSink, TheTopicComesFromTheEvent)
+TEST(KafkaSink, TheTopicTemplateIsFilledFromTheEvent)
 {
     Cluster cluster;
     cluster.make_topic("shop.order", 1);
@@ -80,8 +80,8 @@ TEST(KafkaSink, TheTopicComesFromTheEvent)
     EXPECT_EQ(cluster.read_values("shop.customer"), (std::vector<std::string>{"2"}));
 }
 
-// What Utils.murmur2 of Kafka's Java client makes of these keys, modulo 4.
-TEST(KafkaSink, KeysLieWhereJavaClientsPutThem)
+// Expected values: Utils.murmur2 of Kafka's Java client for these keys, modulo 4.
+TEST(KafkaSink, KeysHaveThePartitionsOfJavaClients)
 {
     Cluster cluster;
     cluster.make_topic("wide", 4);
@@ -99,7 +99,7 @@ TEST(KafkaSink, KeysLieWhereJavaClientsPutThem)
     EXPECT_EQ(found, partitions);
 }
 
-TEST(KafkaSink, ManyArriveInTheirOrder)
+TEST(KafkaSink, EventsAreStoredInTheOrderOfSending)
 {
     const Cluster cluster(3);
     KafkaSender sender(config_for(cluster, R"("batch.num.messages": 7)"));
@@ -111,7 +111,7 @@ TEST(KafkaSink, ManyArriveInTheirOrder)
     EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 }
 
-TEST(KafkaSink, IsAsTheConfigSays)
+TEST(KafkaSink, LimitsAndMetadataFollowTheConfig)
 {
     const KafkaSender sender(
         config_for("127.0.0.1:1", R"("queue.buffering.max.messages": 77, "metadata": ["region"])"));
@@ -119,7 +119,7 @@ TEST(KafkaSink, IsAsTheConfigSays)
     EXPECT_EQ(sender.sink.metadata_keys(), std::vector<std::string>{"region"});
 }
 
-TEST(KafkaSink, NoMoreThanItsLimitAreInFlight)
+TEST(KafkaSink, RecordsBeyondTheLimitAreUnavailable)
 {
     KafkaSender sender(config_for("127.0.0.1:1", R"("queue.buffering.max.messages": 20)"));
     sender.send_all(1, 20);
@@ -148,9 +148,9 @@ TEST(KafkaSink, TheWaitFdIsReadableWhenThereIsAResult)
     }
 }
 
-// ---- messages that are bad by themselves
+// ---- rejected records
 
-TEST(KafkaSink, AnEventWhoseTopicCannotBeIsRejectedAtOnce)
+TEST(KafkaSink, AnEventWithAnInvalidTopicIsRejectedAtOnce)
 {
     const Cluster cluster;
     KafkaConfig config = config_for(cluster);
@@ -167,7 +167,7 @@ TEST(KafkaSink, AnEventWhoseTopicCannotBeIsRejectedAtOnce)
     EXPECT_EQ(sender.sink.next_poll_at(), std::nullopt);
 }
 
-TEST(KafkaSink, AnEventThatIsTooLargeToBeSentIsRejectedAtOnce)
+TEST(KafkaSink, AnEventLargerThanMessageMaxBytesIsRejectedAtOnce)
 {
     const Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("message.max.bytes": 2000)"));
@@ -184,7 +184,7 @@ TEST(KafkaSink, AnEventThatIsTooLargeToBeSentIsRejectedAtOnce)
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "3"}));
 }
 
-TEST(KafkaSink, ABatchThatIsTooLargeIsSentAgainInSmallerOnes)
+TEST(KafkaSink, ABatchThatIsTooLargeIsSentAgainInSmallerBatches)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster, R"("linger.ms": 30, "batch.size": 8000)"));
@@ -202,7 +202,7 @@ TEST(KafkaSink, ABatchThatIsTooLargeIsSentAgainInSmallerOnes)
     }
 }
 
-TEST(KafkaSink, OneThatIsTooLargeByItselfIsRejected)
+TEST(KafkaSink, ARecordThatIsTooLargeByItselfIsRejected)
 {
     Cluster cluster;
     KafkaSender sender(config_for(cluster));
@@ -224,7 +224,7 @@ TEST(KafkaSink, OneThatIsTooLargeByItselfIsRejected)
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"2"}));
 }
 
-// The brokers answer for a whole batch.
+// A broker gives one error for a whole batch.
 TEST(KafkaSink, ThePoisonRecordOfARefusedBatchIsFoundBySendingEachAlone)
 {
     Cluster cluster;
@@ -234,8 +234,8 @@ TEST(KafkaSink, ThePoisonRecordOfARefusedBatchIsFoundBySendingEachAlone)
     EXPECT_EQ(sender.statuses(5), Statuses(5, DeliveryStatus::not_sent));
     sender.wait_until_ready();
 
-    // All are on the way when the third one fails. What is behind the gap, a broker refuses, and
-    // the library would send it again.
+    // All five are in flight when the third one is refused. A broker refuses the records behind
+    // the gap with this error, after which librdkafka sends them again.
     const auto behind = RD_KAFKA_RESP_ERR_OUT_OF_ORDER_SEQUENCE_NUMBER;
     cluster.answer_with({RD_KAFKA_RESP_ERR_NO_ERROR, RD_KAFKA_RESP_ERR_NO_ERROR}, 20ms);
     cluster.answer_with({RD_KAFKA_RESP_ERR_INVALID_RECORD, behind, behind});
@@ -251,7 +251,7 @@ TEST(KafkaSink, ThePoisonRecordOfARefusedBatchIsFoundBySendingEachAlone)
         sender.send_all(4, 5);
         EXPECT_EQ(sender.statuses(2), Statuses(2, DeliveryStatus::delivered));
     });
-    EXPECT_EQ(requests, 1u); // together again
+    EXPECT_EQ(requests, 1u); // both records in one request
     EXPECT_EQ(cluster.read_values(), (std::vector<std::string>{"1", "2", "4", "5"}));
 }
 

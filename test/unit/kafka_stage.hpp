@@ -1,4 +1,4 @@
-// A cluster of librdkafka's mock brokers, and a sink that sends to it.
+// A cluster of librdkafka's mock brokers, and a Kafka sink that sends to it.
 #pragma once
 
 #include "sink/kafka/kafka_sink.hpp"
@@ -17,7 +17,7 @@ namespace outbox::sink::test {
 
 using namespace std::chrono_literals;
 
-// Long enough for a busy machine; nothing that works takes as long.
+// Long enough for a busy machine; a test that passes never waits this long.
 inline constexpr auto max_test_wait = 30s;
 
 template <typename Condition>
@@ -30,7 +30,7 @@ bool comes_true(Condition condition, Clock::duration within = max_test_wait)
     return condition();
 }
 
-// What events have as payloads.
+// Payloads of the events `first` to `last`.
 inline std::vector<std::string> numbers(int first, int last)
 {
     std::vector<std::string> texts;
@@ -77,7 +77,8 @@ struct Stored {
 
 class Cluster {
 public:
-    // The topics that tests do not name have one partition too: what is sent to `t` has an order.
+    // Topics that a test does not create have one partition, too, so that records of `t` have
+    // one order.
     explicit Cluster(int brokers = 1)
         : client_(
               make_client(RD_KAFKA_PRODUCER, {{"test.mock.num.brokers", std::to_string(brokers)}})),
@@ -106,7 +107,8 @@ public:
         rd_kafka_mock_topic_set_error(mock_, topic, error);
     }
 
-    // What the first broker answers the next requests to produce with, and how soon.
+    // Errors that the first broker returns for the next produce requests, and after which
+    // delay.
     void answer_with(const std::vector<rd_kafka_resp_err_t>& errors,
                      std::chrono::milliseconds after = 0ms)
     {
@@ -115,7 +117,7 @@ public:
                 mock_, 1, produce, 1, static_cast<int>(error), static_cast<int>(after.count()));
     }
 
-    // Requests to produce that come to the first broker while the body runs, up to 64.
+    // Number of produce requests to the first broker while `body` runs, up to 64.
     template <typename Body>
     std::size_t count_requests(Body body)
     {
@@ -125,7 +127,7 @@ public:
         return before - answers_left();
     }
 
-    // All that is stored in a topic, partition by partition.
+    // All records of a topic, partition by partition.
     std::vector<Stored> read(const char* topic = "t", int partitions = 1) const
     {
         rd_kafka_t* client = make_client(RD_KAFKA_CONSUMER, {{"bootstrap.servers", servers()},
@@ -152,7 +154,7 @@ public:
     }
 
 private:
-    static constexpr std::int16_t produce = 0; // the ApiKey
+    static constexpr std::int16_t produce = 0; // ApiKey of produce requests
 
     std::size_t answers_left() const
     {
@@ -209,10 +211,10 @@ inline KafkaConfig config_for(const Cluster& cluster, const std::string& members
     return config_for(cluster.servers(), members);
 }
 
-// One request at a time, for these brokers do not look at sequence numbers.
+// One request at a time, because the mock brokers do not check sequence numbers.
 inline constexpr const char* in_small_steps = R"("batch.num.messages": 10, "max.in.flight": 1)";
 
-// A sink with all that one needs to see what it does. Requests have the ids of their events.
+// A Kafka sink and the results that it reports. Requests have the ids of their events.
 class KafkaSender {
 public:
     explicit KafkaSender(KafkaConfig config, const std::string& secrets = "")
@@ -232,7 +234,7 @@ public:
             EXPECT_FALSE(send(make_event(id))) << id;
     }
 
-    // Works when the sink says that there is something to do.
+    // Polls when wait_fd() or next_poll_at() asks for it.
     std::vector<DeliveryResult> wait_for(std::size_t count, Clock::duration within = max_test_wait)
     {
         const TimePoint end = Clock::now() + within;
@@ -248,7 +250,7 @@ public:
         return results;
     }
 
-    // What came of these, in the order of their ids.
+    // Statuses of the results, by request id.
     std::vector<DeliveryStatus> statuses(std::size_t count)
     {
         std::map<RequestId, DeliveryStatus> found;
@@ -261,7 +263,8 @@ public:
         return statuses;
     }
 
-    // A session that ends is heard out.
+    // Polls until the sink can send, that is, until a session that ends has reported its
+    // results.
     void wait_until_ready()
     {
         std::vector<DeliveryResult> results;

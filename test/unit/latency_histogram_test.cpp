@@ -15,7 +15,7 @@ TEST(Latency, EveryBucketBeginsWhereTheOneBeforeEnds)
     }
 }
 
-TEST(Latency, WhatIsTooSmallOrTooLargeIsInTheFirstOrLast)
+TEST(Latency, ValuesOutOfRangeAreInTheFirstOrLastBucket)
 {
     EXPECT_EQ(bucket_of(-5), 0u);
     EXPECT_EQ(bucket_of(0), 0u);
@@ -24,7 +24,7 @@ TEST(Latency, WhatIsTooSmallOrTooLargeIsInTheFirstOrLast)
     EXPECT_EQ(bucket_of(INT64_MAX), bucket_count - 1);
 }
 
-TEST(Latency, PercentilesAreRightToWithinAFifth)
+TEST(Latency, PercentilesAreAtMostAQuarterTooHigh)
 {
     std::vector<std::uint64_t> counts(bucket_count);
     EXPECT_LT(percentile(counts, 0.5), 0);

@@ -1,4 +1,4 @@
-// A socket that listens on a port of this machine's own.
+// A socket that listens on a loopback port.
 #pragma once
 
 #include <arpa/inet.h>

@@ -22,10 +22,10 @@ using namespace std::string_literals;
 const std::string plain = R"({"url": "https://hooks.example.org/a"})";
 const std::string plain_kafka = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t"})";
 
-// Nobody should ask for these secrets.
+// Fails the test if the secrets are read.
 Secrets no_secrets()
 {
-    ADD_FAILURE() << "asked for the secrets";
+    ADD_FAILURE() << "the secrets were read";
     return Secrets::parse("");
 }
 
@@ -36,7 +36,7 @@ SinkContext allowing(std::string_view hosts)
     return sink_context;
 }
 
-TEST(MakeSink, KnowsHttpAndKafka)
+TEST(MakeSink, OnlyHttpAndKafkaAreKinds)
 {
     EXPECT_NO_THROW(check_sink("http", plain, HostAllowlist("")));
     EXPECT_FALSE(make_sink("http", plain, no_secrets, {})->preserves_order());
@@ -50,15 +50,17 @@ TEST(MakeSink, KnowsHttpAndKafka)
     }
 }
 
-// A sanitizer looks at objects by way of a pipe, and takes all for broken if it gets none.
+// AddressSanitizer checks pointers by writing to a pipe; without a free descriptor it takes every
+// object for invalid.
 #ifndef __SANITIZE_ADDRESS__
 
-// As long as it lives, so many can be had.
+// Limits the process to `count` more descriptors during its lifetime.
 class FewDescriptors {
 public:
     explicit FewDescriptors(std::size_t count)
     {
-        // A session that a test before has left behind ends in its own time, and gives back some.
+        // A session of an earlier test may still be ending, and would release descriptors
+        // meanwhile.
         while (has_kafka_threads())
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         std::vector<int> free;
@@ -79,7 +81,7 @@ private:
     rlimit usual_;
 };
 
-// Whoever hears an Error puts the sink aside until somebody has mended it.
+// An outbox::Error disables the sink until its config changes; a shortage of descriptors must not.
 TEST(MakeSink, AMissingDescriptorIsNoConfigError)
 {
     const FewDescriptors few(0);
@@ -90,15 +92,15 @@ TEST(MakeSink, AMissingDescriptorIsNoConfigError)
     EXPECT_THROW(make_sink("http", with_secret, load, {}), std::system_error);
 }
 
-TEST(MakeSink, ThatLibrdkafkaHasNoDescriptorIsNoConfigError)
+TEST(MakeSink, AMissingDescriptorOfLibrdkafkaIsNoConfigError)
 {
     const std::string config = R"({"bootstrap.servers": "127.0.0.1:1", "topic": "t",
                                    "security.protocol": "ssl", "ssl.ca.location": "/etc/hostname"})";
     EXPECT_EQ(error_of([&] { make_sink("kafka", config, no_secrets, {}); }).first, "22023");
-    const FewDescriptors few(2); // its own
+    const FewDescriptors few(2); // for the sink itself
     try {
         make_sink("kafka", config, no_secrets, {});
-        FAIL() << "there was one";
+        FAIL() << "a descriptor was available";
     } catch (const outbox::Error& error) {
         FAIL() << error.what();
     } catch (const std::runtime_error& error) {
@@ -115,7 +117,7 @@ TEST(MakeSink, AResourceErrorOfLibrdkafkaHasNoSecrets)
     const FewDescriptors few(2);
     try {
         make_sink("kafka", config, load, {});
-        FAIL() << "there was one";
+        FAIL() << "a descriptor was available";
     } catch (const std::runtime_error& error) {
         EXPECT_NE(std::string(error.what()).find("***"), std::string::npos) << error.what();
         EXPECT_EQ(std::string(error.what()).find("hunter2"), std::string::npos) << error.what();
@@ -124,7 +126,7 @@ TEST(MakeSink, AResourceErrorOfLibrdkafkaHasNoSecrets)
 
 #endif
 
-TEST(MakeSink, RefusesAConfigThatCannotWork)
+TEST(MakeSink, InvalidConfigsAreRefused)
 {
     for (const char* config : {"", "[]", "{}", R"({"url": "ftp://example.org"})",
                                R"({"url": "https://example.org", "retries": 3})"}) {
@@ -135,7 +137,7 @@ TEST(MakeSink, RefusesAConfigThatCannotWork)
     }
 }
 
-TEST(MakeSink, MakesWhatTheConfigSays)
+TEST(MakeSink, TheSinkFollowsItsConfig)
 {
     const auto sink = make_sink("http", R"({"url": "https://example.org", "concurrency": 3,
         "format": "cloudevents-batch", "batch": 7, "metadata": ["region"]})",
@@ -147,7 +149,7 @@ TEST(MakeSink, MakesWhatTheConfigSays)
     EXPECT_EQ(make_sink("http", plain, no_secrets, {})->max_events_per_request(), 1u);
 }
 
-TEST(MakeSink, AsksForSecretsOnlyIfTheConfigRefersToSome)
+TEST(MakeSink, SecretsAreReadOnlyForAConfigWithReferences)
 {
     int asked = 0;
     const auto load = [&] {
@@ -163,7 +165,7 @@ TEST(MakeSink, AsksForSecretsOnlyIfTheConfigRefersToSome)
     EXPECT_EQ(error_of([&] { make_sink("http", unknown, load, {}); }).first, "42704");
 }
 
-TEST(MakeSink, KafkaTakesItsSecretsToo)
+TEST(MakeSink, SecretsOfAKafkaConfigAreResolved)
 {
     const char* config = R"({"bootstrap.servers": "${secret:servers}", "topic": "t"})";
     EXPECT_NO_THROW(check_sink("kafka", config, HostAllowlist("")));
@@ -174,7 +176,7 @@ TEST(MakeSink, KafkaTakesItsSecretsToo)
     EXPECT_EQ(error_of([&] { check_sink("kafka", plain, HostAllowlist("")); }).first, "22023");
 }
 
-TEST(MakeSink, ASigningSecretMustBeOne)
+TEST(MakeSink, ASigningSecretMustHaveAValidFormat)
 {
     const char* config = R"({"url": "https://example.org", "secret": "${secret:s}"})";
     const auto [sqlstate, text] = error_of(
@@ -196,7 +198,7 @@ TEST(MakeSink, AConfigErrorHasNoSecrets)
     }
 }
 
-TEST(MakeSink, TheHostMustBeAllowed)
+TEST(MakeSink, TheHostMustBeInTheAllowlist)
 {
     for (const char* hosts : {"", "*", "hooks.example.org", "*.example.org:443"}) {
         EXPECT_NO_THROW(check_sink("http", plain, HostAllowlist(hosts))) << hosts;
@@ -238,13 +240,13 @@ void expect_proxy_to_be_checked(const std::string& proxy)
     }
 }
 
-TEST(MakeSink, AProxyMustBeAllowedToo)
+TEST(MakeSink, TheProxyMustBeInTheAllowlist)
 {
     expect_proxy_to_be_checked("http://proxy:3128");
     expect_proxy_to_be_checked("${secret:proxy}");
 }
 
-TEST(MakeSink, AProxyMayHaveAnotherSchemeOrAUser)
+TEST(MakeSink, TheHostOfAProxyIsFoundBehindAnySchemeAndUser)
 {
     for (const char* proxy :
          {"proxy:3128", "socks5h://proxy:3128", "http://user:${secret:pw}@proxy:3128"})

@@ -4,7 +4,7 @@
 
 using outbox::parse_bigint;
 
-TEST(ParseBigint, TakesEveryBigint)
+TEST(ParseBigint, AcceptsEveryBigint)
 {
     EXPECT_EQ(parse_bigint("0"), 0);
     EXPECT_EQ(parse_bigint("-1"), -1);

@@ -7,9 +7,9 @@ using namespace outbox::sink::test;
 
 using Stage = PipelinedStage;
 
-// ---- trouble
+// ---- failures of the sink
 
-TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
+TEST(PipelinedDispatcher, TwoEventsProbeAFailingSinkUntilOneIsDelivered)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5});
@@ -23,7 +23,7 @@ TEST(PipelinedDispatcher, TwoProbeUntilOneSucceeds)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}, {3}, {4}, {5}}));
 }
 
-TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNothingIsRejected)
+TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNoEventIsRejected)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -40,7 +40,7 @@ TEST(PipelinedDispatcher, PausesGrowUpToTheLimitAndNothingIsRejected)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, RequestsSentBeforeTheFailureCountOnce)
+TEST(PipelinedDispatcher, RequestsSentBeforeAFailureCountAsOneFailure)
 {
     Stage stage({.max_in_flight = 16});
     stage.add_together({1, 2, 3, 4, 5, 6});
@@ -77,7 +77,7 @@ TEST(PipelinedDispatcher, AnImmediateFailureStopsAllSending)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
+TEST(PipelinedDispatcher, ASinkThatCannotSendGetsNoEvent)
 {
     Stage stage;
     stage.receiver.can_send = false;
@@ -89,9 +89,9 @@ TEST(PipelinedDispatcher, ASinkThatIsNotReadyGetsNothing)
     EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}}));
 }
 
-// ---- the end
+// ---- ending
 
-TEST(PipelinedDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
+TEST(PipelinedDispatcher, AfterEndpointGoneNoEventIsSent)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5});
@@ -123,7 +123,7 @@ TEST(PipelinedDispatcher, AfterStopSendingResultsAreStillRead)
     EXPECT_EQ(stage.dispatcher.claimed(), 3u);
 }
 
-TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
+TEST(PipelinedDispatcher, AfterCancelAllNoEventIsClaimed)
 {
     Stage stage;
     for (const std::int64_t id : {1, 2, 3})
@@ -132,7 +132,7 @@ TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
     stage.deliver({4});
     stage.answer(1, DeliveryStatus::not_sent);
     stage.deliver({2});
-    stage.answer(3, DeliveryStatus::rejected); // comes too late
+    stage.answer(3, DeliveryStatus::rejected); // cancel_all() drops this result
     stage.dispatcher.cancel_all();
     EXPECT_EQ(stage.settled(), "");
     EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
@@ -147,7 +147,7 @@ TEST(PipelinedDispatcher, AfterCancelAllNothingIsClaimed)
     stage.expect_empty();
 }
 
-// ---- how much, and when
+// ---- claims and polling
 
 TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
 {
@@ -165,7 +165,7 @@ TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
     EXPECT_GT(both, size);
     stage.poll();
     stage.deliver({2});
-    EXPECT_EQ(stage.dispatcher.claimed_bytes(), both); // 2 has its turn after 1
+    EXPECT_EQ(stage.dispatcher.claimed_bytes(), both); // the result of 2 waits for that of 1
     EXPECT_EQ(stage.dispatcher.claimed(), 2u);
     stage.reject(1);
     EXPECT_EQ(stage.dispatcher.claimed_bytes(), both - size);
@@ -174,7 +174,7 @@ TEST(PipelinedDispatcher, CountsClaimedEventsAndBytesUntilTheyAreSettled)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ClaimsUpToWhatTheSinkTakes)
+TEST(PipelinedDispatcher, ClaimsGoUpToTheLimitOfTheSink)
 {
     Stage stage({.max_in_flight = 5'000});
     for (std::int64_t id = 1; stage.dispatcher.can_take_more(stage.now) && id < 10'000; ++id)
@@ -186,7 +186,7 @@ TEST(PipelinedDispatcher, ClaimsUpToWhatTheSinkTakes)
     EXPECT_TRUE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, WhileTheSinkHasAStatusMessageNoMoreIsClaimed)
+TEST(PipelinedDispatcher, NoEventIsClaimedWhileTheSinkHasAStatusMessage)
 {
     Stage stage;
     stage.add_apart({1});
@@ -195,7 +195,7 @@ TEST(PipelinedDispatcher, WhileTheSinkHasAStatusMessageNoMoreIsClaimed)
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, AfterAFailureNoMoreIsClaimed)
+TEST(PipelinedDispatcher, NoFurtherEventIsClaimedAfterAFailure)
 {
     Stage stage;
     stage.add_apart({1});
@@ -207,8 +207,8 @@ TEST(PipelinedDispatcher, AfterAFailureNoMoreIsClaimed)
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-// Unless it may be to blame: then others have to show that the sink is well.
-TEST(PipelinedDispatcher, AfterAFailureOfTheOnlyEventOneMoreIsClaimed)
+// A single event may be poison. The delivery of another event shows whether the sink works.
+TEST(PipelinedDispatcher, OneMoreEventIsClaimedAfterAFailureOfTheOnlyEvent)
 {
     Stage stage;
     stage.add_apart({1});
@@ -219,7 +219,7 @@ TEST(PipelinedDispatcher, AfterAFailureOfTheOnlyEventOneMoreIsClaimed)
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
 }
 
-TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
+TEST(PipelinedDispatcher, ThePauseCausesNoPollIfNoEventWaits)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -233,7 +233,7 @@ TEST(PipelinedDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
     EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 4s);
 }
 
-TEST(PipelinedDispatcher, PassesOnWhatTheSinkReports)
+TEST(PipelinedDispatcher, ReportsOfTheSinkArePassedOn)
 {
     Stage stage;
     EXPECT_EQ(stage.dispatcher.wait_fd(), 42);

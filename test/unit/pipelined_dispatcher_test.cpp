@@ -10,7 +10,7 @@ using Stage = PipelinedStage;
 
 // ---- order
 
-TEST(PipelinedDispatcher, InANewStreamOneIsDeliveredBeforeTheOthersFollow)
+TEST(PipelinedDispatcher, TheFirstEventOfAQueueIsDeliveredBeforeTheOthersAreSent)
 {
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 7}}});
     stage.add_together({1, 2, 3});
@@ -20,7 +20,7 @@ TEST(PipelinedDispatcher, InANewStreamOneIsDeliveredBeforeTheOthersFollow)
     EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}}));
 }
 
-TEST(PipelinedDispatcher, InAnotherStreamItIsTheSameAgain)
+TEST(PipelinedDispatcher, AfterAChangeOfStreamOneEventIsDeliveredBeforeTheOthersAreSent)
 {
     Stage stage({.streams = {{1, 7}, {2, 7}, {3, 8}, {4, 8}}});
     stage.add_together({1, 2, 3, 4});
@@ -35,7 +35,7 @@ TEST(PipelinedDispatcher, InAnotherStreamItIsTheSameAgain)
     EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}, {4}}));
 }
 
-TEST(PipelinedDispatcher, BehindOneInAnotherStreamNothingGoesInTheOld)
+TEST(PipelinedDispatcher, AnEventOfTheOldStreamWaitsForThoseOfTheNewStreamBeforeIt)
 {
     Stage stage({.streams = {{1, 7}, {2, 8}, {3, 7}}});
     stage.add_together({1, 2, 3});
@@ -47,7 +47,7 @@ TEST(PipelinedDispatcher, BehindOneInAnotherStreamNothingGoesInTheOld)
     EXPECT_EQ(stage.receiver.sent, (Requests{{1}, {2}, {3}}));
 }
 
-TEST(PipelinedDispatcher, AnEventThatFailsWhileOthersSucceedIsRejectedInTheEnd)
+TEST(PipelinedDispatcher, AnEventThatFailsWhileOthersSucceedIsRejectedEventually)
 {
     Stage stage;
     stage.add(1, "a");
@@ -70,7 +70,7 @@ TEST(PipelinedDispatcher, AnEventThatFailsWhileOthersSucceedIsRejectedInTheEnd)
     EXPECT_EQ(rejected->ref.id, 1);
 }
 
-TEST(PipelinedDispatcher, IsForSinksThatPreserveOrder)
+TEST(PipelinedDispatcher, ASinkThatDoesNotPreserveOrderIsRefused)
 {
     for (const bool preserves_order : {true, false}) {
         Receiver receiver{.preserves_order = preserves_order};
@@ -96,7 +96,7 @@ TEST(PipelinedDispatcher, ManyEventsOfAnAggregateAreInFlightUpToTheLimit)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHave)
+TEST(PipelinedDispatcher, EventsOfAnAggregateAreSettledInOrderForResultsInAnyOrder)
 {
     Stage stage({.max_in_flight = 10});
     stage.add_together({1, 2, 3, 4});
@@ -116,7 +116,7 @@ TEST(PipelinedDispatcher, SettlesAnAggregateInItsOrderWhateverOrderTheReportsHav
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
+TEST(PipelinedDispatcher, AHotAggregateDoesNotBlockTheOthers)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4, 5, 6, 7, 8, 9});
@@ -128,7 +128,7 @@ TEST(PipelinedDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
     EXPECT_EQ(stage.in_flight(), (Requests{{5}, {10}, {11}, {6}}));
 }
 
-TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
+TEST(PipelinedDispatcher, WithoutOrderEventsOfAnAggregateAreIndependent)
 {
     Stage stage({.ordered = false});
     stage.add_together({1, 2, 3, 4, 5});
@@ -145,16 +145,16 @@ TEST(PipelinedDispatcher, WithoutOrderEachEventIsByItself)
     stage.expect_empty();
 }
 
-// ---- what comes back
+// ---- results
 
-TEST(PipelinedDispatcher, FromTheOneThatFailedOnAllAreSentAgainWhenNoneIsInFlight)
+TEST(PipelinedDispatcher, AFailedEventAndThoseBehindItAreSentAgainWhenNoneIsInFlight)
 {
     for (const DeliveryStatus status : {DeliveryStatus::not_sent, DeliveryStatus::unavailable}) {
         Stage stage;
         stage.add_together({1, 2, 3, 4});
         stage.answer(1, DeliveryStatus::delivered);
         stage.answer(2, status);
-        stage.deliver({3}); // too early
+        stage.deliver({3}); // out of order
         stage.add_together({5});
         stage.advance_clock(1h);
         EXPECT_EQ(stage.settled(), "1+");
@@ -168,7 +168,7 @@ TEST(PipelinedDispatcher, FromTheOneThatFailedOnAllAreSentAgainWhenNoneIsInFligh
     }
 }
 
-TEST(PipelinedDispatcher, ResultsOutOfOrderLeadToSendingAgainInOrder)
+TEST(PipelinedDispatcher, AfterResultsOutOfOrderEventsAreSentAgainInOrder)
 {
     Stage stage;
     stage.add_together({1, 2, 3, 4});
@@ -239,9 +239,9 @@ TEST(PipelinedDispatcher, AnEventThatIsDeliveredAtOnceIsSettledInOrder)
     stage.expect_empty();
 }
 
-// ---- rejected
+// ---- rejected events
 
-TEST(PipelinedDispatcher, ARejectedEventIsSettledWhenNothingOfItsQueueIsInFlight)
+TEST(PipelinedDispatcher, ARejectedEventIsSettledWhenNoEventOfItsQueueIsInFlight)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
@@ -284,7 +284,7 @@ TEST(PipelinedDispatcher, ARejectedEventBlocksItsQueue)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ARejectionInTheMiddleWaitsForThoseBefore)
+TEST(PipelinedDispatcher, ARejectionIsSettledAfterTheEventsBeforeIt)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
@@ -316,7 +316,7 @@ TEST(PipelinedDispatcher, AnEventThatIsRejectedAtOnceBlocksItsQueue)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ManyThatAreRejectedAtOnceAreSettledOneAfterTheOther)
+TEST(PipelinedDispatcher, EventsThatAreRejectedAtOnceAreSettledOneAfterTheOther)
 {
     Stage stage;
     stage.receiver.immediate = {{1, DeliveryStatus::rejected},
@@ -409,7 +409,7 @@ TEST(PipelinedDispatcher, AnEventThatIsSentAgainGetsANewResult)
     }
 }
 
-TEST(PipelinedDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
+TEST(PipelinedDispatcher, ARejectedEventBlocksEventsThatArriveLater)
 {
     Stage stage;
     stage.add_together({1});
@@ -420,7 +420,7 @@ TEST(PipelinedDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(PipelinedDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
+TEST(PipelinedDispatcher, AQueueIsFreeWhenAllEventsBehindARejectedOneAreBlocked)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
@@ -428,12 +428,12 @@ TEST(PipelinedDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
     stage.mark_not_sent({2, 3});
     stage.resume_behind(0, {2, 3});
     stage.expect_empty();
-    stage.resume_behind(0, {2, 3}); // nothing is left to go on with
+    stage.resume_behind(0, {2, 3}); // the queue is empty
     stage.add_together({4});
     EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
 }
 
-// ---- a lost lease
+// ---- lost leases
 
 TEST(PipelinedDispatcher, WaitingEventsOfALostBatchAreDropped)
 {
@@ -509,7 +509,7 @@ TEST(PipelinedDispatcher, EventsOfALostBatchThatWereNotSentAreNotSentAgain)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, ARejectionOfALostBatchBlocksNothing)
+TEST(PipelinedDispatcher, ARejectionOfALostBatchBlocksNoEvent)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -524,7 +524,7 @@ TEST(PipelinedDispatcher, ARejectionOfALostBatchBlocksNothing)
     stage.expect_empty();
 }
 
-TEST(PipelinedDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
+TEST(PipelinedDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNoEvent)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -541,7 +541,7 @@ TEST(PipelinedDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(PipelinedDispatcher, ARejectionOfAnotherBatchStillBlocks)
+TEST(PipelinedDispatcher, ARejectionInAnotherBatchStillBlocksItsQueue)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -576,9 +576,9 @@ TEST(PipelinedDispatcher, TheSameEventInANewBatchIsSettledOnce)
     }
 }
 
-// ---- how much it wants
+// ---- size of a claim
 
-TEST(PipelinedDispatcher, AClaimIsAQuarterOfWhatTheSinkTakes)
+TEST(PipelinedDispatcher, AClaimIsAQuarterOfTheLimitOfTheSink)
 {
     Stage stage({.max_in_flight = 10'000});
     EXPECT_EQ(stage.dispatcher.claim_size(), 2'500u);

@@ -6,7 +6,7 @@
 
 namespace outbox {
 
-TEST(Pattern, MeansTheSameToTheServer)
+TEST(Pattern, IsTranslatedToTheSameMeaningInPostgres)
 {
     EXPECT_EQ(to_postgres_regex("^[A-Z]{2}\\d+$"), "^[A-Z]{2}\\d+$");
     EXPECT_EQ(to_postgres_regex("a.b"), "a[^\\n\\r\\u2028\\u2029]b");
@@ -21,7 +21,7 @@ TEST(Pattern, MeansTheSameToTheServer)
     EXPECT_EQ(to_postgres_regex("é/"), "é/");
 }
 
-TEST(Pattern, IsRefusedWhereItWouldMeanSomethingElse)
+TEST(Pattern, IsRefusedIfPostgresHasNoEquivalent)
 {
     for (const char* pattern : {"***=a", "(?i)a", "(?<name>a)", "(a)\\1", "\\p{L}", "\\Aa",
                                 "\\u{1F600}", "[]", "[^]", "[a", "a\\", "\\x4", "\\cA", "[\\B]"})

@@ -14,7 +14,7 @@ TEST(Backoff, FirstRetriesAreImmediate)
         EXPECT_EQ(policy.backoff_after(attempts, 0), 0);
 }
 
-TEST(Backoff, ThenDoublesUpToTheLimit)
+TEST(Backoff, LaterRetriesDoubleUpToTheLimit)
 {
     EXPECT_EQ(policy.backoff_after(4, 0), 1'000'000);
     EXPECT_EQ(policy.backoff_after(5, 0), 2'000'000);
@@ -23,7 +23,7 @@ TEST(Backoff, ThenDoublesUpToTheLimit)
     EXPECT_EQ(policy.backoff_after(1'000'000, 0), 60'000'000);
 }
 
-TEST(Backoff, ChanceOnlyShortens)
+TEST(Backoff, JitterOnlyShortens)
 {
     EXPECT_EQ(policy.backoff_after(5, 0.5), 1'500'000);
     EXPECT_GT(policy.backoff_after(5, 0.999999), 999'999);

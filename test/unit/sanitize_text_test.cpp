@@ -7,7 +7,7 @@ namespace {
 using outbox::sink::sanitize_text;
 using namespace std::string_literals;
 
-TEST(SanitizeText, TextStaysAsItIs)
+TEST(SanitizeText, ValidTextIsUnchanged)
 {
     for (const char* text : {"", "HTTP 500: try later", "  indented", "Euro € ü 漢字 😀", "\xC2\xA0",
                              "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
@@ -15,7 +15,7 @@ TEST(SanitizeText, TextStaysAsItIs)
         EXPECT_EQ(sanitize_text(text), text);
 }
 
-TEST(SanitizeText, IsOneLine)
+TEST(SanitizeText, TheResultIsOneLine)
 {
     EXPECT_EQ(sanitize_text("a\nb\r\nc"), "a b  c");
     EXPECT_EQ(sanitize_text("a\xE2\x80\xA8"
@@ -28,7 +28,7 @@ TEST(SanitizeText, IsOneLine)
     EXPECT_EQ(sanitize_text("\xE2\x80\xA7\xE2\x80\xAF."), "\xE2\x80\xA7\xE2\x80\xAF.");
 }
 
-TEST(SanitizeText, HasNoControlCharacters)
+TEST(SanitizeText, ControlCharactersBecomeSpaces)
 {
     EXPECT_EQ(sanitize_text("a\0b\x1B[31mc\td\x7F"
                             "e"s),
@@ -40,40 +40,40 @@ TEST(SanitizeText, HasNoControlCharacters)
               "a b c");
 }
 
-// What makes a reader see the rest of a line in another order.
-TEST(SanitizeText, TurnsNothingAround)
+// Bidirectional controls: they display the rest of a line in another order.
+TEST(SanitizeText, BidirectionalControlsBecomeSpaces)
 {
     EXPECT_EQ(sanitize_text("a\u061C\u200E\u200F\u202A\u202E\u2066\u2069z"), "a       z");
     for (const char* text : {"\u061B", "\u061D", "\u200D", "\u2010", "\u2065", "\u206A", "\u2FFF"})
         EXPECT_EQ(sanitize_text(text), text);
 }
 
-TEST(SanitizeText, EveryByteThatIsNoTextIsAQuestionMark)
+TEST(SanitizeText, EveryInvalidByteBecomesAQuestionMark)
 {
     const std::pair<const char*, const char*> texts[] = {
-        // nothing to continue
+        // continuation bytes without a lead byte
         {"a\x80z", "a?z"},
         {"\xBF\xBF", "??"},
-        // cut
+        // truncated sequences
         {"\xC3", "?"},
         {"\xC3z", "?z"},
         {"\xE2\x82", "??"},
         {"\xE2\x82z", "??z"},
         {"\xF0\x9F\x98", "???"},
         {"\xF0\x9F\x98z", "???z"},
-        // longer than needed
+        // overlong encodings
         {"\xC0\x80", "??"},
         {"\xC1\xBF", "??"},
         {"\xE0\x9F\xBF", "???"},
         {"\xF0\x8F\xBF\xBF", "????"},
-        // half of a pair
+        // surrogates
         {"\xED\xA0\x80", "???"},
         {"\xED\xBF\xBF", "???"},
-        // beyond the last character
+        // beyond U+10FFFF
         {"\xF4\x90\x80\x80", "????"},
         {"\xF5\x80\x80\x80", "????"},
         {"\xFE\xFF", "??"},
-        // the next one is whole
+        // the character after a truncated sequence is kept
         {"\xC3\xC3\xA4", "?\xC3\xA4"},
         {"\xF0\x9F\xC3\xA4", "??\xC3\xA4"},
     };
@@ -81,7 +81,7 @@ TEST(SanitizeText, EveryByteThatIsNoTextIsAQuestionMark)
         EXPECT_EQ(sanitize_text(text), expected);
 }
 
-TEST(SanitizeText, HasNoBlanksAtItsEnd)
+TEST(SanitizeText, TrailingSpacesAreRemoved)
 {
     EXPECT_EQ(sanitize_text("a b \r\n\t"), "a b");
     EXPECT_EQ(sanitize_text("\n\n"), "");

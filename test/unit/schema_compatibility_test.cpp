@@ -23,7 +23,7 @@ std::string property(const std::string& schema)
 
 } // namespace
 
-TEST(SchemaChange, MayAddAndWiden)
+TEST(SchemaChange, AdditionsAndWiderLimitsAreCompatible)
 {
     EXPECT_EQ(status("{}", "{}"), "");
     EXPECT_EQ(status("true", "true"), "");
@@ -46,11 +46,11 @@ TEST(SchemaChange, MayAddAndWiden)
     EXPECT_EQ(status(R"({"type": ["string"]})", R"({"type": "string"})"), "");
 }
 
-TEST(SchemaChange, LooksThroughReferences)
+TEST(SchemaChange, ReferencesAreFollowed)
 {
     const std::string before = R"({"properties": {"a": {"$ref": "#/$defs/s"}, "x": {"anyOf":
         [{"$ref": "#/$defs/s"}, {"type": "null"}]}}, "$defs": {"s": {"type": "string"}}})";
-    // Other names, other numbers, and one more.
+    // Other names of definitions, in another order, and one more.
     EXPECT_EQ(status(before, R"({"properties": {"a": {"$ref": "#/definitions/t"}, "0": {"$ref":
         "#/definitions/new"}, "x": {"anyOf": [{"type": "string"}, {"type": "null"}]}},
         "definitions": {"t": {"type": "string"}, "new": {"type": "null"}}})"),
@@ -64,7 +64,7 @@ TEST(SchemaChange, LooksThroughReferences)
               "at #/properties/a minimum is narrower");
 }
 
-TEST(SchemaChange, SaysWhatItBreaks)
+TEST(SchemaChange, AnIncompatibleChangeIsNamedWithItsPath)
 {
     EXPECT_EQ(status(property("{}"), "{}"), "at #/properties/a the property was removed");
     EXPECT_EQ(status(property(R"({"type": "number"})"), property(R"({"type": "integer"})")),

@@ -25,7 +25,7 @@ void pause()
         throw std::runtime_error("for ever");
 }
 
-// "" if it fits, otherwise the rule and where.
+// "" if the payload is valid, otherwise the violated rule and its path.
 std::string status(const std::string& schema, const std::string& payload)
 {
     json::Builder builder;
@@ -72,7 +72,7 @@ struct Rule {
 
 class SchemaRule : public testing::TestWithParam<Rule> {};
 
-TEST_P(SchemaRule, IsKeptAndNamed)
+TEST_P(SchemaRule, IsCheckedAndNamedInTheViolation)
 {
     EXPECT_EQ(status(GetParam().schema, GetParam().fits), "");
     EXPECT_EQ(status(GetParam().schema, GetParam().does_not), GetParam().status);
@@ -160,7 +160,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "prefixItems": [{"type": "null"}]})",
              "[null, 1]", "[1]", R"(type at "/0")"}));
 
-TEST(Schema, DraftSevenHasNothingBesideAReference)
+TEST(Schema, DraftSevenIgnoresKeywordsBesideAReference)
 {
     EXPECT_EQ(status(R"({"$schema": "http://json-schema.org/draft-07/schema", "properties":
                          {"a": {"$ref": "#/definitions/s", "minLength": 2}},
@@ -169,7 +169,7 @@ TEST(Schema, DraftSevenHasNothingBesideAReference)
               "");
 }
 
-TEST(Schema, SaysWhatIsWrongWithItself)
+TEST(Schema, AnInvalidSchemaIsRefusedWithItsProblem)
 {
     EXPECT_EQ(refusal("3"), at("", "a schema must be an object or a boolean"));
     EXPECT_EQ(refusal(R"({"properties": {"a": {"type": "strng"}}})"),
@@ -216,7 +216,7 @@ TEST(Schema, SaysWhatIsWrongWithItself)
               "json_schema is too large: at most 1048576 bytes are allowed");
 }
 
-TEST(Schema, RefersToItselfOnly)
+TEST(Schema, OnlyReferencesWithinTheSchemaAreAllowed)
 {
     const std::string remote = "references to other documents are not supported";
     EXPECT_EQ(refusal(R"({"$ref": "http://example.com/schema.json"})"), at("/$ref", remote));
@@ -234,7 +234,7 @@ TEST(Schema, RefersToItselfOnly)
     EXPECT_EQ(refusal(R"({"items": {"$ref": "#/$defs/%+1% 1%"}, "$defs": {"%+1% 1%": {}}})"), "");
 }
 
-TEST(Schema, MayContainItselfButNotGoInCircles)
+TEST(Schema, RecursionIsAllowedButReferenceCyclesAreRefused)
 {
     const std::string loop = "it refers to itself for the same value";
     EXPECT_EQ(refusal(R"({"$ref": "#"})"), at("", loop));
@@ -247,7 +247,7 @@ TEST(Schema, MayContainItselfButNotGoInCircles)
     EXPECT_EQ(refusal(R"({"items": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}})"), "");
 }
 
-TEST(Schema, IsNotNestedTooDeeply)
+TEST(Schema, DeepNestingIsRefused)
 {
     EXPECT_EQ(refusal(levels(100, R"({"items":)", "{}", "}")), "");
     EXPECT_NE(refusal(levels(1000, R"({"items":)", "{}", "}"))
@@ -255,18 +255,18 @@ TEST(Schema, IsNotNestedTooDeeply)
               std::string::npos);
 }
 
-TEST(Schema, TakesAPauseInEveryReference)
+TEST(Schema, EveryReferenceCallsThePauseCallback)
 {
     EXPECT_EQ(status(R"({"items": {"$ref": "#"}, "type": "array"})", levels(120, "[", "", "]")),
               "");
     EXPECT_GT(pauses, 100);
-    // Twice as much work with each level.
+    // The number of checks doubles with each level.
     EXPECT_THROW(status(R"({"items": {"allOf": [{"$ref": "#"}, {"$ref": "#"}]}})",
                         levels(120, "[", "", "]")),
                  std::runtime_error);
 }
 
-TEST(Schema, NeverRepeatsTheValue)
+TEST(Schema, AViolationNeverRepeatsTheValue)
 {
     json::Builder builder;
     for (const char* schema : {R"({"type": "integer"})", R"({"enum": ["a"]})",

@@ -18,7 +18,7 @@ using namespace outbox::sink;
 using namespace outbox::sink::test;
 using namespace std::string_literals;
 
-TEST(Secrets, AreReadFromLines)
+TEST(Secrets, AreReadFromLinesOfNameAndValue)
 {
     const Secrets secrets = Secrets::parse("# comment\n"
                                            "\n"
@@ -59,7 +59,7 @@ TEST(Secrets, ABadLineIsNamedByItsNumberAlone)
     EXPECT_NO_THROW(Secrets::parse(std::string(63, 'n') + " = x"));
 }
 
-TEST(Secrets, ReplaceEveryReference)
+TEST(Secrets, ResolveReplacesEveryReference)
 {
     const Secrets secrets = Secrets::parse("a = 1\nb.c-D_2 = two\nnested = ${secret:a}\n");
     EXPECT_EQ(secrets.resolve(""), "");
@@ -70,7 +70,7 @@ TEST(Secrets, ReplaceEveryReference)
     EXPECT_EQ(secrets.resolve("${secret:nested}"), "${secret:a}");
 }
 
-TEST(Secrets, AnUnknownOneIsNamed)
+TEST(Secrets, AnErrorNamesTheUnknownSecret)
 {
     const auto [sqlstate, text] =
         error_of([] { Secrets::parse("a = hunter2").resolve("${secret:a} ${secret:b}"); });
@@ -93,7 +93,7 @@ TEST(Secrets, AMalformedReferenceIsRefused)
         EXPECT_NO_THROW(check_references(text)) << text;
 }
 
-TEST(Secrets, KnowWhatAReferenceIs)
+TEST(Secrets, ReferencesAreRecognized)
 {
     EXPECT_TRUE(is_secret_reference("${secret:a}"));
     for (const char* text : {"", "a", "${secret:a} ", " ${secret:a}", "${secret:a}${secret:a}",
@@ -116,9 +116,9 @@ TEST(Secrets, AreRedactedFromText)
     EXPECT_EQ(redacted(""), "");
     EXPECT_EQ(redacted("nothing"), "nothing");
     EXPECT_EQ(redacted("a password, a pass"), "a ***, a ***");
-    EXPECT_EQ(redacted("password-salad"), "***"); // two that overlap
-    EXPECT_EQ(redacted("ababab!"), "***!");       // one that overlaps itself
-    EXPECT_EQ(redacted("abc"), "abc");            // too short to be worth it
+    EXPECT_EQ(redacted("password-salad"), "***"); // two secrets that overlap
+    EXPECT_EQ(redacted("ababab!"), "***!");       // a secret that overlaps itself
+    EXPECT_EQ(redacted("abc"), "abc");            // shorter than the minimum for redaction
     EXPECT_EQ(redacted("x\0pass\0y"s), "x\0***\0y"s);
     EXPECT_EQ(redacted(std::string(100'000, 'x') + "pass"), std::string(100'000, 'x') + "***");
     std::string text = "pass";
@@ -152,11 +152,12 @@ TEST(Secrets, AreRedactedWhenEncoded)
     EXPECT_EQ(redacted("x=Pa%2Fss%26w%22rd&y"), "x=***&y");
     EXPECT_EQ(redacted("x=%50%61%2f%73%73%26%77%22%72%64&y"), "x=***&y");
     EXPECT_EQ(redacted("<b>Pa&#x2F;ss&amp;w&quot;rd</b>"), "<b>***</b>");
-    EXPECT_EQ(redacted(R"(%25x\y %2525x\y)"), "*** ***");   // escapes of its own
-    EXPECT_EQ(redacted("Pa/ss, Pa%2"), "Pa/ss, Pa%2");      // no secret, and too short
-    EXPECT_EQ(redacted("ends in Pa/s"), "ends in ***");     // cut
-    EXPECT_EQ(redacted("ends in Pa%2Fs%7"), "ends in ***"); // within an escape
-    EXPECT_EQ(redacted("ABC %61bc"), "ABC %61bc");          // too short to be worth it
+    EXPECT_EQ(redacted(R"(%25x\y %2525x\y)"), "*** ***"); // escapes within an encoded secret
+    EXPECT_EQ(redacted("Pa/ss, Pa%2"),
+              "Pa/ss, Pa%2"); // an incomplete secret; a cut below the minimum
+    EXPECT_EQ(redacted("ends in Pa/s"), "ends in ***");     // a secret cut at the end
+    EXPECT_EQ(redacted("ends in Pa%2Fs%7"), "ends in ***"); // cut within an escape
+    EXPECT_EQ(redacted("ABC %61bc"), "ABC %61bc"); // shorter than the minimum for redaction
 }
 
 TEST(Secrets, AreRedactedFromBase64)
@@ -173,7 +174,8 @@ TEST(Secrets, AreRedactedFromBase64)
             std::ranges::replace(url, '/', '_');
             for (std::string* one : {&text, &url}) {
                 secrets.redact(*one);
-                // What is left are bits of the characters around it.
+                // The remaining characters also encode bits of the text around the
+                // secret.
                 EXPECT_NE(one->find("***"), std::string::npos) << *one;
                 EXPECT_LE(one->size(), std::string_view("Basic ***").size() + 4 +
                                            (before.size() + after.size()) * 2)
@@ -181,7 +183,7 @@ TEST(Secrets, AreRedactedFromBase64)
                 EXPECT_EQ(one->find("cGFzc3dv"), std::string::npos) << *one;
             }
         }
-    std::string text = "c2hvcnQ="; // of what is short, base64 could be anything
+    std::string text = "c2hvcnQ="; // too short: its base64 form could occur in any text
     secrets.redact(text);
     EXPECT_EQ(text, "c2hvcnQ=");
 }
@@ -210,7 +212,7 @@ protected:
         EXPECT_EQ(sqlstate, "F0000");
         EXPECT_NE(text.find(why), std::string::npos) << text;
         EXPECT_NE(text.find(path_), std::string::npos) << text;
-        EXPECT_NE(text.back(), '|') << "no hint";
+        EXPECT_NE(text.back(), '|') << "an error without a hint";
     }
 
     std::string directory_;

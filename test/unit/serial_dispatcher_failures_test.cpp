@@ -10,9 +10,9 @@ using namespace outbox::sink::test;
 
 using Stage = test::Stage<SerialDispatcher>;
 
-// ---- trouble
+// ---- failures of the sink
 
-TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
+TEST(SerialDispatcher, TwoRequestsProbeAFailingSinkUntilOneIsDelivered)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5, 6});
@@ -26,7 +26,7 @@ TEST(SerialDispatcher, TwoProbeUntilOneSucceeds)
     EXPECT_EQ(stage.dispatcher.consecutive_failures(), 0);
 }
 
-TEST(SerialDispatcher, ASinkThatTakesOneAtATimeIsProbedByOne)
+TEST(SerialDispatcher, ASinkWithOneRequestInFlightIsProbedByOne)
 {
     Stage stage({.max_in_flight = 1});
     stage.add_apart({1, 2, 3});
@@ -84,7 +84,7 @@ TEST(SerialDispatcher, AnImmediateRetryStillWaitsTheMinimumPause)
     EXPECT_EQ(stage.pause(), 1s);
 }
 
-// backoff_max is the longest pause, also in an outage of many rounds.
+// backoff_max limits every pause, even in an outage of many rounds.
 TEST(SerialDispatcher, NoPauseIsLongerThanTheLimit)
 {
     Stage stage({}, {10, 0, 50'000, 100'000, 0});
@@ -95,7 +95,7 @@ TEST(SerialDispatcher, NoPauseIsLongerThanTheLimit)
     }
 }
 
-TEST(SerialDispatcher, RequestsSentBeforeTheFailureCountOnce)
+TEST(SerialDispatcher, RequestsSentBeforeAFailureCountAsOneFailure)
 {
     Stage stage({.max_in_flight = 16});
     stage.add_apart({1, 2, 3, 4, 5, 6, 7, 8});
@@ -112,7 +112,7 @@ TEST(SerialDispatcher, RequestsSentBeforeTheFailureCountOnce)
     EXPECT_EQ(stage.dispatcher.consecutive_failures(), 2);
 }
 
-TEST(SerialDispatcher, RetryAfterIsHonoured)
+TEST(SerialDispatcher, RetryAfterExtendsThePause)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -140,7 +140,7 @@ TEST(SerialDispatcher, RetryAfterDoesNotShortenAPause)
     EXPECT_EQ(stage.pause(), 2s);
 }
 
-TEST(SerialDispatcher, RetryAfterIsHonouredThoughOthersSucceed)
+TEST(SerialDispatcher, RetryAfterPausesTheSinkAlthoughOtherRequestsSucceed)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -155,9 +155,9 @@ TEST(SerialDispatcher, RetryAfterIsHonouredThoughOthersSucceed)
     EXPECT_EQ(stage.in_flight(), (Requests{{4}, {5}, {1}}));
 }
 
-// ---- blame
+// ---- poison events
 
-TEST(SerialDispatcher, AnEventThatFailsAgainAndAgainWhileOthersSucceedIsRejected)
+TEST(SerialDispatcher, AnEventThatFailsRepeatedlyWhileOthersSucceedIsRejected)
 {
     Stage stage({.max_in_flight = 2});
     stage.add_apart({1});
@@ -227,7 +227,7 @@ TEST(SerialDispatcher, AnEventThatFailedBeforeIsNotRejectedWhileNoOtherSucceeds)
     EXPECT_EQ(stage.dispatcher.rejected(), 0u);
 }
 
-TEST(SerialDispatcher, OtherEventsAreSentBetweenTwoProbesOfOne)
+TEST(SerialDispatcher, OtherEventsAreSentBetweenTwoProbesOfOneEvent)
 {
     Stage stage({.max_in_flight = 1, .max_events_per_request = 2});
     stage.add_together({1, 2});
@@ -243,8 +243,8 @@ TEST(SerialDispatcher, OtherEventsAreSentBetweenTwoProbesOfOne)
     EXPECT_GT(tried.size(), 1u);
 }
 
-// After a first failure one more is brought whenever the dispatcher wants more, as the relay does.
-void expect_bad_ones_to_be_rejected(Stage& stage, std::size_t bad)
+// After the first failure, adds one event whenever the dispatcher can take more, as the relay does.
+void expect_poison_events_to_be_rejected(Stage& stage, std::size_t bad)
 {
     std::int64_t next = 1000;
     stage.round(fails);
@@ -261,25 +261,25 @@ TEST(SerialDispatcher, OneBadEventDoesNotKeepTheOthersAway)
 {
     Stage stage;
     stage.add_apart({1});
-    expect_bad_ones_to_be_rejected(stage, 1);
+    expect_poison_events_to_be_rejected(stage, 1);
 }
 
-TEST(SerialDispatcher, TwoBadEventsDoNotKeepTheOthersAway)
+TEST(SerialDispatcher, TwoPoisonEventsDoNotBlockTheOthers)
 {
     Stage stage;
     stage.add_apart({1, 2});
-    expect_bad_ones_to_be_rejected(stage, 2);
+    expect_poison_events_to_be_rejected(stage, 2);
 }
 
-// The answer to the request is that to its first event.
-TEST(SerialDispatcher, ABadRequestDoesNotKeepTheOthersAway)
+// Stage::round() answers a request by its first event, so event 1 fails all of its request.
+TEST(SerialDispatcher, APoisonEventDoesNotBlockTheEventsOfItsRequest)
 {
     Stage stage({.max_events_per_request = 3});
     stage.add_apart({1, 2001, 2002});
-    expect_bad_ones_to_be_rejected(stage, 1);
+    expect_poison_events_to_be_rejected(stage, 1);
 }
 
-TEST(SerialDispatcher, AFailureThatNoEventCanCauseRejectsNone)
+TEST(SerialDispatcher, AFailureThatNoEventCanCauseRejectsNoEvent)
 {
     for (const int attempts : {1, 2}) {
         Stage stage({.max_in_flight = 2, .max_events_per_request = 2, .may_be_event_fault = false});

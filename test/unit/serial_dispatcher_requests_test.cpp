@@ -33,7 +33,7 @@ TEST(SerialDispatcher, ARequestWaitsForEventsThatFitIntoIt)
     EXPECT_EQ(stage.in_flight(), (Requests{{1, 2, 3}}));
 }
 
-TEST(SerialDispatcher, ARequestHasTheEventsOfAQueueInOrderAndTheRestWaits)
+TEST(SerialDispatcher, ARequestHasTheFirstEventsOfAQueueInOrder)
 {
     Stage stage({.max_events_per_request = 2});
     stage.add_together({1, 2, 3, 4, 5});
@@ -90,7 +90,7 @@ TEST(SerialDispatcher, ARejectedRequestIsSplit)
     EXPECT_EQ(stage.settled(), "1+ 2-");
     stage.deliver({3});
     stage.resume_behind(1);
-    EXPECT_EQ(stage.in_flight(), (Requests{{4, 5}})); // they were never in bad company
+    EXPECT_EQ(stage.in_flight(), (Requests{{4, 5}})); // 4 and 5 were not in the rejected request
 }
 
 TEST(SerialDispatcher, AnEventThatIsSentAloneSharesNoRequest)
@@ -98,7 +98,7 @@ TEST(SerialDispatcher, AnEventThatIsSentAloneSharesNoRequest)
     Stage stage({.max_in_flight = 1, .max_events_per_request = 2});
     stage.add_apart({1, 2, 3});
     stage.reject(1);
-    EXPECT_EQ(stage.in_flight(), (Requests{{3}})); // 1 was next, but not in company
+    EXPECT_EQ(stage.in_flight(), (Requests{{3}})); // 1 is first in order, but must be sent alone
     stage.deliver({3});
     EXPECT_EQ(stage.in_flight(), (Requests{{1}}));
     stage.add_apart({4});
@@ -108,7 +108,7 @@ TEST(SerialDispatcher, AnEventThatIsSentAloneSharesNoRequest)
     EXPECT_EQ(stage.in_flight(), (Requests{{4}}));
 }
 
-TEST(SerialDispatcher, ARequestThatFailsAgainAndAgainWhileOthersSucceedIsSplit)
+TEST(SerialDispatcher, ARequestThatFailsRepeatedlyWhileOthersSucceedIsSplit)
 {
     Stage stage({.max_in_flight = 2, .max_events_per_request = 2});
     stage.add_apart({1, 2});
@@ -125,7 +125,7 @@ TEST(SerialDispatcher, ARequestThatFailsAgainAndAgainWhileOthersSucceedIsSplit)
     stage.expect_empty();
 }
 
-// ---- a lost lease
+// ---- lost leases
 
 TEST(SerialDispatcher, WaitingEventsOfALostBatchAreDropped)
 {
@@ -154,7 +154,7 @@ TEST(SerialDispatcher, ResultsOfALostBatchAreIgnored)
         stage.poll();
         stage.dispatcher.drop_batch(10);
         stage.advance_clock(1s);
-        EXPECT_EQ(stage.in_flight(), (Requests{{1}})); // it may still arrive: 2 waits
+        EXPECT_EQ(stage.in_flight(), (Requests{{1}})); // the request may still arrive, so 2 waits
         stage.answer(1, status);
         stage.advance_clock(1ms);
         EXPECT_EQ(stage.settled(), "");
@@ -167,7 +167,7 @@ TEST(SerialDispatcher, ResultsOfALostBatchAreIgnored)
     }
 }
 
-TEST(SerialDispatcher, TheSameEventInANewBatchWaitsForTheOldOne)
+TEST(SerialDispatcher, AnEventInANewBatchWaitsForItsRequestInTheLostBatch)
 {
     for (const bool ordered : {true, false}) {
         Stage stage({.ordered = ordered});
@@ -186,7 +186,7 @@ TEST(SerialDispatcher, TheSameEventInANewBatchWaitsForTheOldOne)
     }
 }
 
-TEST(SerialDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
+TEST(SerialDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNoEvent)
 {
     Stage stage;
     stage.add(1, "a", 10);
@@ -202,7 +202,7 @@ TEST(SerialDispatcher, SettledEventsOfALostBatchAreDroppedAndBlockNothing)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(SerialDispatcher, ARejectionOfAnotherBatchStillBlocks)
+TEST(SerialDispatcher, ARejectionInAnotherBatchStillBlocksItsQueue)
 {
     Stage stage;
     stage.add(1, "a", 10);

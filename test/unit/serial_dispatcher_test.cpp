@@ -10,7 +10,7 @@ using Stage = test::Stage<SerialDispatcher>;
 
 // ---- order
 
-TEST(SerialDispatcher, WithOrderTheNextOfAnAggregateStartsWhenTheFirstIsDelivered)
+TEST(SerialDispatcher, WithOrderTheNextEventOfAnAggregateIsSentWhenTheFirstIsDelivered)
 {
     Stage stage;
     stage.add_together({1, 2, 3});
@@ -36,7 +36,7 @@ TEST(SerialDispatcher, AggregatesDoNotWaitForEachOther)
     Event other;
     other.id = 7;
     other.aggregate_type = "customer";
-    other.aggregate_id = "odd"; // the same id, but of something else
+    other.aggregate_id = "odd"; // the same aggregate_id, but another aggregate_type
     stage.dispatcher.add(std::make_unique<Event>(other));
     stage.poll();
     EXPECT_EQ(stage.in_flight(), (Requests{{1}, {2}, {7}}));
@@ -57,7 +57,7 @@ TEST(SerialDispatcher, WithoutOrderEventsAreSentUpToTheLimit)
     EXPECT_EQ(stage.in_flight(), (Requests{{5}}));
 }
 
-// ---- rejected
+// ---- rejected events
 
 TEST(SerialDispatcher, ARejectedEventBlocksItsQueue)
 {
@@ -89,7 +89,7 @@ TEST(SerialDispatcher, ARejectedEventBlocksItsQueue)
     stage.expect_empty();
 }
 
-TEST(SerialDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
+TEST(SerialDispatcher, AQueueIsFreeWhenAllEventsBehindARejectedOneAreBlocked)
 {
     Stage stage;
     stage.add_together({1, 2});
@@ -101,7 +101,7 @@ TEST(SerialDispatcher, WhenAllBehindARejectedEventIsBlockedTheQueueIsFree)
     EXPECT_EQ(stage.in_flight(), (Requests{{3}}));
 }
 
-TEST(SerialDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
+TEST(SerialDispatcher, ARejectedEventBlocksEventsThatArriveLater)
 {
     Stage stage;
     stage.add_apart({1});
@@ -113,7 +113,7 @@ TEST(SerialDispatcher, AQueueIsBlockedAlsoWhenNothingIsBehindYet)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-TEST(SerialDispatcher, WithoutOrderARejectedEventBlocksNothing)
+TEST(SerialDispatcher, WithoutOrderARejectedEventBlocksNoEvent)
 {
     Stage stage({.max_in_flight = 1, .ordered = false});
     stage.add_together({1, 2});
@@ -122,9 +122,9 @@ TEST(SerialDispatcher, WithoutOrderARejectedEventBlocksNothing)
     EXPECT_EQ(stage.in_flight(), (Requests{{2}}));
 }
 
-// ---- the end
+// ---- ending
 
-TEST(SerialDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
+TEST(SerialDispatcher, AfterEndpointGoneNoEventIsSent)
 {
     Stage stage;
     stage.add_apart({1, 2, 3, 4, 5});
@@ -138,7 +138,7 @@ TEST(SerialDispatcher, ASinkThatIsGoneGetsNoMoreEvents)
     EXPECT_FALSE(stage.dispatcher.can_take_more(stage.now));
     stage.deliver({3, 4});
     EXPECT_EQ(stage.settled(), "2+ 3+ 4+");
-    EXPECT_EQ(stage.dispatcher.claimed(), 2u); // nobody was rejected
+    EXPECT_EQ(stage.dispatcher.claimed(), 2u); // 1 and 5 are not settled
 }
 
 TEST(SerialDispatcher, AfterStopSendingResultsAreStillRead)
@@ -156,7 +156,7 @@ TEST(SerialDispatcher, AfterStopSendingResultsAreStillRead)
     EXPECT_EQ(stage.dispatcher.claimed(), 2u);
 }
 
-TEST(SerialDispatcher, AfterCancelAllNothingIsClaimed)
+TEST(SerialDispatcher, AfterCancelAllNoEventIsClaimed)
 {
     Stage stage({.max_events_per_request = 2});
     stage.add_apart({1});
@@ -166,9 +166,9 @@ TEST(SerialDispatcher, AfterCancelAllNothingIsClaimed)
     stage.add(5, "of 1");
     stage.fail({2});
     stage.add_apart({6});
-    stage.answer(1, DeliveryStatus::rejected); // comes too late
+    stage.answer(1, DeliveryStatus::rejected); // cancel_all() drops this result
     stage.dispatcher.cancel_all();
-    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now)); // nothing has changed about that
+    EXPECT_TRUE(stage.dispatcher.is_backing_off(stage.now)); // the pause is unchanged
     EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
     EXPECT_EQ(stage.settled(), "");
     EXPECT_EQ(stage.in_flight(), Requests{});
@@ -182,7 +182,7 @@ TEST(SerialDispatcher, AfterCancelAllNothingIsClaimed)
     stage.expect_empty();
 }
 
-// ---- how much, and when
+// ---- claims and polling
 
 TEST(SerialDispatcher, CountsClaimedEventsAndBytes)
 {
@@ -221,7 +221,7 @@ TEST(SerialDispatcher, ClaimsEnoughToKeepTheSinkBusy)
     EXPECT_EQ(stage.dispatcher.claimed(), stage.dispatcher.claim_size() / 2);
 }
 
-TEST(SerialDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
+TEST(SerialDispatcher, AHotAggregateDoesNotBlockTheOthers)
 {
     Stage stage;
     std::int64_t id = 1;
@@ -238,7 +238,7 @@ TEST(SerialDispatcher, AHotAggregateDoesNotKeepTheOthersAway)
     EXPECT_EQ(full.dispatcher.claimed(), 10'000u);
 }
 
-TEST(SerialDispatcher, AfterAFailureItWantsNoMoreThanProbes)
+TEST(SerialDispatcher, AfterAFailureClaimsAreLimitedToProbes)
 {
     Stage stage;
     stage.add_apart({1});
@@ -260,7 +260,7 @@ TEST(SerialDispatcher, IsPolledWhenThePauseEnds)
     EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 5s);
     stage.add_apart({1, 2, 3});
     stage.fail({1});
-    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 5s - 1ms); // two are on the way
+    EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 5s - 1ms); // two events are in flight
     stage.fail({2});
     EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.dispatcher.resume_at());
     stage.receiver.next_poll_at = std::nullopt;
@@ -269,7 +269,7 @@ TEST(SerialDispatcher, IsPolledWhenThePauseEnds)
     EXPECT_EQ(stage.dispatcher.next_poll_at(), stage.now + 1ms);
 }
 
-TEST(SerialDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
+TEST(SerialDispatcher, ThePauseCausesNoPollIfNoEventWaits)
 {
     Stage stage;
     stage.add_apart({1, 2});
@@ -281,7 +281,7 @@ TEST(SerialDispatcher, WithNothingToSendThePauseIsNoReasonToPoll)
     EXPECT_EQ(stage.dispatcher.next_poll_at(), std::nullopt);
 }
 
-TEST(SerialDispatcher, PassesOnWhatTheSinkReports)
+TEST(SerialDispatcher, ReportsOfTheSinkArePassedOn)
 {
     Stage stage;
     EXPECT_EQ(stage.dispatcher.wait_fd(), 42);

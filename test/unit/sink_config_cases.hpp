@@ -1,4 +1,4 @@
-// Errors that a config, a secret or a sink is refused with, for the tests of src/sink.
+// Helpers for tests of errors of src/sink: configs, secrets and sinks that are refused.
 #pragma once
 
 #include "core/error.hpp"

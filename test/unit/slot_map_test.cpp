@@ -7,7 +7,7 @@
 
 namespace outbox::sink {
 
-TEST(SlotMap, FindsAndExtractsWhatWasInserted)
+TEST(SlotMap, FindsAndExtractsEveryInsertedValue)
 {
     SlotMap<int> slots;
     EXPECT_TRUE(slots.empty());
@@ -35,7 +35,7 @@ TEST(SlotMap, AnOldKeyFindsNothing)
     EXPECT_EQ(slots.find(next), nullptr);
 }
 
-TEST(SlotMap, BehavesAsAMap)
+TEST(SlotMap, AgreesWithStdMap)
 {
     std::mt19937 chance(7);
     SlotMap<int> slots;

@@ -13,7 +13,7 @@ namespace {
 using namespace outbox::sink;
 using namespace outbox::sink::test;
 
-// What a test sees of the sink in the thread, and tells it.
+// State of the sink in the thread that a test reads and sets.
 struct Inside {
     std::mutex mutex;
     std::vector<std::int64_t> sent;
@@ -27,7 +27,7 @@ struct Inside {
     std::atomic<bool> can_send = true;
     std::atomic<bool> answers = true;
     std::atomic<int> cancelled = 0;
-    EventFd event_fd; // the sink's descriptor
+    EventFd event_fd; // the sink's wait_fd()
 
     std::vector<std::int64_t> sent_so_far()
     {
@@ -36,7 +36,7 @@ struct Inside {
     }
 };
 
-// Delivers what it is sent, when it is asked to work.
+// Delivers every event at the next poll().
 class PlainSink final : public Sink {
 public:
     explicit PlainSink(Inside& inside) : inside_(inside) {}
@@ -118,8 +118,8 @@ struct Stage {
             sink.send(static_cast<RequestId>(id), pointers, sink.stream_of(events.back())));
     }
 
-    // As a worker does: only when the descriptor says that there is something.
-    bool hears(std::size_t count)
+    // Polls as the relay does: only when the wait descriptor is readable.
+    bool receives(std::size_t count)
     {
         for (const TimePoint end = Clock::now() + max_test_wait;
              results.size() < count && Clock::now() < end;) {
@@ -131,14 +131,14 @@ struct Stage {
     }
 };
 
-TEST(ThreadedSink, PassesEverythingOnInItsOrder)
+TEST(ThreadedSink, EventsAndResultsKeepTheirOrder)
 {
     Stage stage;
     constexpr std::size_t many = 1000;
     for (std::int64_t id = 1; id <= static_cast<std::int64_t>(many); ++id)
         stage.send(id);
     stage.sink.flush();
-    ASSERT_TRUE(stage.hears(many));
+    ASSERT_TRUE(stage.receives(many));
     for (std::size_t i = 0; i < many; ++i) {
         EXPECT_EQ(stage.inside.sent[i], static_cast<std::int64_t>(i + 1));
         EXPECT_EQ(stage.inside.streams[i], i + 1);
@@ -152,12 +152,12 @@ TEST(ThreadedSink, WorksInAThreadThatBlocksAllSignals)
     EXPECT_TRUE(has_sink_threads());
     stage.send(1);
     stage.sink.flush();
-    ASSERT_TRUE(stage.hears(1));
+    ASSERT_TRUE(stage.receives(1));
     EXPECT_NE(stage.inside.thread, std::this_thread::get_id());
     EXPECT_TRUE(stage.inside.signals_are_blocked);
 }
 
-TEST(ThreadedSink, LeavesNoThreadBehind)
+TEST(ThreadedSink, TheThreadEndsWithTheSink)
 {
     {
         Stage stage;
@@ -167,7 +167,7 @@ TEST(ThreadedSink, LeavesNoThreadBehind)
     EXPECT_FALSE(has_sink_threads());
 }
 
-TEST(ThreadedSink, IsWhatTheSinkIs)
+TEST(ThreadedSink, PropertiesAreThoseOfTheInnerSink)
 {
     Stage stage;
     EXPECT_EQ(stage.sink.metadata_keys(), std::vector<std::string>{"region"});
@@ -176,7 +176,7 @@ TEST(ThreadedSink, IsWhatTheSinkIs)
     EXPECT_FALSE(stage.sink.next_poll_at());
 }
 
-TEST(ThreadedSink, WakesUpWhenTheSinkHasAResult)
+TEST(ThreadedSink, TheThreadWakesUpWhenTheInnerSinkHasAResult)
 {
     Stage stage;
     stage.inside.answers = false;
@@ -186,10 +186,10 @@ TEST(ThreadedSink, WakesUpWhenTheSinkHasAResult)
     EXPECT_TRUE(stage.results.empty());
     stage.inside.answers = true;
     stage.inside.event_fd.notify();
-    EXPECT_TRUE(stage.hears(1));
+    EXPECT_TRUE(stage.receives(1));
 }
 
-TEST(ThreadedSink, WaitsForASinkThatIsNotReady)
+TEST(ThreadedSink, EventsWaitUntilTheInnerSinkCanSend)
 {
     Stage stage;
     stage.inside.can_send = false;
@@ -200,7 +200,7 @@ TEST(ThreadedSink, WaitsForASinkThatIsNotReady)
     EXPECT_TRUE(stage.inside.sent_so_far().empty());
     stage.inside.can_send = true;
     stage.inside.event_fd.notify();
-    EXPECT_TRUE(stage.hears(600));
+    EXPECT_TRUE(stage.receives(600));
 }
 
 TEST(ThreadedSink, CancelAllReleasesTheEvents)
@@ -210,9 +210,9 @@ TEST(ThreadedSink, CancelAllReleasesTheEvents)
         for (std::int64_t id = 1; id <= 300; ++id)
             stage.send(round * 1000 + id);
         stage.sink.flush();
-        stage.send(round * 1000 + 999); // not passed on yet
+        stage.send(round * 1000 + 999); // never flushed
         stage.sink.cancel_all();
-        stage.events.clear(); // the sanitizer sees who still uses them
+        stage.events.clear(); // a sanitizer reports an access by the thread after this
     }
     EXPECT_EQ(stage.inside.cancelled, 200);
     stage.results.clear();
@@ -220,21 +220,21 @@ TEST(ThreadedSink, CancelAllReleasesTheEvents)
     EXPECT_TRUE(stage.results.empty());
     stage.send(1);
     stage.sink.flush();
-    ASSERT_TRUE(stage.hears(1));
+    ASSERT_TRUE(stage.receives(1));
     EXPECT_EQ(stage.results.front().request_id, 1u);
 }
 
-TEST(ThreadedSink, RethrowsExceptionsOfTheThreadInPoll)
+TEST(ThreadedSink, PollRethrowsExceptionsOfTheThread)
 {
     Stage stage;
     stage.inside.fails = true;
     stage.send(1);
     stage.sink.flush();
-    EXPECT_THROW((void)stage.hears(1), std::runtime_error);
-    stage.sink.cancel_all(); // and waits for nobody
+    EXPECT_THROW((void)stage.receives(1), std::runtime_error);
+    stage.sink.cancel_all(); // does not wait for the thread, which has ended
 }
 
-TEST(ThreadedSink, PassesOnStatusMessageAndLogLines)
+TEST(ThreadedSink, StatusMessageAndLogLinesArePassedOn)
 {
     Stage stage;
     {
@@ -250,7 +250,7 @@ TEST(ThreadedSink, PassesOnStatusMessageAndLogLines)
     EXPECT_TRUE(stage.sink.take_log_lines().empty());
 }
 
-// The sink may have begun another session since the dispatcher asked.
+// The Kafka sink may have begun a new session after stream_of() was called.
 TEST(ThreadedSink, AnEventForAnotherStreamIsNotSent)
 {
     Cluster cluster;
@@ -273,9 +273,9 @@ TEST(ThreadedSink, AnEventForAnotherStreamIsNotSent)
     EXPECT_EQ(cluster.read_values(), numbers(1, 1));
 }
 
-// Events are made from those that are done with. Were one of them still being read, a sanitizer
-// would see that, and so would whoever gets it.
-TEST(ThreadedSink, AnEventIsUsedAgainWhenTheThreadIsDoneWithIt)
+// The event pool reuses delivered events. If the thread still read one of them, a sanitizer would
+// report it, and a payload below would be wrong.
+TEST(ThreadedSink, AnEventIsReusedOnlyWhenTheThreadHasReleasedIt)
 {
     constexpr std::int64_t count = 20'000;
     Inside inside;

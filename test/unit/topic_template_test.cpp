@@ -30,14 +30,14 @@ std::string refusal(std::string_view text)
     return test::refusal([&] { TopicTemplate::parse(text); });
 }
 
-TEST(Topic, MayBeAName)
+TEST(Topic, MayBeAPlainName)
 {
     for (const std::string& name :
          {"a"s, "shop.orders"s, "A-Z_0.9"s, "..."s, "__consumer"s, std::string(249, 'x')})
         EXPECT_EQ(topic(name, make_event()), name);
 }
 
-TEST(Topic, MayHavePartsOfTheEvent)
+TEST(Topic, MayHaveFieldsOfTheEvent)
 {
     EXPECT_EQ(topic("{aggregate_type}", make_event()), "order");
     EXPECT_EQ(topic("{event_type}", make_event()), "order.created");
@@ -47,7 +47,7 @@ TEST(Topic, MayHavePartsOfTheEvent)
               "-7-7-order.createdorder");
 }
 
-TEST(Topic, PartsAreNotLookedInto)
+TEST(Topic, BracesInAFieldAreNotExpanded)
 {
     Event event = make_event();
     event.aggregate_type = "{event_type}";
@@ -65,7 +65,7 @@ TEST(Topic, UnknownFieldsAreRefused)
     }
 }
 
-TEST(Topic, CharactersThatNoTopicHasAreRefused)
+TEST(Topic, InvalidCharactersAreRefused)
 {
     for (const char* text : {"a b", "a/b", "é", "a}", "}", "{event_type}}", "{event_type}:x", "a\n",
                              "a,b", "$x", "a*"})
@@ -73,28 +73,28 @@ TEST(Topic, CharactersThatNoTopicHasAreRefused)
     EXPECT_NE(refusal(std::string_view("a\0", 2)), "");
 }
 
-TEST(Topic, NamesThatNoTopicHasAreRefused)
+TEST(Topic, InvalidNamesAreRefused)
 {
     for (const std::string& text :
          {""s, "."s, ".."s, std::string(250, 'x'), std::string(250, 'x') + "{tenant_id}"})
         EXPECT_NE(refusal(text).find("1 to 249"), std::string::npos) << text;
 }
 
-// Whether these are names is known only with the event.
-TEST(Topic, WithAFieldTheRestMayBeNoName)
+// Only the event decides whether these are valid names.
+TEST(Topic, TheTextAroundAFieldNeedNotBeAValidName)
 {
     for (const char* text : {".{event_type}", "{event_type}", "..{tenant_id}"})
         EXPECT_EQ(refusal(text), "") << text;
     EXPECT_EQ(refusal(std::string(249, 'x') + "{tenant_id}"), "");
 }
 
-TEST(ProblemWithTopic, NamesThatCanBe)
+TEST(ProblemWithTopic, ValidNamesHaveNoProblem)
 {
     for (const std::string& name : {"a"s, "..."s, "A-z_0.9"s, std::string(249, 'x')})
         EXPECT_EQ(problem_with_topic(name), std::nullopt) << name;
 }
 
-TEST(ProblemWithTopic, SaysWhyANameCannotBe)
+TEST(ProblemWithTopic, AnInvalidNameIsRefusedWithTheReason)
 {
     for (const char* name : {"", ".", ".."})
         EXPECT_EQ(problem_with_topic(name), "a topic must have a name");

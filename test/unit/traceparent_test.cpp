@@ -13,14 +13,14 @@ const std::string span = "00f067aa0ba902b7";
 const std::string valid = "00-" + trace + "-" + span + "-01";
 const std::string tracking_id = "0194266e-7a1b-7c3d-9e4f-0123456789AB";
 
-TEST(Traceparent, IsValidAsW3cHasIt)
+TEST(Traceparent, ValidValuesFollowW3cTraceContext)
 {
     EXPECT_TRUE(is_traceparent(valid));
     EXPECT_TRUE(is_traceparent("00-" + trace + "-" + span + "-00"));
     EXPECT_TRUE(is_traceparent("00-" + trace + "-" + span + "-ff"));
 }
 
-TEST(Traceparent, IsInvalidOtherwise)
+TEST(Traceparent, OtherValuesAreInvalid)
 {
     const std::string zeros(32, '0');
     for (const std::string& text : {""s,
@@ -49,7 +49,7 @@ TEST(Traceparent, IsInvalidOtherwise)
         EXPECT_FALSE(is_traceparent(text)) << text;
 }
 
-TEST(Traceparent, OfALaterVersionMayBeLonger)
+TEST(Traceparent, ALaterVersionMayBeLonger)
 {
     const std::string later = "01-" + trace + "-" + span + "-01";
     EXPECT_TRUE(is_traceparent(later));
@@ -63,7 +63,7 @@ TEST(Traceparent, OfALaterVersionMayBeLonger)
     EXPECT_FALSE(is_traceparent(later + "-" + std::string(1000, 'a')));
 }
 
-TEST(Traceparent, OfTheMetadataComesFirst)
+TEST(Traceparent, TheTraceparentOfTheMetadataComesFirst)
 {
     const std::string other = "00-" + trace + "-" + span + "-00";
     EXPECT_EQ(traceparent_from({valid, other, "", tracking_id}), valid);
@@ -71,7 +71,7 @@ TEST(Traceparent, OfTheMetadataComesFirst)
     EXPECT_EQ(traceparent_from({"", other, "", tracking_id}), other);
 }
 
-TEST(Traceparent, IsMadeOfABareTraceId)
+TEST(Traceparent, IsBuiltFromATraceId)
 {
     const std::string made = "00-" + trace + "-9e4f0123456789ab-01";
     EXPECT_EQ(traceparent_from({"", trace, "", tracking_id}), made);
@@ -80,7 +80,7 @@ TEST(Traceparent, IsMadeOfABareTraceId)
     EXPECT_TRUE(is_traceparent(made));
 }
 
-TEST(Traceparent, TakesTheSpanThatIsGiven)
+TEST(Traceparent, UsesTheGivenSpanId)
 {
     EXPECT_EQ(traceparent_from({"", trace, span, tracking_id}), "00-" + trace + "-" + span + "-01");
     EXPECT_EQ(traceparent_from({"", trace, "00F067AA0BA902B7", tracking_id}),
@@ -90,7 +90,7 @@ TEST(Traceparent, TakesTheSpanThatIsGiven)
                   "00-" + trace + "-9e4f0123456789ab-01");
 }
 
-TEST(Traceparent, NeverHasASpanOfZeros)
+TEST(Traceparent, TheSpanIdIsNeverZero)
 {
     EXPECT_EQ(traceparent_from({"", trace, "", "00000000-0000-0000-0000-000000000000"}),
               "00-" + trace + "-0000000000000001-01");

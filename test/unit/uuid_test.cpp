@@ -42,7 +42,7 @@ constexpr std::int64_t some_time = 1'767'323'045'123'456; // microseconds
 
 } // namespace
 
-TEST(UuidV7, CarriesItsTimeVersionAndVariant)
+TEST(UuidV7, HasTimeVersionAndVariant)
 {
     outbox::UuidV7 generator{all_ones};
     const auto uuid = generator.next(some_time);
@@ -90,7 +90,7 @@ TEST(UuidV7, DrawsRandomBytesInBulkAndNeverTwice)
     EXPECT_LE(draws, 8);
 }
 
-TEST(UuidV7, AResetForgetsWhatWasDrawnAhead)
+TEST(UuidV7, ResetDiscardsBufferedRandomBytes)
 {
     draws = 0;
     outbox::UuidV7 generator{counting_random};
@@ -100,7 +100,7 @@ TEST(UuidV7, AResetForgetsWhatWasDrawnAhead)
     EXPECT_EQ(draws, 2);
 }
 
-TEST(Uuid, AsText)
+TEST(Uuid, IsFormattedAsText)
 {
     const outbox::Uuid uuid{0x01, 0x93, 0x5a, 0x0f, 0xff, 0x00, 0x7a, 0xbc,
                             0x8d, 0xef, 0x10, 0x20, 0x30, 0x40, 0x50, 0x69};

@@ -16,14 +16,14 @@ std::string secret_of(std::size_t size)
     return "whsec_" + outbox::sink::to_base64(std::vector<unsigned char>(size, 'k'));
 }
 
-TEST(WebhookSignature, IsThatOfStandardWebhooks)
+TEST(WebhookSignature, MatchesTheExampleOfStandardWebhooks)
 {
     const auto secret = WebhookSecret::parse(known);
     EXPECT_EQ(secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1'614'265'330, R"({"test": 2432232314})"),
               "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
 }
 
-TEST(WebhookSignature, DependsOnEveryPart)
+TEST(WebhookSignature, DependsOnIdTimestampBodyAndKey)
 {
     const auto secret = WebhookSecret::parse(known);
     const std::string signature = secret.sign("id", 1, "body");
@@ -36,7 +36,7 @@ TEST(WebhookSignature, DependsOnEveryPart)
     EXPECT_EQ(secret.sign("id", 1, std::string(10 << 20, 'x')).size(), 3u + 44u);
 }
 
-TEST(WebhookSignature, TakesKeysOf24To64Bytes)
+TEST(WebhookSignature, AcceptsKeysOf24To64Bytes)
 {
     EXPECT_NO_THROW(WebhookSecret::parse(secret_of(24)));
     EXPECT_NO_THROW(WebhookSecret::parse(secret_of(64)));
@@ -44,7 +44,7 @@ TEST(WebhookSignature, TakesKeysOf24To64Bytes)
     EXPECT_THROW(WebhookSecret::parse(secret_of(65)), outbox::Error);
 }
 
-TEST(WebhookSignature, RefusesOtherTextWithoutRepeatingIt)
+TEST(WebhookSignature, RefusesOtherSecretsWithoutRepeatingThem)
 {
     const std::string good(known);
     for (const std::string& text :

@@ -1,6 +1,7 @@
-// C11's threads, which librdkafka uses, by way of POSIX's: ThreadSanitizer knows only those, and
-// comes to grief in a thread whose beginning it has not seen. In glibc they are the same things by
-// other names. A program's own functions come before those of the C library, also for libraries.
+// C11 threads, as librdkafka uses them, implemented with POSIX threads. ThreadSanitizer intercepts
+// only the latter, and fails in a thread whose start it has not seen. In glibc both are the same
+// objects under different names. Functions of a program take precedence over those of the C
+// library, also for calls from shared libraries.
 #include <pthread.h>
 #include <threads.h>
 
@@ -61,7 +62,7 @@ int thrd_create(thrd_t* thread, thrd_start_t function, void* argument)
     auto start = std::make_unique<Start>(Start{function, argument});
     const int error = pthread_create(thread, nullptr, run, start.get());
     if (error == 0)
-        (void)start.release(); // the thread's
+        (void)start.release(); // the thread frees it
     return in_c11(error);
 }
 
