@@ -1,5 +1,5 @@
-# The relay sends what it has claimed, and writes the claim down behind it. Here it takes its time for that, and a lot happens
-# meanwhile.
+# The relay sends the messages of a claim before it writes the claim. Injected pauses and failures
+# delay the write while other sessions work on the consumer.
 use strict;
 use warnings;
 use lib 't/lib';
@@ -11,44 +11,55 @@ use Time::HiRes qw(sleep);
 
 my $receiver = OutboxReceiver->start('receiver');
 my $node = start_node('pauses', stage => $ENV{OUTBOX_PAUSES_CONF},
-	conf => "autovacuum = off\noutbox.test_pauses = 'unwritten'\noutbox.lease = '2s'\noutbox.backoff_base = '50ms'\n");
+	conf => "autovacuum = off\noutbox.test_pauses = 'unwritten'\noutbox.lease = '2s'\n"
+	  . "outbox.backoff_base = '50ms'\n");
 sub sql { return $node->safe_psql('postgres', join ';', @_) }
-sub event { my ($type, $number) = @_; return "SELECT outbox_enqueue('Order', '1', '$type', jsonb_build_object('n', $number))" }
+sub event { my ($type, $number) = @_;
+	return "SELECT outbox_enqueue('Order', '1', '$type', jsonb_build_object('n', $number))" }
 sql('SELECT outbox_setup()');
 
-# Somebody moves the sink back: what it had claimed by then does not bring it forward again.
+# Another session seeks the sink back. A claim that is written afterwards must not advance the
+# cursor again.
 create_sink($node, 'moved', { url => $receiver->url('/moved') }, "event_types => '{Moved}'");
 my $start = sql('SELECT clock_timestamp()');
 my $first = sql(event('Moved', 0));
 sub times_of_first { return scalar grep { $_ eq $first } $receiver->accepted_ids('/moved') }
-ok(wait_until(sub { times_of_first() == 1 }), 'an event arrives');
+ok(wait_until(sub { times_of_first() == 1 }), 'the first event is delivered');
 my $rounds = 25;
 my $again = 0;
 for my $round (1 .. $rounds)
 {
 	my $before = times_of_first();
-	# Some of the time the event is on its way, and the claim is not written, when the sink is moved.
-	my $id = $node->safe_psql('postgres', event('Moved', $round) . sprintf(';SELECT FROM pg_sleep(%g);', ($round % 5) / 1000) . "SELECT outbox_seek('moved', '$start')");
+	# In some rounds outbox_seek() runs after the event was sent and before the claim is written.
+	my $id = $node->safe_psql('postgres',
+		event('Moved', $round) . sprintf(';SELECT FROM pg_sleep(%g);', ($round % 5) / 1000)
+		. "SELECT outbox_seek('moved', '$start')");
 	($id) = split /\n/, $id;
-	last unless wait_until(sub { times_of_first() > $before && grep { $_ eq $id } $receiver->accepted_ids('/moved') }, 10);
+	last unless wait_until(sub { times_of_first() > $before
+			&& grep { $_ eq $id } $receiver->accepted_ids('/moved') }, 10);
 	$again++;
 }
-is($again, $rounds, 'and again each time that the sink is moved back to it, whatever was on the way');
+is($again, $rounds,
+	'an event is delivered again after each outbox_seek() to it, whatever is in flight');
 sql("SELECT outbox_drop_sink('moved')");
 
-# Somebody wants to change how it works: what is on the way is in the way, written down or not.
-create_sink($node, 'hasty', { url => $receiver->url('/hasty') }, "event_types => '{Hasty}', ordered => false");
+# Another session alters the sink: messages in flight prevent that, whether the claim is written or
+# not.
+create_sink($node, 'hasty', { url => $receiver->url('/hasty') },
+	"event_types => '{Hasty}', ordered => false");
 $receiver->control({ path => '/hasty', delay => [ 0.1, 0.1 ] });
 is(sql(q{CREATE TABLE tries (refused boolean);
 	DO $$
-	DECLARE consumer CONSTANT int := (SELECT consumer_id FROM outbox_consumers WHERE name = 'hasty');
+	DECLARE consumer CONSTANT int := (SELECT consumer_id FROM outbox_consumers
+		WHERE name = 'hasty');
 	BEGIN
 		FOR i IN 1 .. 50 LOOP
 			PERFORM outbox_enqueue('Order', i, 'Hasty', '{}');
 			COMMIT;
 			-- Until the relay has the consumer's lock, or has had it.
 			FOR look IN 1 .. 10000 LOOP
-				EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND classid::bigint = consumer AND objid = 0)
+				EXIT WHEN EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory'
+					AND classid::bigint = consumer AND objid = 0)
 					OR EXISTS (SELECT FROM _outbox.leases WHERE acked_at IS NULL);
 				NULL;
 			END LOOP;
@@ -65,10 +76,11 @@ is(sql(q{CREATE TABLE tries (refused boolean);
 			END LOOP;
 		END LOOP;
 	END $$;
-	SELECT refused, count(*) FROM tries GROUP BY 1}), 't|50', 'the order of a sink that has something on the way cannot be changed');
+	SELECT refused, count(*) FROM tries GROUP BY 1}), 't|50',
+	'the order of a sink with messages in flight cannot be changed');
 $receiver->control();
 
-# Somebody changes another sink.
+# Another session alters another sink.
 create_sink($node, 'ordered', { url => $receiver->url('/ordered') }, "event_types => '{Ordered}'");
 create_sink($node, 'other', { url => $receiver->url('/other') }, "event_types => '{Other}'");
 my $events = 300;
@@ -83,26 +95,38 @@ $writer->query_until(qr/begun/, qq{\\echo begun
 	END \$\$;
 });
 my $changes = 60;
-$node->safe_psql('postgres', qq{DO \$\$ BEGIN FOR i IN 1 .. $changes LOOP PERFORM outbox_alter_sink('other', max_attempts => i); COMMIT; PERFORM pg_sleep(0.02); END LOOP; END \$\$});
+$node->safe_psql('postgres', qq{DO \$\$ BEGIN FOR i IN 1 .. $changes LOOP
+		PERFORM outbox_alter_sink('other', max_attempts => i); COMMIT;
+		PERFORM pg_sleep(0.02); END LOOP; END \$\$});
 $writer->quit;
-sub numbers { return map { $_->{body} =~ m{"n": (\d+)} } grep { $_->{answer} eq '200' } $receiver->records('/ordered') }
+sub numbers { return map { $_->{body} =~ m{"n": (\d+)} } grep {
+		$_->{answer} eq '200' } $receiver->records('/ordered') }
 sub first_times { my %seen; return grep { !$seen{$_}++ } @_ }
-ok(wait_until(sub { first_times(numbers()) == $events }), "all $events events arrive");
-is_deeply([ first_times(numbers()) ], [ 1 .. $events ], 'in order');
-is(scalar(my @all = numbers()), $events, 'and none twice');
+ok(wait_until(sub { first_times(numbers()) == $events }),
+	"all $events events are delivered while another sink is altered");
+is_deeply([ first_times(numbers()) ], [ 1 .. $events ],
+	'events are delivered in order while another sink is altered');
+is(scalar(my @all = numbers()), $events, 'events are delivered once while another sink is altered');
 
-# What cannot be written down goes again, and keeps nobody from the consumer.
+# Messages of a claim that cannot be written are sent again, and the relay releases the consumer's
+# lock.
 sql(q{CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE ''not now''; END';
 	CREATE TRIGGER refuse BEFORE INSERT ON _outbox.leases FOR EACH ROW EXECUTE FUNCTION refuse()});
 sql(event('Ordered', 500), event('Ordered', 501));
-ok(wait_until(sub { grep { $_ == 500 } numbers() }), 'an event is sent whose claim cannot be written');
-# At once: the relay tries again after a second.
-is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 9)}), '', 'others can have the consumer');
-ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_status() WHERE detail LIKE '%not now%'}) > 0 }), 'as outbox_status() says');
+ok(wait_until(sub { grep { $_ == 500 } numbers() }),
+	'an event is sent although its claim cannot be written');
+# Without a wait: the relay tries again after a second.
+is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 9)}), '',
+	'a claim that cannot be written releases the consumer');
+ok(wait_until(sub { sql(q{SELECT count(*) FROM outbox_status()
+				WHERE detail LIKE '%not now%'}) > 0 }),
+	'outbox_status() has the error of a claim that cannot be written');
 sql('DROP TRIGGER refuse ON _outbox.leases');
-ok(wait_until(sub { (grep { $_ == 500 } numbers()) == 2 && grep { $_ == 501 } numbers() }), 'it goes again when it can be');
+ok(wait_until(sub { (grep { $_ == 500 } numbers()) == 2 && grep { $_ == 501 } numbers() }),
+	'the event is sent again when its claim can be written');
 
-# Nor does a claim that fails when it has decided to be written down later; and nothing of it is sent.
+# A claim that fails after its write was deferred releases the consumer's lock, and its messages are
+# not sent.
 sub settings
 {
 	$node->append_conf('postgresql.conf', @_);
@@ -111,17 +135,22 @@ sub settings
 settings("outbox.test_failures = 'held'\n");
 my $has_failed = qr/sink "ordered": injected failure at step "held"/;
 my ($sent, $refused) = (10_000);
-# The first ones may be written at once: so is what comes after something new.
+# The relay defers the write only while no new consumer or sink has appeared, so the first claims
+# may succeed.
 ok( wait_until(sub {
 		sql(event('Ordered', ++$sent));
-		return wait_until(sub { ($refused = slurp_file($node->logfile) =~ $has_failed) || grep { $_ == $sent } numbers() }) && $refused;
-	}), 'a claim fails');
-is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 8)}), '', 'others can have the consumer');
+		return wait_until(sub { ($refused = slurp_file($node->logfile) =~ $has_failed)
+				|| grep { $_ == $sent } numbers() }) && $refused;
+	}), 'a deferred claim fails');
+is(sql(q{SET lock_timeout = '500ms'; SELECT outbox_alter_sink('ordered', max_attempts => 8)}), '',
+	'a deferred claim that fails releases the consumer');
 settings("outbox.test_failures = ''\n");
-ok(wait_until(sub { grep { $_ == $sent } numbers() }), 'the event goes when claims work');
-is(scalar(grep { $_ == $sent } numbers()), 1, 'once');
+ok(wait_until(sub { grep { $_ == $sent } numbers() }),
+	'the event of a failed claim is sent when claims succeed');
+is(scalar(grep { $_ == $sent } numbers()), 1, 'the event of a failed claim is sent once');
 
-# The server crashes: what was sent and not written down goes again, and nothing is passed over.
+# The server crashes: messages sent under an unwritten claim are sent again, and no message is
+# skipped.
 for my $crash (1 .. 3)
 {
 	my $before = numbers();
@@ -140,9 +169,11 @@ for my $crash (1 .. 3)
 	eval { $writer->quit };
 	$node->start;
 }
-my @log = split /\n/, sql(q{SELECT payload ->> 'n' FROM outbox_messages WHERE event_type = 'Ordered' ORDER BY id});
-ok(wait_until(sub { first_times(numbers()) == @log }), 'of ' . @log . ' events that were committed none is lost in a crash');
-is_deeply([ first_times(numbers()) ], \@log, 'nor has one overtaken another');
+my @log = split /\n/,
+  sql(q{SELECT payload ->> 'n' FROM outbox_messages WHERE event_type = 'Ordered' ORDER BY id});
+ok(wait_until(sub { first_times(numbers()) == @log }),
+	'of ' . @log . ' committed events none is lost in a crash');
+is_deeply([ first_times(numbers()) ], \@log, 'events are delivered in order across crashes');
 
 $node->stop;
 done_testing();

@@ -1,8 +1,8 @@
 # The server is killed at random moments under full load. After each recovery, and at the end, the
-# database, the receiver and Kafka have what the ledger of the clients says, which is kept outside of
-# the server. State that a crash would hide is checked before the crash. The short form ends with
-# trials under OUTBOX_SELFTEST: each promise is broken on purpose, and the judge must find it.
-# Some promises of src/README.md have tests that can do more about them:
+# judge compares the database, the receiver and Kafka with the ledger, which the clients write
+# outside of the server. State that a crash would hide is checked before the crash. The short form
+# ends with trials under OUTBOX_SELFTEST: each fault breaks a promise, and the judge must find it.
+# Other tests cover these promises of src/README.md in more depth:
 #   no transaction while a request hangs   http_requests_follow_wire_format.pl
 #   sinks that delay each other            http_responses_decide_retries.pl
 #   bad input                              api_generated_calls_fail_cleanly.pl
@@ -32,9 +32,10 @@ my $minutes = $ENV{OUTBOX_TORTURE_MINUTES};
 my $long = $minutes || $ENV{OUTBOX_SOAK};
 my $patience = $long ? 600 : 60;
 
-# Whom it hits. The short form has one of each that differs.
+# Processes to kill. The short form kills the first four below.
 my %victims = (
-	relay => qr/outbox relay/, maintenance => qr/outbox maintenance/, launcher => qr/outbox launcher/,
+	relay => qr/outbox relay/, maintenance => qr/outbox maintenance/,
+	launcher => qr/outbox launcher/,
 	backend => qr/\[local\]/, 'WAL writer' => qr/walwriter/, checkpointer => qr/checkpointer/);
 my @first = ('server', 'maintenance', 'server', 'relay');
 
@@ -43,7 +44,8 @@ mkdir "$dir/cold" or die $!;
 my $kafka = OutboxKafka->start('broker');
 $kafka->topic('torture', 6);
 my $receiver = OutboxReceiver->start('receiver');
-# Asynchronous commits stay in memory as long as they can. Whatever can be done soon is.
+# Asynchronous commits stay in memory as long as possible; short intervals make everything else
+# happen soon.
 my $node = start_node('main', conf => qq{
 	wal_writer_delay = '10s'
 	wal_writer_flush_after = '1GB'
@@ -69,13 +71,16 @@ sub sql
 }
 
 sql('SELECT outbox_setup();' . slurp_file("$FindBin::RealBin/lib/torture/tables.sql"));
-sql(q{SELECT outbox_create_consumer('plain', fair => true), outbox_create_consumer('parted', partitions => 4),
-	outbox_create_consumer('ordered', ordered => true, partitions => 4), outbox_create_consumer('books')});
+sql(q{SELECT outbox_create_consumer('plain', fair => true),
+		outbox_create_consumer('parted', partitions => 4),
+	outbox_create_consumer('ordered', ordered => true, partitions => 4),
+	outbox_create_consumer('books')});
 create_sink($node, 'hook', { url => $receiver->url('/hook'), timeout => seconds(5) });
 create_kafka_sink($node, $kafka, 'stream', { topic => 'torture', timeout => seconds(5) });
-$receiver->control({ status => 400, probability => 0.01 }, { status => 503, probability => 0.005 }, { do => 'reset', probability => 0.005 });
+$receiver->control({ status => 400, probability => 0.01 }, { status => 503, probability => 0.005 },
+	{ do => 'reset', probability => 0.005 });
 
-# Its input ends when this process does.
+# The Python process ends when its input does, which is when this process ends.
 sub start_python
 {
 	my (@arguments) = @_;
@@ -83,8 +88,9 @@ sub start_python
 	local $ENV{PGPORT} = $node->port;
 	local $ENV{PGDATABASE} = 'postgres';
 	my $python = {};
-	# Debian's, whose modules are Debian's packages.
-	$python->{pid} = open2($python->{out}, $python->{in}, '/usr/bin/python3', "$FindBin::RealBin/lib/torture", @arguments);
+	# Debian's interpreter has Debian's packages of Python modules.
+	$python->{pid} = open2($python->{out}, $python->{in}, '/usr/bin/python3',
+		"$FindBin::RealBin/lib/torture", @arguments);
 	return $python;
 }
 
@@ -97,7 +103,8 @@ sub order
 sub answer
 {
 	my ($python) = @_;
-	return decode_json(readline($python->{out}) // '{"unexpected": ["no answer"], "wrong": {"no answer": [1]}}');
+	return decode_json(readline($python->{out})
+		// '{"unexpected": ["no answer"], "wrong": {"no answer": [1]}}');
 }
 
 sub finish
@@ -107,20 +114,23 @@ sub finish
 	waitpid $python->{pid}, 0;
 }
 
-sub has_wronged
+sub findings
 {
 	my ($verdict) = @_;
-	return map { "$_: @{ $verdict->{wrong}{$_} }" } grep { $verdict->{wrong}{$_}[0] } sort keys %{ $verdict->{wrong} };
+	return map { "$_: @{ $verdict->{wrong}{$_} }" } grep {
+		$verdict->{wrong}{$_}[0] } sort keys %{ $verdict->{wrong} };
 }
 
-sub nothing_wrong
+sub no_findings
 {
 	my ($verdict) = @_;
-	is($verdict->{wrong}{$_}[0], 0, $_) or diag(join "\n", @{ $verdict->{wrong}{$_} }) for sort keys %{ $verdict->{wrong} };
+	is($verdict->{wrong}{$_}[0], 0, $_) or diag(join "\n", @{ $verdict->{wrong}{$_} })
+	  for sort keys %{ $verdict->{wrong} };
 }
 
 append_to_file("$dir/ledger", '');
-my $load = start_python('load', $dir, '--consumers', 'plain,parted,ordered', '--patience', $patience);
+my $load = start_python('load', $dir, '--consumers', 'plain,parted,ordered',
+	'--patience', $patience);
 my $clients = answer($load)->{clients};
 my $judge = start_python('judge', $dir, '--record', $receiver->{record});
 
@@ -130,7 +140,7 @@ sub ask_judge
 	return answer($judge);
 }
 
-# Those of the whole server count, in the long forms: there are as many as an hour must have.
+# The number of kills of the whole server that a long run must reach.
 my $many = 200;
 my (%killed, @wrong);
 my ($started, $rounds) = (time, 0);
@@ -143,13 +153,14 @@ sub enough
 
 until (@wrong || enough())
 {
-	# Now and then nobody commits synchronously, and nothing but what is published forces the WAL out.
+	# In every fourth round all commits are asynchronous, so that only publication flushes the WAL.
 	order($load, $rounds % 4 == 2 ? 'asynchronous' : 'mixed');
 	sleep 0.3 + rand 1.5;
-	# It remembers what it finds. The crash must not come whenever it has just looked.
+	# The judge's check takes a while and is remembered; the pause keeps the kill independent of it.
 	ask_judge('before');
 	sleep rand 0.3;
-	my $victim = $first[$rounds] // (rand() < 0.6 ? 'server' : (sort keys %victims)[ rand keys %victims ]);
+	my $victim = $first[$rounds]
+	  // (rand() < 0.6 ? 'server' : (sort keys %victims)[ rand keys %victims ]);
 	if ($victim eq 'server')
 	{
 		kill_server($node);
@@ -161,46 +172,57 @@ until (@wrong || enough())
 	}
 	++$rounds;
 	++$killed{$victim};
-	@wrong = has_wronged(ask_judge('recovered'));
+	@wrong = findings(ask_judge('recovered'));
 }
-is("@wrong", '', "before each of $rounds crashes and after it everything is as the ledger says");
+is("@wrong", '', "the ledger agrees with the system before and after each of $rounds crashes");
 
 $receiver->control();
 order($load, 'finish');
 my $report = answer($load);
-is(encode_json($report->{unexpected}), '[]', 'clients had no other errors than lost connections and leases');
+is(encode_json($report->{unexpected}), '[]',
+	'clients had no errors but lost connections and leases');
 finish($load);
 
-# Nothing moves while everything is counted.
+# No background work during the last check.
 settings($node, maintenance_interval => '1h');
-ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance is at rest');
+ok(wait_until(sub { sql("SELECT count(*) FROM pg_stat_activity
+				WHERE backend_type = 'outbox maintenance'") == 0 }), 'maintenance has stopped');
 my $kafka_file = $kafka->kcat('torture', '-f', "%k\t%s\t%h\n");
 my $last = ask_judge("over $kafka_file");
-nothing_wrong($last);
+no_findings($last);
 finish($judge);
 
-command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postgres', '-h', $node->host, '-p', $node->port, '-t', 'public.*' ], 'tables and indexes agree');
+command_ok([ 'pg_amcheck', '--install-missing', '--heapallindexed', '-d', 'postgres', '-h',
+		$node->host, '-p', $node->port, '-t', 'public.*' ], 'pg_amcheck finds no corruption');
 
 # A trial reads everything again for each fault, which takes too long after a long run.
 my $tried = {};
 if ($ENV{OUTBOX_SELFTEST} && !$long)
 {
-	my $trial = start_python('trial', $dir, '--record', $receiver->{record}, '--kafka', $kafka_file);
+	my $trial = start_python('trial', $dir, '--record', $receiver->{record},
+		'--kafka', $kafka_file);
 	$tried = answer($trial);
-	nothing_wrong($tried);
+	no_findings($tried);
 	finish($trial);
 }
 
 my %counts = (%{ $report->{counts} }, %{ $last->{counts} }, %{ $tried->{counts} // {} });
-note(sprintf '%d kills, %d of them of the whole server (%s), %d s; %d clients', $rounds, $killed{server}, join(', ', map { "$_ $killed{$_}" } sort keys %killed), time - $started, $clients);
+note(sprintf '%d kills, %d of them of the whole server (%s), %d s; %d clients', $rounds,
+	$killed{server}, join(', ', map { "$_ $killed{$_}" } sort keys %killed),
+	time - $started, $clients);
 note(join ', ', map { "$counts{$_} $_" } sort keys %counts);
-cmp_ok($killed{server}, '>', 0.4 * $rounds, 'it was the whole server that was killed, as often as not');
-cmp_ok($killed{server}, '>=', $many, "and at least $many times") if $minutes ? $minutes >= 60 : $long;
-my @work = ('commits', 'asynchronous commits', 'commits of prepared transactions', 'rolled back', 'batches', 'ack', 'dedup keys', 'idempotency keys', 'audit rows');
-push @work, 'fail', 'dead', 'release', 'heartbeats', 'deaths', 'leases lost', 'acks sent again', 'repeats to workers', 'commits without an answer',
-  'asynchronous commits that crashes took back', 'repeats by HTTP', 'repeats in Kafka', 'events in the archive', 'events in cold storage', 'dead letters' if $long;
-is(join(', ', grep { !$counts{$_} } @work), '', 'there was every kind of work, and of trouble');
+cmp_ok($killed{server}, '>', 0.4 * $rounds, 'more than 40 % of the kills hit the whole server');
+cmp_ok($killed{server}, '>=', $many, "at least $many kills hit the whole server")
+  if $minutes ? $minutes >= 60 : $long;
+my @work = ('commits', 'asynchronous commits', 'commits of prepared transactions', 'rolled back',
+	'batches', 'ack', 'dedup keys', 'idempotency keys', 'audit rows');
+push @work, 'fail', 'dead', 'release', 'heartbeats', 'deaths', 'leases lost', 'acks sent again',
+  'repeats to workers', 'commits without an answer',
+  'asynchronous commits that crashes took back', 'repeats by HTTP', 'repeats in Kafka',
+    'events in the archive', 'events in cold storage', 'dead letters' if $long;
+is(join(', ', grep { !$counts{$_} } @work), '', 'every kind of work and trouble occurred');
 $node->stop;
 my $others = $rounds - ($killed{server} // 0);
-log_has_only($node, qr/terminated by signal 9/, $others, 'the server log has nothing but what was done to it');
+log_has_only($node, qr/terminated by signal 9/, $others,
+	'the server log has the kills and no other trouble');
 done_testing();

@@ -1,4 +1,5 @@
-# Old events, and where they are. What is old comes into the default partition, and maintenance gives it a partition of its own.
+# Events of earlier days. They arrive in the default partition, and maintenance makes a partition
+# for each day.
 package OutboxAge;
 
 use strict;
@@ -9,7 +10,7 @@ use Test::More;
 
 our @EXPORT = qw(set_up_age settings old_event partition place comes_to whole_run logged);
 
-# Functions beside the extension. today() stays the same when midnight passes.
+# Creates helper functions in the schema age. They use the date of this call, also after midnight.
 sub set_up_age
 {
 	my ($node, $database) = @_;
@@ -21,29 +22,34 @@ sub set_up_age
 		CREATE FUNCTION age.noon(days integer) RETURNS timestamptz LANGUAGE sql AS
 		    'SELECT timestamptz ''$today'' - make_interval(days => days) + interval ''12 hours''';
 		CREATE FUNCTION age.partition(days integer) RETURNS text LANGUAGE sql AS
-		    'SELECT ''outbox_messages_p'' || to_char(age.noon(days), CASE WHEN extversion < ''5'' THEN ''YYYY_MM_DD'' ELSE ''YYYYMMDD'' END)
+		    'SELECT ''outbox_messages_p'' || to_char(age.noon(days), CASE WHEN extversion < ''5''
+		    THEN ''YYYY_MM_DD'' ELSE ''YYYYMMDD'' END)
 		       FROM pg_extension WHERE extname = ''pg_partman''';
 		CREATE FUNCTION age.place(days integer) RETURNS text LANGUAGE sql AS
-		    'SELECT coalesce((SELECT CASE WHEN i.inhparent IS NULL THEN ''alone'' ELSE regexp_replace(p.relname, ''^outbox_messages_?\$'', ''log'') END
-		       FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
+		    'SELECT coalesce((SELECT CASE WHEN i.inhparent IS NULL THEN ''alone''
+		    ELSE regexp_replace(p.relname, ''^outbox_messages_?\$'', ''log'') END
+		       FROM pg_class c LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT
+		       JOIN pg_class p ON p.oid = i.inhparent
 		      WHERE c.relname = age.partition(days) AND c.relkind = ''r''), ''gone'')';});
 }
 
-# settings(NODE, name => value, …), of outbox.
+# settings(NODE, name => value, …): sets and reloads settings of outbox.
 sub settings
 {
 	my ($node, %settings) = @_;
-	$node->append_conf('postgresql.conf', join '', map { "outbox.$_ = '$settings{$_}'\n" } sort keys %settings);
+	$node->append_conf('postgresql.conf', join '',
+		map { "outbox.$_ = '$settings{$_}'\n" } sort keys %settings);
 	$node->reload;
 }
 
-# SQL for an event of that many days ago. The schema is the log's, quoted.
+# SQL for an event that is this many days old. The schema is the log's, quoted.
 sub old_event
 {
 	my ($days, $id, $schema) = @_;
 	$id //= $days;
 	$schema = $schema ? "$schema." : '';
-	return "INSERT INTO ${schema}outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)"
+	return "INSERT INTO ${schema}outbox_messages (occurred_at, aggregate_type, aggregate_id,
+		event_type, payload)"
 	  . " VALUES (age.noon($days), 'Order', '$id', 'OrderConfirmed', '{}');";
 }
 
@@ -53,11 +59,12 @@ sub partition
 	return $node->safe_psql($database // 'postgres', "SELECT age.partition($days)");
 }
 
-# "log", "archive" or "gone".
+# The place of a day's partition: "log", "archive", "alone" or "gone".
 sub place
 {
 	my ($node, $days, $database) = @_;
-	return $node->safe_psql($database // 'postgres', "SELECT age.place($days)") =~ s/^outbox_messages_//r;
+	return $node->safe_psql($database // 'postgres',
+		"SELECT age.place($days)") =~ s/^outbox_messages_//r;
 }
 
 sub comes_to
@@ -68,7 +75,8 @@ sub comes_to
 	return is($now, $place, $promise);
 }
 
-# Until maintenance has archived and dropped once more, if there is anything that it may. It prunes before that, once in each run.
+# Waits until maintenance has completed a whole run. It prunes once in each run, before it archives
+# and drops, so two prunings enclose a run.
 sub whole_run
 {
 	my ($node, $database, $schema) = @_;
@@ -76,17 +84,20 @@ sub whole_run
 	$schema //= 'public';
 	for my $mark (1, 2)
 	{
-		$node->safe_psql($database, "INSERT INTO _outbox.inbox (consumer, tracking_id, accepted_at) VALUES ('mark', gen_random_uuid(), '2000-01-01')");
-		wait_until(sub { $node->safe_psql($database, "SELECT count(*) FROM _outbox.inbox WHERE consumer = 'mark'") == 0 }, 15)
+		$node->safe_psql($database, "INSERT INTO _outbox.inbox (consumer, tracking_id, accepted_at)
+				VALUES ('mark', gen_random_uuid(), '2000-01-01')");
+		wait_until(sub { $node->safe_psql($database, "SELECT count(*) FROM _outbox.inbox
+						WHERE consumer = 'mark'") == 0 }, 15)
 		  or die 'no maintenance';
 	}
 }
 
-# Whether the server's log has something, from a position on.
+# Tests that the server log matches a pattern after a position.
 sub logged
 {
 	my ($node, $position, $pattern, $promise) = @_;
-	return ok(wait_until(sub { substr(PostgreSQL::Test::Utils::slurp_file($node->logfile), $position) =~ $pattern }, 10), $promise);
+	return ok(wait_until(sub { substr(PostgreSQL::Test::Utils::slurp_file($node->logfile),
+					$position) =~ $pattern }, 10), $promise);
 }
 
 1;

@@ -1,4 +1,4 @@
-# A Kafka cluster (services/kafka), kcat as its reader, and what the tests of the Kafka sink share.
+# A Kafka cluster (services/kafka), kcat as its reader, and functions for tests of the Kafka sink.
 package OutboxKafka;
 
 use strict;
@@ -16,7 +16,7 @@ our @EXPORT = qw(need_kafka service create_kafka_sink headers ids);
 my %running;
 my $owner = $$;
 
-# Why there can be no broker here; nothing if there can.
+# Returns why no broker can run on this machine; nothing if one can.
 sub obstacle
 {
 	my $jars = $ENV{OUTBOX_KAFKA} or return 'OUTBOX_KAFKA does not say where Kafka is';
@@ -29,7 +29,7 @@ sub obstacle
 	return;
 }
 
-# Skips the whole file where there can be no broker; under CI that is a failure.
+# Skips the whole file if no broker can run; under CI that is a failure.
 sub need_kafka
 {
 	my $obstacle = obstacle() // return;
@@ -39,28 +39,30 @@ sub need_kafka
 	exit 1;
 }
 
-# What a program in services prints; input is a string for it, or undef.
+# Runs a program of services/ and returns its output; the input is a string or undef.
 sub service
 {
 	my ($name, $input, @arguments) = @_;
 	my $services = $ENV{OUTBOX_SERVICES} or die 'OUTBOX_SERVICES names no directory';
 	my ($out, $error) = ('', '');
-	IPC::Run::run([ '/usr/bin/python3', "$services/$name", @arguments ], '<', \($input // ''), '>', \$out, '2>', \$error)
+	IPC::Run::run([ '/usr/bin/python3', "$services/$name", @arguments ], '<', \($input // ''), '>',
+		\$out, '2>', \$error)
 	  or die "$name @arguments: $error";
 	return $out;
 }
 
-# start(NAME, options as services/kafka has them …): ready when it returns.
+# start(NAME, options of services/kafka …): starts a cluster and waits until it is ready.
 sub start
 {
 	my ($class, $name, @options) = @_;
-	my $self = bless { name => $name, dir => PostgreSQL::Test::Utils::tempdir("kafka_$name") }, $class;
+	my $self = bless { name => $name, dir => PostgreSQL::Test::Utils::tempdir("kafka_$name") },
+	  $class;
 	$running{ $self->{dir} } = $self;
 	$self->run(@options);
 	return $self;
 }
 
-# Again, after stop or kill: all of it, or what the options say.
+# Starts the cluster again after stop or kill, or the nodes that the options name.
 sub run
 {
 	my ($self, @options) = @_;
@@ -73,26 +75,26 @@ sub call
 	return service('kafka', undef, $call, $self->{dir}, @arguments);
 }
 
-# Each for all nodes, or for one by its number.
+# These act on all nodes, or on the node with the given number.
 sub stop { my ($self, @node) = @_; $self->call('stop', @node) }
 sub kill { my ($self, @node) = @_; $self->call('kill', @node) }
 sub restart { my ($self, @node) = @_; $self->call('restart', @node) }
 
-# It takes connections, and nothing comes of them.
+# A paused node accepts connections and does not answer.
 sub pause { my ($self, @node) = @_; $self->call('pause', @node) }
 sub resume { my ($self, @node) = @_; $self->call('resume', @node) }
 
 END
 {
 	local $?;
-	# Not in a child that has forked and goes.
+	# Only the process that started the clusters ends them, not its forked children.
 	if ($$ == $owner)
 	{
 		eval { $_->kill; 1 } or warn $@ for values %running;
 	}
 }
 
-# Of a listener: bootstrap, sasl, tls, sasl_tls.
+# The address of a listener: bootstrap, sasl, tls, sasl_tls.
 sub address
 {
 	my ($self, $listener) = @_;
@@ -106,33 +108,36 @@ sub topic
 	$self->call('topic', @arguments);
 }
 
-# For each partition of a topic: the node that leads it, and how many records it has.
+# Returns for each partition of a topic its leader and its number of records.
 sub describe
 {
 	my ($self, $topic) = @_;
-	return map { my (undef, $leader, undef, $end) = split; { leader => $leader, records => $end } } split /\n/, $self->call('describe', $topic);
+	return map { my (undef, $leader, undef, $end) = split;
+		{ leader => $leader, records => $end } } split /\n/, $self->call('describe', $topic);
 }
 
-# How many records a topic has.
+# The number of records in a topic.
 sub size
 {
 	my ($self, $topic) = @_;
 	return List::Util::sum(map { $_->{records} } $self->describe($topic));
 }
 
-# A file with what kcat prints of a topic: all that is in it now, and nothing if there is no such topic.
+# Returns a file with kcat's output for all records of a topic; the file is empty if the topic does
+# not exist.
 sub kcat
 {
 	my ($self, $topic, @options) = @_;
 	my ($file, $error) = ("$self->{dir}/kcat", '');
-	IPC::Run::run([ 'kcat', '-b', $self->address, '-C', '-q', '-e', '-t', $topic, '-X', 'fetch.wait.max.ms=5', @options ],
+	IPC::Run::run([ 'kcat', '-b', $self->address, '-C', '-q', '-e', '-t', $topic, '-X',
+			'fetch.wait.max.ms=5', @options ],
 		'<', \undef, '>', $file, '2>', \$error)
 	  or $error =~ /Unknown topic|no messages/i or die "kcat: $error";
 	return $file;
 }
 
-# The records of a topic, in order for each partition: hashes with topic, partition, offset, ts, key,
-# payload and headers.
+# Returns the records of a topic, in order within each partition: hashes with topic, partition,
+# offset, ts, key, payload and headers.
 sub records
 {
 	my ($self, $topic) = @_;
@@ -140,7 +145,8 @@ sub records
 	return map { decode_json($_) } <$file>;
 }
 
-# For many records: calls the sub with id, key and value of each, in order for each partition. None has a tab or a line's end in it.
+# For many records: calls the sub with id, key and value of each, in order within each partition.
+# Keys and values must not contain tabs or newlines.
 sub read
 {
 	my ($self, $topic, $each) = @_;
@@ -154,8 +160,8 @@ sub read
 	}
 }
 
-# For events with {"n": …} in them, which counts for each key: how many records there are, how many came again, and for each key
-# the numbers in the order in which they came first.
+# For events with {"n": …}, counted per key: returns the number of records, the number of repeated
+# ones, and for each key the numbers in the order of their first delivery.
 sub counted
 {
 	my ($self, $topic) = @_;
@@ -169,16 +175,18 @@ sub counted
 	return ($records, $again, \%numbers);
 }
 
-# Waits for so many records, or until the sub, which is given them, says yes. The records, or nothing if they do not come.
+# Waits for a number of records, or until a sub with the records as its arguments returns true.
+# Returns the records, or an empty list after the timeout.
 sub wait_for
 {
 	my ($self, $topic, $what, $timeout) = @_;
 	my $enough = ref $what ? $what : sub { @_ >= $what };
 	my @records;
-	return wait_until(sub { @records = $self->records($topic); $enough->(@records) }, $timeout) ? @records : ();
+	return wait_until(sub { @records = $self->records($topic); $enough->(@records) }, $timeout)
+	  ? @records : ();
 }
 
-# Of a record: its headers as a hash.
+# The headers of a record as a hash.
 sub headers
 {
 	my ($record) = @_;
@@ -194,9 +202,11 @@ sub ids
 sub create_kafka_sink
 {
 	my ($node, $cluster, $name, $config, $options, $database) = @_;
-	my $json = JSON::PP->new->utf8->canonical->encode({ 'bootstrap.servers' => $cluster->address, %$config });
+	my $json = JSON::PP->new->utf8->canonical->encode({
+			'bootstrap.servers' => $cluster->address, %$config });
 	$options = $options ? ", $options" : '';
-	$node->safe_psql($database // 'postgres', "SELECT outbox_create_sink('$name', 'kafka', \$config\$$json\$config\$$options)");
+	$node->safe_psql($database // 'postgres',
+		"SELECT outbox_create_sink('$name', 'kafka', \$config\$$json\$config\$$options)");
 }
 
 1;

@@ -1,4 +1,4 @@
-# Ends processes of a server with SIGKILL: all at once, or one.
+# Kills processes of a server with SIGKILL: all at once, or one.
 package OutboxKill;
 
 use strict;
@@ -11,7 +11,7 @@ use Time::HiRes qw(sleep);
 
 our @EXPORT = qw(kill_server kill_process log_has_only);
 
-# State, parent, and what it calls itself; nothing if it is gone.
+# Returns state, parent and title of a process; nothing if it does not exist.
 sub process
 {
 	my ($pid) = @_;
@@ -24,10 +24,11 @@ sub process
 sub postmaster
 {
 	my ($node) = @_;
-	return (split /\n/, PostgreSQL::Test::Utils::slurp_file($node->data_dir . '/postmaster.pid'))[0];
+	return (split /\n/,
+		PostgreSQL::Test::Utils::slurp_file($node->data_dir . '/postmaster.pid'))[0];
 }
 
-# The processes of a server, apart from the postmaster: pid => title.
+# The child processes of a postmaster: pid => title.
 sub children
 {
 	my ($node) = @_;
@@ -36,12 +37,14 @@ sub children
 	for my $pid (map { m{(\d+)$} } glob '/proc/[0-9]*')
 	{
 		my $process = process($pid);
-		$children{$pid} = $process->{title} if $process && $process->{parent} == $postmaster && $process->{state} ne 'Z';
+		$children{$pid} = $process->{title}
+		  if $process && $process->{parent} == $postmaster && $process->{state} ne 'Z';
 	}
 	return %children;
 }
 
-# As when the power goes: nobody can react to another one's end.
+# Simulates a power failure: the postmaster is stopped first, so that no process can react to the
+# end of another.
 sub kill_server
 {
 	my ($node) = @_;
@@ -51,11 +54,14 @@ sub kill_server
 	my %children = children($node);
 	kill 'KILL', keys %children;
 	$node->kill9;
-	# Also their parents, who are others now, have noticed: a server does not start while the pid of the last one is taken.
-	wait_until(sub { !grep { -e "/proc/$_" } $postmaster, keys %children }, 60) or die 'they do not die';
+	# Wait until the orphans' new parents have reaped them: a server does not start while the pid of
+	# its predecessor exists.
+	wait_until(sub { !grep { -e "/proc/$_" } $postmaster, keys %children }, 60)
+	  or die 'killed processes remain';
 }
 
-# One whose title matches; waits for it to come, if it comes and goes. The postmaster then restarts them all.
+# Kills a process whose title matches, and waits for it to start if it is short-lived. The
+# postmaster then restarts all processes. Returns 0 if no process was killed.
 sub kill_process
 {
 	my ($node, $title) = @_;
@@ -65,10 +71,13 @@ sub kill_process
 		my %children = children($node);
 		my @chosen = grep { $children{$_} =~ $title } keys %children;
 		my $chosen = $chosen[ rand @chosen ];
-		# One that was about to end has ended, and nobody minds.
-		if ($chosen && kill('KILL', $chosen) && wait_until(sub { slurp_log($node) =~ /\(PID $chosen\) was terminated by signal 9/ }, 3))
+		# The process may end by itself before the signal; then the log has no line about it, and
+		# the loop goes on.
+		if ($chosen && kill('KILL', $chosen) && wait_until(sub {
+					slurp_log($node) =~ /\(PID $chosen\) was terminated by signal 9/ }, 3))
 		{
-			wait_until(sub { times_ready($node) > $ready }, 60) or die 'the server does not come back';
+			wait_until(sub { times_ready($node) > $ready }, 60)
+			  or die 'the server does not come back';
 			return 1;
 		}
 		sleep 0.001;
@@ -85,18 +94,21 @@ sub slurp_log
 sub times_ready
 {
 	my ($node) = @_;
-	return scalar(my @times = slurp_log($node) =~ /database system is ready to accept connections/g);
+	return scalar(my @times =
+			slurp_log($node) =~ /database system is ready to accept connections/g);
 }
 
-# Of what a server's log must not have there is only what was done to it, at least so often. Then the log is put aside: whoever looks at
-# all logs in the end (test/run) would take that for a crash.
+# Tests that the log's alarming lines all match the pattern, and are at least this many. Renames the
+# log afterwards, because test/run searches all logs for crashes.
 sub log_has_only
 {
 	my ($node, $expected, $times, $promise) = @_;
-	my @bad = grep { /leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|runtime error:|terminated by signal/ }
+	my @bad = grep {
+		/leak:|leaked|don't own a lock|resource was not closed|PANIC:|TRAP:|runtime error:|terminated by signal/ }
 	  split /\n/, slurp_log($node);
 	my @strange = grep { !/$expected/ } @bad;
-	ok(!@strange && @bad >= $times, $promise) or return diag("@bad" ? join "\n", @strange : 'nothing');
+	ok(!@strange && @bad >= $times, $promise)
+	  or return diag("@bad" ? join "\n", @strange : 'nothing');
 	rename $node->logfile, $node->logfile . '.seen' or die $!;
 }
 

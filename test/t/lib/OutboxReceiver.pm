@@ -1,4 +1,4 @@
-# A receiver of webhooks (services/receiver), and what the tests of the relay share.
+# A receiver of webhooks (services/receiver), and functions for tests of the relay.
 package OutboxReceiver;
 
 use strict;
@@ -11,13 +11,15 @@ use JSON::PP;
 use PostgreSQL::Test::Utils ();
 use Time::HiRes qw(time sleep);
 
-our @EXPORT = qw(header field seconds wait_until elapsed create_sink drop_sinks sink_status wait_for_status
+our @EXPORT =
+	qw(header field seconds wait_until elapsed create_sink drop_sinks sink_status wait_for_status
   relay_pid write_secrets make_certificates refusal);
 
 my %running;
 my $owner = $$;
 
-# start(NAME, port => N, tls => { cert, key, client_ca }, body_limit => BYTES): listens when it returns.
+# start(NAME, port => N, tls => { cert, key, client_ca }, body_limit => BYTES): starts a receiver
+# and waits until it listens.
 sub start
 {
 	my ($class, $name, %options) = @_;
@@ -37,8 +39,9 @@ sub run
 	my $services = $ENV{OUTBOX_SERVICES} or die 'OUTBOX_SERVICES names no directory';
 	my $tls = $self->{tls};
 	unlink $self->{ready};
-	# The pipe's end is the receiver's, whatever becomes of this process.
-	$self->{pid} = open($self->{pipe}, '|-', '/usr/bin/python3', "$services/receiver", '--until-eof',
+	# The receiver ends when this process, which has the other end of the pipe, does.
+	$self->{pid} = open($self->{pipe}, '|-', '/usr/bin/python3',
+		"$services/receiver", '--until-eof',
 		'--record', $self->{record}, '--ready', $self->{ready}, '--port', $self->{port},
 		$self->{body_limit} ? ('--body-limit', $self->{body_limit}) : (),
 		map { ('--' . tr/_/-/r, $tls->{$_}) } sort keys %$tls)
@@ -60,7 +63,7 @@ sub stop
 	close $self->{pipe};
 }
 
-# On the same port, with the same record and the same rules.
+# Restarts the receiver with the same port, record and rules.
 sub restart
 {
 	my ($self, $signal) = @_;
@@ -71,25 +74,28 @@ sub restart
 END
 {
 	local $?;
-	# Not in a child that has forked and goes.
+	# Only the process that started the receivers ends them, not its forked children.
 	map { $_->stop } $$ == $owner ? values %running : ();
 }
 
 sub url
 {
 	my ($self, $path, $host) = @_;
-	return sprintf '%s://%s:%d%s', %{ $self->{tls} } ? 'https' : 'http', $host // '127.0.0.1', $self->{port}, $path // '/';
+	return sprintf '%s://%s:%d%s', %{ $self->{tls} } ? 'https' : 'http', $host // '127.0.0.1',
+	  $self->{port}, $path // '/';
 }
 
 sub order
 {
 	my ($self, %order) = @_;
 	my $answer = HTTP::Tiny->new(no_proxy => ['127.0.0.1'], timeout => 20)
-	  ->post("http://127.0.0.1:$self->{control_port}/_control", { content => encode_json(\%order) });
-	$answer->{success} or die "receiver $self->{name} does not obey: $answer->{status} $answer->{content}";
+	  ->post("http://127.0.0.1:$self->{control_port}/_control",
+	  	{ content => encode_json(\%order) });
+	$answer->{success}
+	  or die "receiver $self->{name} does not obey: $answer->{status} $answer->{content}";
 }
 
-# Rules as services/receiver describes them; without any, every answer is 200.
+# Sets rules as services/receiver describes them; without rules every answer is 200.
 sub control
 {
 	my ($self, @rules) = @_;
@@ -97,7 +103,7 @@ sub control
 	$self->order(rules => \@rules);
 }
 
-# Resets all connections, those of requests that hang included.
+# Resets all connections, including those of requests that hang.
 sub drop_connections
 {
 	my ($self) = @_;
@@ -119,7 +125,7 @@ sub lines
 	return @{ $self->{lines} };
 }
 
-# What came, decoded; only for one path, if one is given.
+# The requests so far, decoded; only those to a path, if one is given.
 sub records
 {
 	my ($self, $path) = @_;
@@ -134,7 +140,8 @@ sub count
 	return scalar(my @all = defined $path ? $self->records($path) : $self->lines);
 }
 
-# For many requests: the events' ids without decoding everything. All, or only those answered with 2xx, to one path, if one is given.
+# The ids of events without decoding every request: of all requests, or of those answered with 2xx,
+# optionally to one path.
 sub ids
 {
 	my ($self) = @_;
@@ -148,7 +155,8 @@ sub accepted_ids
 	return map { /^\{"answer": "2\d\d", "id": "([^"]+)"/ ? $1 : () } @lines;
 }
 
-# Waits for so many requests, or until the sub says yes. The requests, or nothing if they do not come.
+# Waits for a number of requests, or until the sub returns true. Returns the requests, or an empty
+# list after the timeout.
 sub wait_for
 {
 	my ($self, $what, $timeout, $path) = @_;
@@ -156,7 +164,7 @@ sub wait_for
 	return wait_until($enough, $timeout) ? $self->records($path) : ();
 }
 
-# Of a request: the value of a header, undef if it is not there.
+# The value of a header of a request; undef if it is missing.
 sub header
 {
 	my ($record, $name) = @_;
@@ -164,7 +172,7 @@ sub header
 	return $values[0];
 }
 
-# The body of a request as a structure.
+# The body of a request as a structure, or one field of it.
 sub field
 {
 	my ($record, $name) = @_;
@@ -172,7 +180,7 @@ sub field
 	return defined $name ? $body->{$name} : $body;
 }
 
-# A length of time, as a sink's config has it: a number of seconds.
+# A duration in the config of a sink: a number of seconds.
 sub seconds
 {
 	return $_[0] + 0;
@@ -205,7 +213,8 @@ sub create_sink
 	my ($node, $name, $config, $options, $database) = @_;
 	my $json = JSON::PP->new->utf8->canonical->encode($config);
 	$options = $options ? ", $options" : '';
-	$node->safe_psql($database // 'postgres', "SELECT outbox_create_sink('$name', 'http', \$config\$$json\$config\$$options)");
+	$node->safe_psql($database // 'postgres',
+		"SELECT outbox_create_sink('$name', 'http', \$config\$$json\$config\$$options)");
 }
 
 sub drop_sinks
@@ -214,12 +223,13 @@ sub drop_sinks
 	$node->safe_psql('postgres', join ';', map { "SELECT outbox_drop_sink('$_')" } @names);
 }
 
-# "t" or "f", a bar, and the reason.
+# The status of a sink: "t" or "f", a bar, and the reason.
 sub sink_status
 {
 	my ($node, $name, $database) = @_;
 	return $node->safe_psql($database // 'postgres',
-		"SELECT ok, detail FROM outbox_status() WHERE component = 'sink ' || \$name\$$name\$name\$");
+		"SELECT ok, detail FROM outbox_status() WHERE component = 'sink ' || "
+		  . "\$name\$$name\$name\$");
 }
 
 sub wait_for_status
@@ -230,48 +240,53 @@ sub wait_for_status
 	return $status;
 }
 
-# Of the worker that serves a database; empty if there is none.
+# The pid of the relay that serves a database; empty if there is none.
 sub relay_pid
 {
 	my ($node, $database) = @_;
 	$database //= 'postgres';
 	return $node->safe_psql('postgres',
-		"SELECT pid FROM pg_stat_activity WHERE backend_type = 'outbox relay' AND datname = '$database'");
+		"SELECT pid FROM pg_stat_activity
+			WHERE backend_type = 'outbox relay' AND datname = '$database'");
 }
 
-# A file of secrets that the server will read, with the mode that it must have unless told otherwise.
+# Writes a file of secrets, with the mode that the server requires unless another is given.
 sub write_secrets
 {
 	my ($file, $secrets, $mode) = @_;
 	unlink $file;
 	my $before = umask 0077;
-	PostgreSQL::Test::Utils::append_to_file($file, join '', map { "$_ = $secrets->{$_}\n" } sort keys %$secrets);
+	PostgreSQL::Test::Utils::append_to_file($file, join '',
+		map { "$_ = $secrets->{$_}\n" } sort keys %$secrets);
 	umask $before;
 	chmod $mode // 0600, $file or die "$file: $!";
 	return $file;
 }
 
-# SQLSTATE, message, detail and hint of a statement that is refused; empty if it is not.
+# Returns SQLSTATE, message, detail and hint of a statement that fails; empty if it succeeds.
 sub refusal
 {
 	my ($node, $sql, @psql_options) = @_;
-	my ($status, undef, $error) = $node->psql('postgres', "\\set VERBOSITY verbose\n$sql", extra_params => \@psql_options);
+	my ($status, undef, $error) =
+		$node->psql('postgres', "\\set VERBOSITY verbose\n$sql", extra_params => \@psql_options);
 	return $status == 0 ? '' : $error;
 }
 
 sub openssl
 {
 	my ($error);
-	IPC::Run::run([ 'openssl', @_ ], '<', \undef, '>', '/dev/null', '2>', \$error) or die "openssl @_: $error";
+	IPC::Run::run([ 'openssl', @_ ], '<', \undef, '>', '/dev/null', '2>', \$error)
+	  or die "openssl @_: $error";
 }
 
-# A private CA and what it has signed, as DIR/NAME.crt and DIR/NAME.key: server (localhost), elsewhere
-# (another host name), expired, client; and stranger, a CA that signed nothing.
+# Makes a private CA and certificates DIR/NAME.crt with keys DIR/NAME.key: server (localhost),
+# elsewhere (another host name), expired, client; and stranger, a CA that has signed nothing.
 sub make_certificates
 {
 	my $dir = PostgreSQL::Test::Utils::tempdir('certificates');
 	my @key = ('-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes');
-	openssl('req', '-x509', @key, '-days', 2, '-subj', "/CN=$_", '-keyout', "$dir/$_.key", '-out', "$dir/$_.crt")
+	openssl('req', '-x509', @key, '-days', 2, '-subj', "/CN=$_", '-keyout', "$dir/$_.key",
+		'-out', "$dir/$_.crt")
 	  for 'ca', 'stranger';
 	PostgreSQL::Test::Utils::append_to_file("$dir/index", '');
 	PostgreSQL::Test::Utils::append_to_file("$dir/ca.conf", <<"CONF");
@@ -298,10 +313,14 @@ CONF
 	for my $name ('server', 'elsewhere', 'expired', 'client')
 	{
 		my $section = $name eq 'expired' ? 'server' : $name;
-		my $host = $name eq 'elsewhere' ? 'elsewhere.example' : $name eq 'client' ? 'client' : 'localhost';
-		my ($from, $to) = $name eq 'expired' ? ('20200101000000Z', '20200201000000Z') : ('20200101000000Z', '20991231000000Z');
-		openssl('req', '-new', @key, '-subj', "/CN=$host", '-keyout', "$dir/$name.key", '-out', "$dir/$name.csr");
-		openssl('ca', '-batch', '-notext', '-config', "$dir/ca.conf", '-extensions', $section, '-startdate', $from,
+		my $host = $name eq 'elsewhere' ? 'elsewhere.example' : $name eq 'client'
+		  ? 'client' : 'localhost';
+		my ($from, $to) = $name eq 'expired' ? ('20200101000000Z', '20200201000000Z')
+		  : ('20200101000000Z', '20991231000000Z');
+		openssl('req', '-new', @key, '-subj', "/CN=$host", '-keyout', "$dir/$name.key", '-out',
+			"$dir/$name.csr");
+		openssl('ca', '-batch', '-notext', '-config', "$dir/ca.conf", '-extensions', $section,
+			'-startdate', $from,
 			'-enddate', $to, '-in', "$dir/$name.csr", '-out', "$dir/$name.crt");
 	}
 	return $dir;

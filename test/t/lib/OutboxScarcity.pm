@@ -1,4 +1,4 @@
-# A disk that is full, and a process that gets no more memory, or no more files.
+# A full disk, and limits on the memory and the files of a process.
 package OutboxScarcity;
 
 use strict;
@@ -7,21 +7,23 @@ use Exporter 'import';
 use PostgreSQL::Test::Utils ();
 use Test::More;
 
-our @EXPORT = qw(need_small_disk fill make_room limit_memory unlimit_memory limit_files unlimit_files);
+our @EXPORT =
+	qw(need_small_disk fill make_room limit_memory unlimit_memory limit_files unlimit_files);
 
-# The directory of a small file system of its own (test/servers mounts it). Skips the whole file where there is none; under CI that is
-# a failure.
+# Returns the directory of a small file system (test/servers mounts it). Skips the whole file if
+# there is none; under CI that is a failure.
 sub need_small_disk
 {
 	my $disk = $ENV{OUTBOX_SMALL_DISK};
 	return $disk if $disk && -d $disk && -w $disk;
-	plan(skip_all => 'there is no small file system: it could not be mounted') unless $ENV{CI} || $ENV{OUTBOX_CI};
-	fail('there is a small file system');
+	plan(skip_all => 'there is no small file system: it could not be mounted')
+	  unless $ENV{CI} || $ENV{OUTBOX_CI};
+	fail('a small file system can be mounted');
 	done_testing();
 	exit 1;
 }
 
-# Leaves so many bytes of it, by and large.
+# Fills the disk up to about this many bytes.
 sub fill
 {
 	my ($disk, $left) = @_;
@@ -37,12 +39,14 @@ sub make_room
 	unlink "$disk/ballast";
 }
 
-# From now on a process may have so many bytes more than it has.
+# Limits the memory of a process to this many bytes more than it has now.
 sub limit_memory
 {
 	my ($pid, $more) = @_;
-	my ($has) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^VmSize:\s+(\d+) kB/m or die "no process $pid";
-	system('prlimit', '--pid', $pid, sprintf('--as=%d:', $has * 1024 + $more)) == 0 or die "prlimit $pid";
+	my ($has) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/status") =~ /^VmSize:\s+(\d+) kB/m
+	  or die "no process $pid";
+	system('prlimit', '--pid', $pid, sprintf('--as=%d:', $has * 1024 + $more)) == 0
+	  or die "prlimit $pid";
 }
 
 sub unlimit_memory
@@ -51,7 +55,7 @@ sub unlimit_memory
 	return system('prlimit', '--pid', $pid, '--as=unlimited:') == 0;
 }
 
-# From now on a process can open no more files than it has open.
+# Prevents a process from opening more files than it has open.
 sub limit_files
 {
 	my ($pid) = @_;
@@ -64,7 +68,9 @@ sub limit_files
 sub unlimit_files
 {
 	my ($pid) = @_;
-	my ($most) = PostgreSQL::Test::Utils::slurp_file("/proc/$pid/limits") =~ /^Max open files\s+\d+\s+(\d+)/m or die "no process $pid";
+	my ($most) =
+		PostgreSQL::Test::Utils::slurp_file("/proc/$pid/limits") =~ /^Max open files\s+\d+\s+(\d+)/m
+	  or die "no process $pid";
 	system('prlimit', '--pid', $pid, "--nofile=$most:") == 0 or die "prlimit $pid";
 }
 

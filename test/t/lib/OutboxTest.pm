@@ -1,4 +1,4 @@
-# What the restart, crash and dump tests share.
+# Starts servers with the extension, for all tests in test/t.
 package OutboxTest;
 
 use strict;
@@ -10,13 +10,13 @@ use Test::More;
 
 our @EXPORT = qw(start_node staged enqueue is_shown_to_wait);
 
-# The settings that make a server find the extension that is under test, or another build of it.
+# The settings that make a server find the extension under test, or another build of it.
 sub staged
 {
 	return slurp_file($_[0] // $ENV{OUTBOX_STAGE_CONF});
 }
 
-# A running server with the extension in it, preloaded unless told otherwise.
+# Starts a server with the extension, preloaded by default.
 sub start_node
 {
 	my ($name, %options) = @_;
@@ -28,17 +28,20 @@ sub start_node
 	  unless $options{no_preload};
 	$node->append_conf('postgresql.conf', $options{conf}) if $options{conf};
 	$node->start;
-	$node->safe_psql('postgres', 'SET client_min_messages = warning; CREATE EXTENSION outbox CASCADE')
+	$node->safe_psql('postgres', 'SET client_min_messages = warning;
+			CREATE EXTENSION outbox CASCADE')
 	  unless $options{no_extension};
 	return $node;
 }
 
-# From 17 on servers show the names that extensions give to their waits.
+# Servers from version 17 on show the names of extensions' wait events.
 sub is_shown_to_wait
 {
 	my ($node, $who, $name) = @_;
 	$name = 'Extension' if $node->pg_version < 17;
-	ok($node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type = '$who' AND wait_event_type = 'Extension' AND wait_event = '$name'"),
+	ok($node->poll_query_until('postgres', "SELECT count(*) > 0 FROM pg_stat_activity
+				WHERE backend_type = '$who' AND wait_event_type = 'Extension'
+				AND wait_event = '$name'"),
 		"the wait of the $who is shown as $name");
 	return;
 }

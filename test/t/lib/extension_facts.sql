@@ -1,11 +1,11 @@
--- What there is to know of an extension, one line for each fact. Two databases that have the same version say the same, whichever way
--- they came to it.
+-- Facts about the extension, one per line. Two databases with the same version must have the same
+-- facts, whether it was installed or updated.
 WITH members AS (
     SELECT d.classid, d.objid FROM pg_depend d JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
      WHERE e.extname = 'outbox' AND d.deptype = 'e'
 ), relations AS (
     SELECT c.* FROM pg_class c JOIN members ON classid = 'pg_class'::regclass AND objid = c.oid
-), objects AS ( -- and what hangs on them
+), objects AS ( -- and dependent objects
     SELECT classid, objid FROM members
     UNION SELECT 'pg_class'::regclass, i.indexrelid FROM pg_index i JOIN relations r ON r.oid = indrelid
     UNION SELECT 'pg_constraint'::regclass, c.oid FROM pg_constraint c JOIN relations r ON r.oid = conrelid
@@ -30,10 +30,10 @@ WITH members AS (
     UNION ALL SELECT name, 'relation', concat_ws(' ', relkind, relpersistence, relrowsecurity, relforcerowsecurity, relreplident, reloptions,
               pg_get_partkeydef(r.oid))
       FROM named JOIN pg_class r ON classid = 'pg_class'::regclass AND objid = r.oid
-    -- The number too: rows are written and read by it.
+    -- The number matters, too: C++ reads and writes rows by it.
     UNION ALL SELECT name, 'column ' || attname, concat_ws(' ', attnum, format_type(atttypid, atttypmod), attcollation::regcollation, attnotnull,
               attidentity, attgenerated, attstorage, attcompression, attacl, pg_get_expr(adbin, adrelid),
-              (SELECT string_agg(option, ' ') FROM unnest(attoptions) option WHERE option NOT LIKE 'pg_attver=%')) -- counts changes
+              (SELECT string_agg(option, ' ') FROM unnest(attoptions) option WHERE option NOT LIKE 'pg_attver=%')) -- changes count, not the value
       FROM named JOIN pg_attribute a ON classid = 'pg_class'::regclass AND objid = attrelid AND attnum > 0 AND NOT attisdropped
       LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
     UNION ALL SELECT name, 'definition', pg_get_indexdef(indexrelid) FROM named JOIN pg_index ON classid = 'pg_class'::regclass AND objid = indexrelid

@@ -1,6 +1,8 @@
-"""Sessions that enqueue all the time, and others that claim. Prints the longest that a call took, in milliseconds: of enqueues, of
-claims, and of plain inserts into a table that nobody else uses, which the same sessions make in turns with their enqueues. Those
-tell how long the machine alone can keep a session waiting."""
+"""Sessions that enqueue continuously, beside others that claim.
+
+Prints the longest duration of a call in milliseconds: of enqueues, of claims, and of inserts into
+an unrelated table, which the same sessions make between their enqueues. The inserts show how long
+the machine alone can delay a session."""
 
 import sys
 import threading
@@ -18,7 +20,7 @@ class Caller(threading.Thread):
         super().__init__(daemon=True)
         self.over = over
         self.session = Session("caller")
-        # The disk is not in question.
+        # The disk is not measured.
         self.session.rows("SET synchronous_commit = off")
         self.statements = statements
         self.longest = {name: 0.0 for name in statements}
@@ -53,7 +55,7 @@ def main():
     callers = producers + claimers
     for caller in callers:
         caller.start()
-    # Until the test closes its end.
+    # The test closes the pipe to end this process.
     sys.stdin.read()
     over.set()
     for caller in callers:

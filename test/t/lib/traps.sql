@@ -1,8 +1,9 @@
--- A schema "trap" with a copy of all that pg_catalog and the extension have: functions, aggregates, operators, types, tables.
--- Whatever of it is used raises an error, and counts, as far as it is not built in: somebody may catch the error. It is to be put in front of the
+-- A schema "trap" with copies of the objects of pg_catalog and the extension: functions,
+-- aggregates, operators, types, tables. Each use raises an error and, unless the object is built
+-- in, counts, because a caller may catch the error. Tests put the schema in front of the
 -- search_path.
 SET search_path = pg_catalog;
-SET session_replication_role = replica; -- or the extension would look at each of them
+SET session_replication_role = replica; -- avoids the event triggers of the extension
 SET check_function_bodies = off;
 SET client_min_messages = error;
 CREATE SCHEMA trap;
@@ -21,7 +22,7 @@ DECLARE
     body  CONSTANT text := 'BEGIN PERFORM pg_catalog.nextval(''trap.sprung_count''); RAISE EXCEPTION ''trapped''; END';
     found record;
 BEGIN
-    -- What is called by the server alone takes something internal.
+    -- Functions that only the server calls have an argument of type internal.
     FOR found IN
         SELECT p.proname, oidvectortypes(p.proargtypes) AS arguments,
                CASE WHEN p.proretset THEN 'SETOF ' ELSE '' END || format_type(p.prorettype, NULL) AS result
@@ -32,7 +33,8 @@ BEGIN
     LOOP
         EXECUTE format('CREATE FUNCTION trap.%I(%s) RETURNS %s LANGUAGE plpgsql AS %L', found.proname, found.arguments, found.result, body);
     END LOOP;
-    -- Those that take anything, however many: only what is built in can, and shell_in() raises an error of its own.
+    -- Variadic and polymorphic functions: only a C function can have these arguments, so shell_in()
+    -- raises its own error.
     FOR found IN
         SELECT p.proname, pg_get_function_identity_arguments(p.oid) AS arguments, pg_get_function_result(p.oid) AS result
           FROM pg_proc p

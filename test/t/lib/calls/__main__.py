@@ -1,6 +1,7 @@
-"""Calls every function and procedure of the extension with arguments of every kind, in several roles and states of a transaction.
+"""Calls every function and procedure of the extension with arguments of every kind, in several
+roles and transaction states.
 
-Prints what happened, how often, and what must not have. Fails if there was anything of the kind."""
+Prints how often each thing happened, and every violation. Fails if there was one."""
 
 import argparse
 import sys
@@ -15,7 +16,7 @@ from states import COMMIT, ROLLBACK
 
 
 def find_leaks(caller, options):
-    """In calls that are rolled back. Those that lose something only when they are committed lose nothing here."""
+    """Repeats calls in transactions that roll back. Leaks at commit are not found here."""
     repeats = Repeats(caller.connect("postgres"), ROLLBACK, options.repeat, options.contexts_only)
     planted = {(statement, "planted"): statement for statement in options.planted + options.planted_at_commit}
     found = 0
@@ -26,7 +27,8 @@ def find_leaks(caller, options):
 
 
 def find_leaks_at_commit(caller, options):
-    """In calls that are committed: those that were accepted, in a copy of the database, which they may spoil as they like."""
+    """Repeats calls in transactions that commit: calls that were accepted, in a copy of the
+    database."""
     caller.hang_up()
     kinds = caller.corpus.accepted() | {(round, "a round"): round for round in ROUNDS} | {(statement, "planted"): statement for statement in options.planted_at_commit}
     found = committed = 0
@@ -40,12 +42,12 @@ def find_leaks_at_commit(caller, options):
             if statement in ROUNDS and repeats.error:
                 caller.judge.accuse("rounds that come to an end", repeats.error, statement)
             if repeats.error:
-                other.rows("SELECT prepare_for_calls()")  # what it has taken away
+                other.rows("SELECT prepare_for_calls()")  # restores what the call has removed
     return {"kinds of calls that were committed again and again": committed, "planted leaks that were found at commit": found}
 
 
 def has_leaked(caller, repeats, kind, statement, planted):
-    """Whether it was planted and was found. Others are somebody's fault."""
+    """Returns whether a planted leak was found. Reports any other leak."""
     bytes = repeats.leak(statement)
     if bytes and statement not in planted:
         caller.judge.accuse("calls that lose memory", f"{bytes:.0f} bytes by each of {' '.join(kind)}, {repeats.ending}", statement)
@@ -54,20 +56,20 @@ def has_leaked(caller, repeats, kind, statement, planted):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--calls", type=int, help="so many, or")
-    parser.add_argument("--seconds", type=float, help="for so long")
+    parser.add_argument("--calls", type=int, help="number of calls, or")
+    parser.add_argument("--seconds", type=float, help="duration of the run")
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--files", required=True, help="outbox.cold_storage_dir")
-    parser.add_argument("--only", help="the function of this name, in all its forms")
+    parser.add_argument("--only", help="a function, with all its signatures")
     parser.add_argument("--events", type=Path, help="a folder of arrays of events, to start from")
-    parser.add_argument("--watch", type=int, default=20, help="look at all tables before and after one in so many calls; 0: never")
-    parser.add_argument("--repeat", type=int, default=0, help="how often a call of each kind is repeated to see whether the session grows")
-    parser.add_argument("--planted", action="append", default=[], help="a statement that loses memory, which has to be found")
-    parser.add_argument("--planted-at-commit", action="append", default=[], help="one that loses memory if it is committed, and only then")
-    parser.add_argument("--planted-change", action="append", default=[], help="a statement that changes something during a call that fails, which has to be seen")
-    parser.add_argument("--contexts-only", action="store_true", help="memory is that of the server's contexts")
-    parser.add_argument("--bytes", action="store_true", help="bytes that are no text may stay in tables")
-    parser.add_argument("--examples", action="store_true", help="show one of each kind of error")
+    parser.add_argument("--watch", type=int, default=20, help="compare all tables before and after every Nth call; 0: never")
+    parser.add_argument("--repeat", type=int, default=0, help="repetitions of each kind of call in the search for leaks")
+    parser.add_argument("--planted", action="append", default=[], help="a statement with a leak, which must be found")
+    parser.add_argument("--planted-at-commit", action="append", default=[], help="a statement with a leak at commit only")
+    parser.add_argument("--planted-change", action="append", default=[], help="a statement that writes during a failing call, which must be seen")
+    parser.add_argument("--contexts-only", action="store_true", help="measure the memory contexts of the server only")
+    parser.add_argument("--bytes", action="store_true", help="keep invalid text in tables")
+    parser.add_argument("--examples", action="store_true", help="print an example of each error")
     options = parser.parse_args()
     caller = Caller(options)
     caller.run()

@@ -1,4 +1,4 @@
-"""Makes up calls, and makes them."""
+"""Generates calls and runs them."""
 
 import itertools
 import random
@@ -34,7 +34,7 @@ class Call:
 
 
 class Caller:
-    # How often each calls.
+    # relative frequency of calls
     ROLES = {"postgres": 4, "admin": 3, "worker": 3, "tenant": 2, "nobody": 1}
 
     def __init__(self, options):
@@ -71,13 +71,15 @@ class Caller:
             if number % 200 == 0:
                 self.look_around()
             self.turn(self.make_up(number))
-        # Who may remove rows of the audit log is remembered in the session, until its transaction ends.
+        # The right to remove rows of the audit log is stored in the session until its transaction
+        # ends.
         self.boss.rows("SELECT audit_record('x', 'x', 'x', 'x')")
         if not perform(self.sessions["postgres"], STATES[0], "DELETE FROM audit_log", COMMIT).errors:
             self.happened["audit logs that can be changed"] = 1
 
     def send_whole(self, documents):
-        """What the mangled ones start from, as it is, to each function that takes it. All are watched."""
+        """Sends the unchanged documents of the corpus to each function that takes them, watching
+        changes."""
         routines = [routine for routine in self.routines if [argument.name for argument in routine.arguments] == ["events"]]
         for document in documents:
             for routine in routines:
@@ -87,7 +89,7 @@ class Caller:
             self.happened["arrays of the corpus that were sent whole"] += len(routines) > 0
 
     def look_around(self):
-        """What has to be there, and what there is to be named."""
+        """Restores the fixtures, and collects existing ids, tokens and files for arguments."""
         self.boss.rows("SELECT prepare_for_calls()")
         self.values.present = {
             "bigint": [str(number) for number, in self.boss.rows(
@@ -100,7 +102,7 @@ class Caller:
         self.values.files = [quoted(path.name) for path in sorted(Path(self.options.files).iterdir())]
 
     def next_routine(self):
-        """All in turn, in any order; those with many arguments more often."""
+        """Deals all functions in random order; functions with many arguments more often."""
         if not self.deck:
             self.deck = [r for r in self.routines for _ in range(1 + min(len(r.arguments), 4))]
             self.chance.shuffle(self.deck)
@@ -110,14 +112,14 @@ class Caller:
         routine = self.next_routine()
         role = self.chance.choices(list(self.ROLES), self.ROLES.values())[0]
         if routine.is_internal and self.chance.random() < 0.7:
-            role = "postgres"  # for others it is out of reach
+            role = "postgres"  # other roles may not call internal functions
         states = [s for s in STATES if role == "postgres" or not s.superuser_only]
         wildness = self.chance.choice([0, 0.1, 0.3, 1])
         arguments = [(a, self.values.of(a, is_wild=self.chance.random() < wildness))
                      for a in routine.arguments if not a.is_optional or self.chance.random() < 0.5]
         call = Call(number, routine, role, self.chance.choice(states), arguments, self.statement(routine, arguments),
                     self.chance.choice([COMMIT, COMMIT, ROLLBACK]))
-        # An internal function does as it is told, and what it is told makes no sense.
+        # Internal functions may corrupt data if their arguments are random.
         if routine.is_internal or (call.has_odd_bytes and not self.options.bytes):
             call.ending = ROLLBACK
             call.state = call.state if call.state.begin else STATES[1]
@@ -131,7 +133,7 @@ class Caller:
         return self.chance.choice([f"SELECT {call}", f"SELECT * FROM {call}", f"SELECT * FROM {call} LIMIT 1", f"SELECT {call} FROM generate_series(1, 3)"])
 
     def sees(self, change):
-        """Whether the judge would: a change by somebody else, during a call that fails."""
+        """Returns whether the judge sees a change by another session during a call that fails."""
         judge, self.judge = self.judge, Judge(self.options.bytes)
         self.turn(Call(0, self.routines[0], "nobody", STATES[0], [], "SELECT 1 / 0", COMMIT), meanwhile=change)
         judge, self.judge = self.judge, judge

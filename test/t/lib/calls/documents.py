@@ -1,4 +1,4 @@
-"""JSON: documents that make sense, the same with something spoiled, such as nobody would write, and what is hardly JSON any more."""
+"""JSON documents: valid ones, ones with a single error, and ones that are barely JSON."""
 
 import copy
 import json
@@ -9,7 +9,7 @@ SCHEMA = {"$schema": "https://json-schema.org/draft/2020-12/schema", "type": "ob
           "$defs": {"o": {"type": "object", "additionalProperties": False, "properties": {"x": {"type": ["number", "null"]}}}}}
 EVENT = {"aggregate_type": "Order", "aggregate_id": "1", "event_type": "OrderConfirmed", "payload": {"n": 1}}
 
-# What nothing listens to.
+# Valid documents. Nothing listens at the addresses of the sinks.
 SENSIBLE = {
     "config": [{"url": "http://127.0.0.1:9/", "timeout": 1}, {"url": "http://127.0.0.1:9/", "batch": {"max": 10}, "headers": {"X-A": "b"}},
                {"bootstrap.servers": "127.0.0.1:9", "topic": "events"},

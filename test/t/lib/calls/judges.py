@@ -1,16 +1,17 @@
-"""What must not be, whatever is called."""
+"""Violations that no call may cause."""
 
 from collections import Counter
 from pathlib import Path
 
 CANCELED = "57014"
 INTERNAL_ERROR = "XX000"
-# A function that was written for others does not leave it to the parser, a constraint or a bare RAISE to find what is wrong with an argument.
+# A public function must check its arguments and not leave an error to the parser, a constraint or a
+# bare RAISE.
 SPEAKS_OF_ITSELF = {"42601", "42702", "42703", "23502", "23503", "23505", "P0001", "P0003", "P0004", "0A000"}
-# Of arguments that never came to a function.
+# Messages about arguments that did not reach the function.
 OTHERS = ("conversion between UTF8", "cannot use subquery in CALL")
 
-# Each row by where it is and which transaction wrote it: what comes, goes or changes shows.
+# Every row by its place and its writing transaction, so that inserts, updates and deletes show.
 TABLES = """
 SELECT string_agg(format('SELECT %L, count(*), sum(hashtextextended(format(''%%s %%s %%s'', tableoid, ctid, xmin), 0)::numeric) FROM %s',
                          c.oid::regclass, c.oid::regclass), ' UNION ALL ')
@@ -21,7 +22,8 @@ SELECT string_agg(format('SELECT %L, count(*), sum(hashtextextended(format(''%%s
 
 
 class Digest:
-    """Of all tables of the extension and of pg_partman, of some catalogs, and of what is unfinished in cold storage."""
+    """A digest of all tables of the extension and pg_partman, some catalogs, and unfinished
+    files in cold storage."""
 
     def __init__(self, session, files):
         self.session = session
@@ -38,10 +40,10 @@ def difference(before, after):
 
 
 class Judge:
-    PATIENCE = 10  # seconds: a call is quick, or is canceled soon
+    PATIENCE = 10  # seconds; calls are quick or soon canceled
 
     def __init__(self, has_odd_rows):
-        self.has_odd_rows = has_odd_rows  # bytes that are no text, in names for example
+        self.has_odd_rows = has_odd_rows  # names may have bytes that are not valid text
         self.codes = Counter()
         self.canceled = Counter()
         self.wrong = Counter()
@@ -75,7 +77,7 @@ class Judge:
             self.accuse("changes by calls that failed or were rolled back", difference(before, after), call)
 
     def session(self, call, session):
-        """A call leaves the session as it was. An internal one need not: whoever calls it sees to that."""
+        """A call must leave the session unchanged, unless the function is internal."""
         now = session.rows("SELECT current_user::text, current_setting('search_path'), current_setting('lock_timeout')")[0]
         before = getattr(session, "settings", now)
         session.settings = before

@@ -1,4 +1,4 @@
-"""Does a session grow with its calls?"""
+"""Detects calls that leak memory in their session."""
 
 import time
 from contextlib import contextmanager
@@ -8,13 +8,13 @@ import psycopg2.errors
 
 from session import Session
 
-# What the contexts of the server have given out, and what malloc() has besides them. Plans come and go: a statement that is not given back shows by
-# its source. And the server never forgets a type, not even that of a table that was rolled back.
+# Memory used in the server's contexts, and malloc() memory outside of them. Cached plans vary; a
+# leaked statement shows by its source. The type cache never shrinks, not even after a rollback.
 BYTES = """SELECT sum(used_bytes) FILTER (WHERE name NOT IN ('CachedPlan', 'Type information cache'))::bigint, memory_given_out() - sum(total_bytes)::bigint
              FROM pg_backend_memory_contexts"""
 
 
-# Committed, these do so only once: what they do is done again or undone by the next.
+# Calls that can be committed repeatedly, because the next call repeats or undoes their effect.
 ROUNDS = [
     "SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}'); SELECT outbox_ack(lock_token) FROM outbox_claim('plain') LIMIT 1",
     "SELECT outbox_enqueue('Order', '1', 'OrderConfirmed', '{}'); SELECT outbox_ack(lock_token, ARRAY[id]) FROM outbox_claim('ordered')",
@@ -31,13 +31,13 @@ ROUNDS = [
 
 
 class Corpus:
-    """One call of each kind: of a function that ended in some way."""
+    """One call of each kind: per function and outcome."""
 
     def __init__(self):
         self.statements = {}
 
     def add(self, call, outcome, seconds):
-        # The server itself forgets to free what it has compiled of a trigger function in PL/pgSQL that is called otherwise.
+        # The server leaks the compiled form of a PL/pgSQL trigger function that is called directly.
         if call.role == "postgres" and seconds < 0.05 and not call.routine.is_trigger:
             ending = outcome.errors[0].pgcode if outcome.errors else "accepted"
             self.statements.setdefault((call.routine.signature, ending), call.statement)
@@ -47,12 +47,12 @@ class Corpus:
 
 
 class Repeats:
-    """Of calls in one session, each in a transaction that ends the same way."""
+    """Repeats calls in one session, each in a transaction that ends the same way."""
 
     WARM_UP = 4
     LOOKS = 4
-    AT_LEAST = 50  # calls, from the second look on: what comes once is much for one that is slow
-    LIMIT = 64  # bytes per call: those that lose nothing have some 24 more once in a while
+    AT_LEAST = 50  # calls, from the second measurement on; a single allocation weighs less then
+    LIMIT = 64  # bytes per call; calls without a leak sometimes have about 24
 
     def __init__(self, session, ending, times, contexts_only):
         self.session = session
@@ -60,13 +60,13 @@ class Repeats:
         self.times = times
         self.kinds = 1 if contexts_only else 2
         self.error = None  # of the latest call
-        session.rows("SET plan_cache_mode = force_generic_plan")  # otherwise some are made later than others
-        session.rows("SET jit = off")  # the compiler keeps memory as it likes
+        session.rows("SET plan_cache_mode = force_generic_plan")  # otherwise plans are made at different times
+        session.rows("SET jit = off")  # LLVM keeps memory for itself
 
     def leak(self, statement):
-        """How many bytes each takes and does not give back."""
+        """Returns the bytes that each call leaks, or 0."""
         self.play(statement, self.WARM_UP)
-        # What fills once is no leak, and what has shrunk may hide one.
+        # A cache that fills once is not a leak, and one that shrinks may hide a leak.
         looks = [self.growth(statement)]
         while abs(looks[-1]) > self.LIMIT and len(looks) < self.LOOKS:
             looks.append(self.growth(statement, is_thorough=True))
@@ -79,14 +79,15 @@ class Repeats:
         return max((now - then for now, then in zip(after, before)), key=abs) / played
 
     def bytes(self, is_thorough):
-        """How much memory the session has. If asked, without what the server keeps for a while: caches of its catalogs, and statistics that wait to be told."""
+        """Returns the memory of the session; if thorough, without catalog caches and pending
+        statistics."""
         if is_thorough:
             self.ask("SELECT memory_forget(), pg_stat_force_next_flush()")
-            self.ask(BYTES)  # what it takes to ask is there from now on
+            self.ask(BYTES)  # includes the memory of the query itself from now on
         return self.ask(BYTES)[0][:self.kinds]
 
     def ask(self, query):
-        """On a busy machine even this may take longer than a call may."""
+        """Retries: on a busy machine the query may exceed statement_timeout."""
         for _ in range(100):
             try:
                 return self.session.rows(query)
@@ -95,7 +96,8 @@ class Repeats:
         raise RuntimeError(f"canceled again and again: {query}")
 
     def play(self, statement, times, at_least=1):
-        """So many times, or for as many milliseconds. In one round trip each: what has failed is rolled back by the next."""
+        """Repeats the statement `times` times, or for as many milliseconds, with one round trip
+        each. A failed transaction is rolled back by the next round."""
         end = time.monotonic() + times / 1000
         played = 0
         while played < at_least or (played < times and time.monotonic() < end):
@@ -111,7 +113,8 @@ class Repeats:
 
 @contextmanager
 def copied(database):
-    """A copy of the database, for what would disturb whoever comes later. Nobody may be connected."""
+    """Copies the database, for calls that would disturb later ones. Requires that it has no
+    connections."""
     name = f"copy of {database}"
     boss = Session("copies", user="postgres", dbname="template1")
     boss.rows(f'CREATE DATABASE "{name}" TEMPLATE "{database}"')

@@ -1,6 +1,6 @@
-"""Lists of values, as SQL expressions without their cast."""
+"""Lists of values, as SQL expressions without a cast."""
 
-# By the name of an argument: with these a call gets somewhere.
+# By the name of an argument: values with which a call succeeds.
 CONSUMERS = ["'plain'", "'ordered'", "'fair'", "'parted'", "'of a tenant'", "'picky'"]
 EVENT_TYPES = ["'OrderConfirmed'", "'OrderShipped'", "'Paid'"]
 SENSIBLE = {
@@ -57,7 +57,8 @@ SENSIBLE = {
     "file": ["'postgres.outbox_messages_p2020_01_01.20200101T000000Z-20200102T000000Z.1.ndjson.zst'"],
 }
 
-# By the name of an argument: never anything else. Rows are deleted from it, and without some of its own a server cannot even roll that back.
+# By the name of an argument: the only values allowed. Rows are deleted from this table, and a
+# server without some of its own rows cannot even roll back.
 ONLY = {
     "swept": ["'_outbox.dedup_keys'", "'_outbox.inbox'", "'_outbox.idempotency_keys'", "'outbox_messages'", "'odd'", "'_outbox.batches_pkey'", "0::oid", "4294967295::oid", "NULL"],
 }
@@ -71,7 +72,7 @@ RELATIONS = ["'outbox_messages'", "'outbox_messages_archive'", "'_outbox.message
              "(SELECT p.partition FROM _outbox.partitions() p WHERE p.is_default)",
              "(SELECT p.partition FROM _outbox.partitions('audit_log') p ORDER BY p.lower_bound LIMIT 1)"]
 
-# What makes sense for a type, whatever the argument is called.
+# Valid values by type.
 SENSIBLE_BY_TYPE = {
     "boolean": ["true", "false"],
     "regclass": RELATIONS,
@@ -109,7 +110,7 @@ BY_TYPE = {
     "aclitem": ["'=r/postgres'", "'admin=arwdDxt*/postgres'", "makeaclitem(0, 4294967295, 'SELECT', true)"],
 }
 
-# Rarely: these take their time.
+# Values that take long; used rarely.
 HUGE_BY_TYPE = {
     "bytea": ["decode(repeat('00', 1000000), 'hex')"],
     "int8multirange": ["(SELECT range_agg(int8range(2 * i, 2 * i + 1)) FROM generate_series(1, 10000) i)"],

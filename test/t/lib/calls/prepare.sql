@@ -1,13 +1,13 @@
--- What the calls find. prepare_for_calls() brings back what they have taken away.
+-- Fixtures of the calls. prepare_for_calls() restores what calls have removed.
 
--- Bytes as text, as they are.
+-- Reinterprets bytes as text without a check.
 CREATE CAST (bytea AS text) WITHOUT FUNCTION;
 
 CREATE TABLE odd (a integer);
 CREATE FUNCTION upcast(payload jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$ SELECT jsonb_build_object('was', payload) $$;
 CREATE FUNCTION failing_upcast(payload jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN RAISE 'it happens'; END $$;
 
--- A day that is exported and gone, and one that is archived.
+-- A day that was exported and dropped, and one that is archived.
 SELECT outbox_setup();
 INSERT INTO outbox_messages (occurred_at, aggregate_type, aggregate_id, event_type, payload)
 SELECT now() - make_interval(days => days), 'Order', days, 'OrderConfirmed', '{}' FROM unnest('{20,20,5}'::integer[]) days;
@@ -23,7 +23,7 @@ BEGIN
     PERFORM outbox_grant(r, p) FROM unnest('{admin,tenant}'::name[]) r, unnest('{admin,monitor,auditor,reader}'::text[]) p;
     PERFORM outbox_grant(r, p) FROM unnest('{worker,tenant}'::name[]) r, unnest('{producer,consumer,idempotency,audit}'::text[]) p;
     PERFORM outbox_revoke('nobody', p) FROM unnest('{producer,consumer,idempotency,audit,admin,monitor,auditor,reader}'::text[]) p;
-    -- The more there are, the longer everything takes.
+    -- Each consumer makes every call slower.
     FOR consumer IN SELECT c.name FROM outbox_consumers c WHERE NOT standing ? c.name AND c.name <> 'sink' ORDER BY c.consumer_id DESC OFFSET 10 LOOP
         PERFORM outbox_drop_consumer(consumer.name, true);
     END LOOP;

@@ -1,4 +1,4 @@
-"""In what state a session is when it calls, and what becomes of its transaction."""
+"""States of a session at a call, and the end of its transaction."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ COMMIT, ROLLBACK = "COMMIT", "ROLLBACK"
 @dataclass
 class State:
     name: str
-    begin: str = None  # None: each statement by itself
+    begin: str = None  # None: autocommit
     savepoint: bool = False
     prepares: bool = False
     changes_nothing: bool = False
@@ -25,14 +25,15 @@ STATES = [
     State("SERIALIZABLE", "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT FROM pg_class LIMIT 1"),
     State("after a savepoint", "BEGIN; SAVEPOINT outer_one; SAVEPOINT s", savepoint=True),
     State("to be prepared", "BEGIN", prepares=True),
-    # Others cannot set it: they have a role that comes with one.
+    # The other roles may not set it; theirs comes from ALTER ROLE.
     State("for a tenant", "BEGIN; SET LOCAL outbox.tenant_id = '1'", superuser_only=True),
     State("with the catalog enforced", "BEGIN; SET LOCAL outbox.catalog_mode = 'enforce'; SET LOCAL outbox.pii_mode = 'refuse'", superuser_only=True),
 ]
 
 
 class Outcome:
-    """What came of a call: the errors of it and of the end of its transaction, and whether that was to last."""
+    """The result of a call: errors of the call and of its transaction's end, and whether it
+    committed."""
 
     def __init__(self):
         self.errors = []
@@ -44,7 +45,7 @@ class Outcome:
 
 
 def perform(session, state, statement, ending):
-    """Leaves the session outside of any transaction, whatever happens."""
+    """Runs the statement and always leaves the session outside of a transaction."""
     outcome = Outcome()
 
     def attempt(sql):
@@ -74,7 +75,7 @@ def perform(session, state, statement, ending):
         attempt(ending)
     elif attempt("PREPARE TRANSACTION 'a call'"):
         attempt(f"{ending} PREPARED 'a call'")
-    # Its end may have been canceled before it began.
+    # COMMIT may have been canceled before it began.
     if not session.connection.closed and session.in_transaction():
         session.cursor.execute(ROLLBACK)
     return outcome

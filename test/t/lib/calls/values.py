@@ -1,4 +1,4 @@
-"""Arguments of every kind, as SQL expressions: those that make sense, and those that do not."""
+"""Arguments of every kind, as SQL expressions: valid and invalid ones."""
 
 import json
 
@@ -11,7 +11,8 @@ def quoted(text):
 
 
 class Values:
-    """What was accepted once is likely to make sense again, so it is remembered under the argument's name."""
+    """Generates values. Accepted values are remembered by the argument's name, as they are
+    likely to be valid again."""
 
     REMEMBERED = 20
 
@@ -19,7 +20,7 @@ class Values:
         self.chance = chance
         self.documents = Documents(chance, corpus)
         self.accepted = {}
-        self.present = {}  # of a type: what is in the tables now
+        self.present = {}  # by type: values that occur in the tables now
         self.files = []
 
     def remember(self, arguments):
@@ -53,7 +54,7 @@ class Values:
         return expression if expression.endswith(f"::{argument.type.name}") else f"({expression})::{argument.type.name}"
 
     def any(self, type):
-        """Something of the type, as odd as can be."""
+        """Returns a random value of the type."""
         if self.chance.random() < 0.08:
             return f"NULL::{type.name}"
         if type.name in HUGE_BY_TYPE and self.chance.random() < 0.02:
@@ -73,14 +74,14 @@ class Values:
         if kind < 0.12:
             return quoted("".join(self.character() for _ in range(self.chance.choice([1, 2, 5, 20, 63, 64, 255, 256]))))
         if kind < 0.22:
-            # Bytes that are no text. The cast is one that the test has made.
+            # Bytes that are not valid text. prepare.sql makes the cast.
             return f"CAST(decode('{self.chance.choice(['ff', 'c3', '80', 'f09f98', 'eda080', '61ff62', 'c080'])}', 'hex') AS text)"
         return self.chance.choice(TEXTS)
 
     def character(self):
         while True:
             code = self.chance.choice([self.chance.randint(1, 0x7F), self.chance.randint(0x80, 0xFFFF), self.chance.randint(0x10000, 0x10FFFF)])
-            # Not the one that stands for bytes that are no text.
+            # U+FFFD stands for invalid text in error messages.
             if not 0xD800 <= code <= 0xDFFF and code != 0xFFFD:
                 return chr(code)
 

@@ -1,7 +1,8 @@
-"""Requests by the thousand: the server's hash of each against one that is made here.
+"""Compares the server's hash of thousands of requests with a hash made here.
 
-Bodies in ASCII without fractions are hashed as people do in Python, with json.dumps. All others with an RFC 8785 of its own,
-which has nothing in common with the one in C++. Prints how many there were, and those that differ. Fails if there is one."""
+Bodies in ASCII without fractions are hashed with json.dumps, as Python programs do; others with an
+RFC 8785 implementation that is independent of the one in C++. Prints the number of requests, and
+the differing ones. Fails if there is one."""
 
 import argparse
 import hashlib
@@ -12,13 +13,14 @@ import sys
 
 import psycopg2
 
-ASCII = [chr(c) for c in range(1, 0x7F)]  # json.dumps escapes U+007F, which the RFC does not
+ASCII = [chr(c) for c in range(1, 0x7F)]  # json.dumps escapes U+007F, RFC 8785 does not
 UNICODE = ASCII + [chr(c) for c in (0x7F, 0x80, 0xE4, 0xDF, 0x7FF, 0x800, 0x20AC, 0x2028, 0x4E2D, 0xD7FF, 0xE000, 0xFB33, 0xFEFF, 0xFFFD,
                                     0xFFFF, 0x10000, 0x1F600, 0x1F601, 0xFFFFF, 0x10FFFF)] * 4
 
 
 def es_number(value):
-    """ECMAScript's Number::toString, from the digits of Python's repr, which are the shortest as well."""
+    """ECMAScript's Number::toString, from the digits of Python's repr, which are the shortest,
+    too."""
     if value == 0:
         return "0"
     if value < 0:
@@ -127,7 +129,7 @@ def main():
         different = set()
         for _ in range(options.count // 500):
             batch = [bodies.body() for _ in range(500)]
-            # Written in one of the ways in which the same can be written.
+            # One of several spellings of the same document.
             texts = [json.dumps(body, ensure_ascii=chance.random() < 0.5, indent=chance.choice([None, 1])) for body in batch]
             for body, text, found in zip(batch, texts, hashes(cursor, texts)):
                 wanted = hashlib.sha256(canonical(body).encode()).hexdigest()
@@ -135,7 +137,7 @@ def main():
                 if found != (wanted, wanted):
                     wrong.append(text)
         print(f"{len(different)} {name}")
-    # Integers that a double cannot hold are refused; those that it can are as Python writes them.
+    # Integers that a double cannot hold are refused; all others have Python's digits.
     refused = equal = 0
     for _ in range(300):
         number = chance.randint(1, 9) * 10 ** chance.randint(15, 20) if chance.random() < 0.3 else chance.randint(2**53, 10**21 - 1)

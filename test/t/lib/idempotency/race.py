@@ -1,7 +1,7 @@
-"""Clients that all want the same at the same time: one key per round, until each of them has the answer.
+"""Clients that race for one key per round, until each of them has the answer.
 
-An attempt records its side effect in the transaction that finishes it, and goes wrong in every way that attempts do. Prints what
-happened, how often, and everything that should not have been. Fails if there was such a thing."""
+An attempt records its side effect in the transaction that finishes it, and fails in every possible
+way. Prints how often each thing happened, and every unexpected error. Fails if there was one."""
 
 import argparse
 import random
@@ -16,15 +16,15 @@ import psycopg2
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "load"))
 from session import DISCONNECTED, Session, Tally  # noqa: E402
 
-LEASE = 1.0  # seconds, the shortest there is
+LEASE = 1.0  # seconds; the shortest lease that is allowed
 
 LEASE_LOST = "OB001"
-# Somebody else has, or has finished, the key; or has had it, and abandoned it.
+# Another attempt has the key, has finished it, or has had and abandoned it.
 TOKEN_REFUSED = {LEASE_LOST, "OB002"}
 
 
 class Attempt:
-    """An execution that goes on, as far as its client knows."""
+    """An execution that is running, as far as its client knows."""
 
     def __init__(self, client, token, asked_at, in_one_transaction):
         self.client = client
@@ -33,7 +33,8 @@ class Attempt:
         self.in_one_transaction = in_one_transaction
 
     def must_be_alone(self, now):
-        """The server cannot have let anybody else in: the transaction is open, or the lease is not over."""
+        """Returns whether no other attempt can be running: the transaction is open, or the lease
+        has not expired."""
         if self.in_one_transaction:
             return not self.client.is_doomed
         return now < self.asked_at + LEASE
@@ -59,7 +60,7 @@ class Client(threading.Thread):
             self.race.end.wait()
 
     def play(self, key):
-        """Until there is an answer."""
+        """Repeats the request until there is an answer."""
         answer = None
         while answer is None and not self.race.is_late():
             try:
@@ -75,10 +76,10 @@ class Client(threading.Thread):
     def turn(self, key):
         if self.session is None:
             self.connect()
-        in_one = self.happens(0.8)  # the other way is quicker, and would win most rounds
+        in_one = self.happens(0.8)  # in two transactions it is quicker, and would win most rounds
         if in_one:
             self.session.rows("BEGIN")
-            # Begun in a savepoint, sometimes in one that is rolled back first.
+            # The key begins in a savepoint, sometimes after one that is rolled back.
             if self.happens(0.2):
                 self.session.rows("SAVEPOINT s")
                 if self.happens(0.3):
@@ -122,7 +123,7 @@ class Client(threading.Thread):
                 self.session.rows("ROLLBACK TO t")
             self.finish(key, attempt, self.number)
             self.pause(0.005)
-        # From here on the server may let others in.
+        # From here on the server may start another attempt.
         self.race.end_of(key, attempt)
         if fate == "hang up":
             self.hang_up()
@@ -130,7 +131,8 @@ class Client(threading.Thread):
             self.session.rows("ROLLBACK" if fate == "rollback" else "COMMIT")
 
     def execute_in_two(self, key, attempt):
-        """Begun and committed. A token outlives its session, and its lease only if nobody else comes."""
+        """Begins and commits. A token outlives its session; it outlives its lease only if no
+        other attempt starts."""
         try:
             self.end_in_two(key, attempt)
         except psycopg2.Error as error:
@@ -165,7 +167,7 @@ class Client(threading.Thread):
                 return
             except psycopg2.Error as error:
                 if error.pgcode not in DISCONNECTED:
-                    # The commit may have come through before the session was lost.
+                    # The commit may have succeeded before the connection was lost.
                     if error.pgcode == LEASE_LOST and was_disconnected:
                         return
                     raise
@@ -214,7 +216,7 @@ class Race:
         with self.lock:
             others = self.attempts.setdefault(key, [])
             if any(other.must_be_alone(now) for other in others):
-                self.tally.report(key, "two execute at the same time")
+                self.tally.report(key, "two executions at the same time")
             others.append(attempt)
         self.tally.count("executions")
 
@@ -230,11 +232,11 @@ class Race:
             elif self.answers.setdefault(key, answer) != answer:
                 self.tally.unexpected.append(f"{key}: {answer} and {self.answers[key]}")
 
-    def kill_somebody(self, session, key):
+    def kill_client(self, session, key):
         with self.lock:
             executing = [attempt.client for attempt in self.attempts.get(key, [])]
         victim = random.choice(executing if executing and random.random() < 0.7 else self.clients)
-        victim.is_doomed = True  # and if it connects anew before this comes true, nobody is killed
+        victim.is_doomed = True  # even if it reconnects before the kill and keeps its session
         self.tally.count("kills", session.value("SELECT pg_terminate_backend(%s)::int", victim.pid or 0))
 
     def run(self):
@@ -247,7 +249,7 @@ class Race:
             self.start.wait()
             if random.random() < 0.5:
                 time.sleep(random.random() * 0.05)
-                self.kill_somebody(killer, f"round {number}")
+                self.kill_client(killer, f"round {number}")
             self.end.wait()
 
 

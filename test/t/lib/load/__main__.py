@@ -1,6 +1,6 @@
-"""A load on a log and its consumers for as long as it is told, recorded as record.sql says.
+"""A load of writers and claimers on a log, recorded in the tables of record.sql.
 
-Prints what happened, how often, and every error that should not have been. Fails if there was one."""
+Prints how often each thing happened, and every unexpected error. Fails if there was one."""
 
 import argparse
 import sys
@@ -14,7 +14,7 @@ from writers import AGGREGATES, SLOW_AGGREGATES, PreparingWriter, SlowWriter, Wr
 
 
 class Killer(Worker):
-    """Ends sessions at random."""
+    """Terminates sessions at random."""
 
     role = "killer"
 
@@ -26,7 +26,7 @@ class Killer(Worker):
 
 
 class Oracle(Worker):
-    """Reads the log beside the consumers."""
+    """Runs the second reader of the log (oracle.sql) beside the consumers."""
 
     role = "oracle"
 
@@ -74,7 +74,8 @@ class Load:
         workers = list(self.workers())
         for worker in workers:
             worker.start()
-        # Claims go on for a moment after the last write, and to the end of it when draining.
+        # Claims continue shortly after the last write, or until everything is settled when
+        # draining.
         if not self.options.drain:
             time.sleep(self.options.seconds)
             self.writing_is_over.set()
@@ -96,7 +97,7 @@ def main():
     parser.add_argument("--claimers", type=int, default=4, help="for each consumer")
     parser.add_argument("--writers", type=int, default=8)
     parser.add_argument("--rest", type=float, default=0.03, help="longest pause of a writer between transactions")
-    parser.add_argument("--trouble", type=float, default=1, help="how often workers go wrong, as a factor")
+    parser.add_argument("--trouble", type=float, default=1, help="factor for the frequency of mistakes")
     parser.add_argument("--kills", action="store_true", help="terminate sessions")
     parser.add_argument("--crash", action="store_true", help="the server will go away and come back")
     parser.add_argument("--oracle", action="store_true", help="read the log with oracle.sql, too")

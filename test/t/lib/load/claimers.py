@@ -1,4 +1,4 @@
-"""Workers that claim and settle, and do everything that a worker should not do but will."""
+"""Workers that claim and settle, and make every mistake that a worker can make."""
 
 import datetime
 import time
@@ -7,14 +7,14 @@ import psycopg2
 
 from session import Worker
 
-LEASE = 1.0  # seconds, the shortest there is
+LEASE = 1.0  # seconds; the shortest lease that is allowed
 
 LEASE_LOST = "OB001"
 SERIALIZATION_FAILURE = "40001"
 
 
 class Batch:
-    """What a worker has in hand."""
+    """The batch that a worker has claimed."""
 
     def __init__(self, rows):
         self.token = rows[0][0]
@@ -28,7 +28,7 @@ class Batch:
         self.messages = [message for message in self.messages if message[0] not in ids]
 
     def behind(self, ids):
-        """The messages that have to wait when these fail."""
+        """Returns the messages that are blocked if these fail."""
         failed = [message for message in self.messages if message[0] in ids]
         return [id for id, aggregate in self.messages
                 if id not in ids and any(aggregate == a and id > i for i, a in failed)]
@@ -38,7 +38,7 @@ class Batch:
 
 
 class Claimer(Worker):
-    """Claims and settles, and does everything that a worker should not do but will."""
+    """Claims and settles, and makes every mistake that a worker can make."""
 
     role = "claimer"
 
@@ -74,7 +74,8 @@ class Claimer(Worker):
         mode = self.chance.choices(["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"], [6, 1, 1])[0]
         try:
             with self.session.transaction(f"ISOLATION LEVEL {mode}"):
-                # The transaction's snapshot, and sometimes the statement's, is old by the time it claims.
+                # The snapshot of the transaction, and sometimes of the statement, is older than the
+                # claim.
                 if mode != "READ COMMITTED":
                     self.session.rows("SELECT FROM pg_class LIMIT 1")
                     self.pause(0.01)
@@ -130,7 +131,7 @@ class Claimer(Worker):
         self.hang_up()
 
     def follow_up(self):
-        """Events lead to events, in the transaction that claims or acks."""
+        """Enqueues an event in the transaction that claims or acks."""
         if self.happens(0.1):
             self.session.rows("INSERT INTO written SELECT outbox_enqueue('FollowUp', %s, 'Followed', '1'), %s", self.consumer, self.consumer)
             self.load.tally.count("follow ups")
@@ -154,7 +155,7 @@ class Claimer(Worker):
         self.load.tally.count("released", count)
 
     def fail_some(self, batch):
-        """In any order: also a message behind others that are not settled yet, and then those."""
+        """Fails messages in random order: also one that is blocked behind unsettled messages."""
         failing = [id for id in batch.ids() if self.goes_wrong(0.04)]
         if self.goes_wrong(0.15):
             _, unlucky = self.chance.choice(batch.messages)
@@ -171,18 +172,18 @@ class Claimer(Worker):
                 count = self.session.value(
                     "SELECT outbox_fail(%s, %s::bigint[], 'it happens', %s, %s)", batch.token, ids, retry_in, dead)
                 self.expect(count, len(ids), "failed")
-                buried = [row[0] for row in self.session.rows(
+                dead_ids = [row[0] for row in self.session.rows(
                     "SELECT id FROM dead WHERE consumer = %s AND id = ANY (%s)", self.consumer, ids)]
-                failed = [id for id in ids if id not in buried]
-                parked = [id for id in batch.behind(failed) if id not in buried] if self.ordered else []
-                for how, which in ("dead", buried), ("failed", failed), ("parked", parked):
+                failed = [id for id in ids if id not in dead_ids]
+                parked = [id for id in batch.behind(failed) if id not in dead_ids] if self.ordered else []
+                for how, which in ("dead", dead_ids), ("failed", failed), ("parked", parked):
                     self.record(batch, which, how)
             batch.drop(ids + parked)
             self.load.tally.count("failed", len(ids))
             self.load.tally.count("parked", len(parked))
 
     def ack_some(self, batch):
-        """From the front, because an aggregate's events are handled in order."""
+        """Acks from the front, because the events of an aggregate are handled in order."""
         everything = self.happens(0.6)
         ids = batch.ids() if everything else batch.ids()[:self.chance.randint(1, len(batch.messages))]
         with self.session.transaction():

@@ -1,10 +1,10 @@
--- A second reader of the log, as slow and as simple as can be: what it has read is what a consumer must have got. It keeps
--- "everything up to passed_id was read, except what the transactions in passed_running may still bring", and moves to the
--- next such state in one go, without pages.
+-- A second reader of the log, slow and simple: it must have read exactly the events that a consumer
+-- got. Its cursor says "everything up to passed_id was read, except rows of the transactions in
+-- passed_running", and moves to the next such state in one step, without pages.
 CREATE TABLE oracle_cursor (passed_id bigint NOT NULL, passed_running bigint[] NOT NULL);
 INSERT INTO oracle_cursor VALUES (0, '{}');
 
--- The order of reading, and each event once: the key would not take it twice.
+-- The order of reading. The primary key refuses an event that is read twice.
 CREATE TABLE oracle_read (id bigint PRIMARY KEY, n bigint GENERATED ALWAYS AS IDENTITY);
 
 CREATE FUNCTION oracle_read() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -16,7 +16,7 @@ DECLARE
     running  bigint[];
     count    bigint;
 BEGIN
-    -- This transaction's xid, drawn below, stands in for the next one.
+    -- The xid drawn below replaces the snapshot's xmax.
     ASSERT pg_current_xact_id_if_assigned() IS NULL AND current_setting('transaction_isolation') = 'read committed';
     PERFORM pg_advisory_xact_lock(hashtext('oracle'));
     SELECT * INTO before FROM oracle_cursor;
@@ -27,7 +27,7 @@ BEGIN
     running := ARRAY(SELECT x::text::bigint FROM pg_snapshot_xip(seen) x
                      UNION SELECT * FROM generate_series(pg_snapshot_xmax(seen)::text::bigint, next_xid));
 
-    -- What has ended since the snapshot is visible by now, and counts as running all the same.
+    -- Transactions that ended since the snapshot are visible by now, but still count as running.
     INSERT INTO oracle_read (id)
     SELECT id FROM (
         SELECT id, xid FROM outbox_messages WHERE id > before.passed_id AND id <= last_id

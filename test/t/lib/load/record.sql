@@ -1,8 +1,9 @@
--- What the load records, each row in the transaction that it is about: what is here has happened.
+-- Records of the load. Each row is written in the transaction that it describes, so that a
+-- committed row has happened.
 CREATE SEQUENCE turn;
 
--- The rows that writers lock and change. An event of type Order carries the version that it led to, so that
--- versions follow the order of the commits.
+-- Rows that writers lock and update. An event of type Order has the version that its change led to,
+-- so that versions follow the order of commits.
 CREATE TABLE aggregates (id text PRIMARY KEY, version integer NOT NULL DEFAULT 0);
 
 CREATE TABLE written (tracking_id uuid PRIMARY KEY, aggregate text NOT NULL, version integer);
@@ -20,7 +21,7 @@ CREATE TABLE claims (
     PRIMARY KEY (consumer, id, token)
 );
 
--- How a message left a worker's hands, if the worker had a say in it.
+-- How a worker settled or returned a message.
 CREATE TABLE endings (
     consumer text   NOT NULL,
     token    bigint NOT NULL,
@@ -29,12 +30,12 @@ CREATE TABLE endings (
     n        bigint NOT NULL DEFAULT nextval('turn'),
     PRIMARY KEY (consumer, id, token)
 );
--- Nobody settles a message twice.
+-- A message is settled once.
 CREATE UNIQUE INDEX ON endings (consumer, id) WHERE how IN ('acked', 'dead');
 
 CREATE TABLE heartbeats (token bigint NOT NULL, locked_until timestamptz NOT NULL, n bigint NOT NULL DEFAULT nextval('turn'));
 
--- Questions about a load that is over; each answers with what is wrong.
+-- Checks after the load; each view has violations of one promise.
 
 CREATE VIEW events AS
 SELECT m.id, m.tracking_id, m.aggregate_id AS aggregate, w.version,
@@ -54,11 +55,11 @@ EXCEPT (SELECT consumer, id FROM endings WHERE how = 'acked' UNION ALL SELECT co
 CREATE VIEW acked_and_dead AS
 SELECT consumer, id FROM endings WHERE how = 'acked' INTERSECT SELECT consumer, id FROM dead;
 
--- Handed out, but never committed.
+-- Delivered, but never committed.
 CREATE VIEW phantoms AS
 SELECT c.* FROM claims c WHERE NOT EXISTS (SELECT FROM written w WHERE w.tracking_id = c.tracking_id);
 
--- Handed out before they were committed, to the transaction that wrote them.
+-- Delivered to the transaction that wrote them, before its commit.
 CREATE VIEW handed_to_their_writer AS
 SELECT c.consumer, c.token, c.id FROM claims c JOIN outbox_messages m USING (id)
  WHERE c.xmin::text::bigint = m.xid::text::bigint & x'FFFFFFFF'::bigint;
@@ -66,7 +67,7 @@ SELECT c.consumer, c.token, c.id FROM claims c JOIN outbox_messages m USING (id)
 CREATE VIEW claimed_after_the_end AS
 SELECT c.*, e.how, e.token AS ended_by FROM claims c JOIN endings e USING (consumer, id) WHERE e.how IN ('acked', 'dead') AND c.n > e.n;
 
--- Claimed again although the batch before it had neither given the message back nor expired.
+-- Claimed again although the earlier batch had neither returned the message nor expired.
 CREATE VIEW in_two_leases AS
 SELECT * FROM (
     SELECT c.*, lead(c.token) OVER w AS next_token, lead(c.n) OVER w AS next_n, lead(c.claimed_at) OVER w AS next_claimed_at
@@ -75,13 +76,13 @@ SELECT * FROM (
    AND NOT EXISTS (SELECT FROM endings e WHERE (e.consumer, e.id, e.token) = (c.consumer, c.id, c.token) AND e.n < c.next_n)
    AND next_claimed_at <= greatest(locked_until, (SELECT max(h.locked_until) FROM heartbeats h WHERE h.token = c.token AND h.n < c.next_n));
 
--- Settled by a token that was no longer the newest.
+-- Settled by a token that was not the newest.
 CREATE VIEW settled_by_the_wrong_one AS
 SELECT e.*, c.token AS newest FROM endings e
   JOIN (SELECT DISTINCT ON (consumer, id) consumer, id, token FROM claims ORDER BY consumer, id, n DESC) c USING (consumer, id)
  WHERE e.how IN ('acked', 'dead') AND e.token <> c.token;
 
--- For consumers that keep order: acked before an earlier version of its aggregate was settled, …
+-- For ordered consumers: acked before an earlier version of the aggregate was settled, …
 CREATE VIEW acked_out_of_order AS
 SELECT * FROM (
     SELECT x.consumer, e.*, x.n, max(x.n) OVER (PARTITION BY x.consumer, e.aggregate ORDER BY e.version ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier_n
@@ -89,7 +90,8 @@ SELECT * FROM (
      WHERE x.how = 'acked' AND e.version IS NOT NULL) s
  WHERE earlier_n > n;
 
--- … or handed out while that one was neither settled nor in the same batch in front of it.
+-- … or delivered while the earlier version was neither settled nor in front of it in the same
+-- batch.
 CREATE VIEW claimed_out_of_order AS
 SELECT c.*, e.version, e.earlier_id FROM claims c JOIN outbox_consumers o ON o.name = c.consumer AND o.ordered JOIN events e USING (id)
  WHERE e.version > 1

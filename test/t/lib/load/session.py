@@ -1,4 +1,4 @@
-"""Sessions, and workers that take turns with one until it is over."""
+"""Sessions, and workers that use a session in turns."""
 
 import random
 import threading
@@ -8,12 +8,12 @@ from contextlib import contextmanager
 
 import psycopg2
 
-# Terminated, crashed, starting up; a connection that just ends has no code.
+# terminated, crashed, starting up; a connection that is cut has no code
 DISCONNECTED = {None, "57P01", "57P02", "57P03"}
 
 
 class Tally:
-    """What happened, and what should not have."""
+    """Counts of events, and reports of unexpected ones."""
 
     def __init__(self):
         self.counts = Counter()
@@ -30,7 +30,7 @@ class Tally:
 
 
 class Session:
-    """A connection in which nothing commits but what is told to."""
+    """A connection in autocommit mode, with explicit transactions."""
 
     def __init__(self, name, **options):
         self.connection = psycopg2.connect(application_name=name, **options)
@@ -49,7 +49,7 @@ class Session:
 
     @contextmanager
     def transaction(self, mode=""):
-        """Commits at the end of the block, unless the block has ended it otherwise."""
+        """Commits at the end of the block, unless the block has ended the transaction."""
         self.rows(f"BEGIN {mode}")
         try:
             yield
@@ -62,7 +62,7 @@ class Session:
 
 
 class Worker(threading.Thread):
-    """Takes turns until it is over, and connects anew whenever its session is gone."""
+    """Repeats its turn until the load is over, and reconnects when its session is lost."""
 
     role = "worker"
 
@@ -91,7 +91,7 @@ class Worker(threading.Thread):
                 self.turn()
             except psycopg2.Error as error:
                 self.handle(error)
-            except Exception as error:  # a mistake in here
+            except Exception as error:  # an error in this test
                 self.load.tally.report(self.role, repr(error))
         self.hang_up()
 

@@ -1,4 +1,4 @@
-"""Workers that write: all ways in which a transaction with events can go."""
+"""Workers that write: every course that a transaction with events can take."""
 
 import time
 
@@ -9,13 +9,13 @@ SLOW_AGGREGATES = [f"slow-{i}" for i in range(6)]
 
 
 class Writer(Worker):
-    """Changes aggregates and enqueues in one transaction, which may end in every way."""
+    """Changes aggregates and enqueues in one transaction, which commits, rolls back or fails."""
 
     role = "writer"
     aggregates = AGGREGATES
 
     def set_up(self):
-        # Half of them may lose in a crash what they have committed; consumers must never have seen it.
+        # Every second writer commits asynchronously; consumers must never have seen a lost commit.
         self.session.rows(f"SET synchronous_commit = {'on' if self.number % 2 else 'off'}")
 
     def turn(self):
@@ -24,7 +24,7 @@ class Writer(Worker):
             self.enqueue_alone()
             return
         with self.session.transaction():
-            # In one order, or writers would deadlock.
+            # Locked in one order, which avoids deadlocks.
             for aggregate in sorted(self.chance.sample(self.aggregates, self.chance.choice([1, 1, 2]))):
                 self.change(aggregate)
                 if self.happens(0.3):
@@ -49,7 +49,8 @@ class Writer(Worker):
             self.change(aggregate)
 
     def enqueue_alone(self):
-        """Nothing before it has given the transaction an xid, and no aggregate keeps it in order."""
+        """An enqueue is the first statement with an xid, and is not ordered by an aggregate's
+        row lock."""
         name = f"alone-{self.number}"
         kind = self.chance.choice(["one", "one", "one", "many", "insert"])
         if kind == "one":
@@ -71,7 +72,7 @@ class Writer(Worker):
 
 
 class SlowWriter(Writer):
-    """Its transactions stay open for about half a second, with events at their beginning and end."""
+    """Keeps transactions open for about half a second, with events at their beginning and end."""
 
     aggregates = SLOW_AGGREGATES
 
@@ -86,13 +87,13 @@ class SlowWriter(Writer):
 
 
 class PreparingWriter(Writer):
-    """Prepares its transactions and ends them later, from whichever session it then has."""
+    """Prepares transactions and ends them later, from any session."""
 
     aggregates = SLOW_AGGREGATES
     may_have_prepared = True
 
     def over(self):
-        # Others wait for the aggregate.
+        # Other writers wait for the aggregate's row lock.
         return super().over() and not self.may_have_prepared
 
     def turn(self):
@@ -115,7 +116,7 @@ class PreparingWriter(Writer):
 
 
 class XidHolder(Worker):
-    """Has nothing to do with the log, and holds everybody's horizon back."""
+    """Holds back the xmin horizon with a transaction that has no events."""
 
     role = "holder"
 

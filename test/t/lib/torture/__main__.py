@@ -21,7 +21,7 @@ from collections import Counter
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-# Sessions and workers that come and go are those of the other load.
+# Sessions and workers are those of lib/load.
 sys.path.append(str(Path(__file__).parent.parent / "load"))
 from consumers import Bookkeeper, Claimer
 from judge import Judge
@@ -33,7 +33,7 @@ from trial import Trial
 
 
 class Finisher(Writer):
-    """Writes the last event of all, behind whatever was rolled back, and looks whether everything is settled."""
+    """Writes the last event, behind rolled-back ids, and checks whether everything is settled."""
 
     role = "finisher"
 

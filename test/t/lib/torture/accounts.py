@@ -1,31 +1,31 @@
-"""What the ledger says, and what is wrong by the ledger alone."""
+"""The state according to the ledger, and violations visible in the ledger alone."""
 
 import json
 
 from ledger import Tail
 
 PROMISES = {
-    "phantom": "nothing that was rolled back, or never committed, is in the log or was seen by anybody",
-    "lost": "what was committed synchronously is there",
-    "torn": "a transaction happened with all its events and changes, or with none",
-    "taken back": "what anybody has seen is there: no crash took it back",
-    "identity": "ids, tracking ids and tokens are never used twice",
-    "undelivered": "every event was settled by every consumer and sink, or is a dead letter",
-    "archived": "nothing is in the archive that a consumer has yet to read, or somebody has in hand",
-    "again": "what was acked was not handed out again",
+    "phantom": "no event of a transaction without a commit is in the log or was delivered",
+    "lost": "every synchronous commit is in the database",
+    "torn": "a transaction has all its events and changes, or none",
+    "taken back": "every delivered event is in the database after each crash",
+    "identity": "ids, tracking ids and tokens are unique",
+    "undelivered": "every event is acked or a dead letter for every consumer and sink",
+    "archived": "no event in the archive is unread or in a live lease",
+    "again": "no acked message was delivered again",
     "shared": "no message was in two live leases of a consumer",
-    "fenced": "a token settled nothing that another had taken over",
-    "changed": "nothing that is in the log was updated or deleted",
-    "disorder": "consumers and sinks that keep order saw each aggregate in the order of its commits",
-    "twice": "what is done in the consumer's transaction, or behind the inbox, was done once",
+    "fenced": "a token settled no message that another token had taken over",
+    "changed": "no row of the log was updated or deleted",
+    "disorder": "ordered consumers and sinks got each aggregate in the order of its commits",
+    "twice": "work in the consumer's transaction, or behind the inbox, was done once",
     "key": "a dedup key was enqueued once, and an idempotency key executed once",
-    "audit": "the audit log has what was committed, and its chain is whole",
-    "cancelled": "what was cancelled never came",
+    "audit": "the audit log has every committed row, and its chain is intact",
+    "cancelled": "no cancelled event is in the log or was delivered",
 }
 
 
 class Account:
-    """An attempt, as far as its client knows."""
+    """An attempt of a transaction, as far as its client knows."""
 
     __slots__ = ("name", "durable", "alone", "events", "more", "late", "state", "ended_at")
 
@@ -35,7 +35,7 @@ class Account:
         self.alone = "alone" in line
         self.events = line["events"]
         self.more = {what: line[what] for what in ("audit", "cancels", "answers", "settles") if what in line}
-        self.late = []  # what others had in hand by then: a commit is wrong
+        self.late = []  # messages that another token had at that time: a commit would be a violation
         self.state = "tried"
         self.ended_at = None
 
@@ -44,7 +44,7 @@ class Account:
 
 
 class Handling:
-    """A message in the hands of a consumer, the last time."""
+    """The latest delivery of a message to a consumer."""
 
     __slots__ = ("token", "since", "returns", "acks", "deaths")
 
@@ -52,7 +52,7 @@ class Handling:
         self.token = token
         self.since = since
         self.returns = []  # attempts by this token
-        self.acks = before.acks if before else []  # attempts, of this time and earlier ones
+        self.acks = before.acks if before else []  # attempts of this delivery and earlier ones
         self.deaths = before.deaths if before else []
 
 
@@ -65,13 +65,13 @@ class Accounts:
         self.attempt_of = {}   # event -> account
         self.never = set()
         self.identity = {}     # event -> id (None: not known), tracking id
-        self.seen = {}         # event -> by whom first
+        self.seen = {}         # event -> first consumer
         self.handled = {}      # consumer -> event -> Handling
-        self.until = {}        # token -> when its lease is over
+        self.until = {}        # token -> end of its lease
         self.told = {}         # idempotency key -> event
-        self.suspects = []     # consumer, event, the one before it: right if that is a dead letter
-        self.unproven = []     # promise, what is wrong unless one of these attempts happened
-        self.fresh = []        # accounts and sights since they were last asked for
+        self.suspects = []     # consumer, event, the event before it: right if that is a dead letter
+        self.unproven = []     # promise, violation unless one of these attempts happened
+        self.fresh = []        # accounts and sightings since the last query
 
     def blame(self, promise, what):
         self.wrong[promise].append(what)
@@ -164,14 +164,15 @@ class Accounts:
             self.suspects.append((consumer, event, after))
 
     def may_have_happened(self, attempts, promise, what):
-        """One of them: in the end it must have, or the promise is broken. A claim is durable, and so is what it saw: no crash can have taken that back."""
+        """Returns whether one of the attempts may have happened; by the end one must have. A
+        claim is durable, and so is everything that it saw: a crash cannot have undone that."""
         possible = [attempt for attempt in attempts if attempt.state != "undone"]
         if possible and not any(attempt.must_be() for attempt in possible):
             self.unproven.append((promise, what, possible))
         return bool(possible)
 
     def see(self, by, event, tracking_id, id=None):
-        """Somebody has got it."""
+        """A consumer or sink has received an event."""
         if event in self.never or event not in self.attempt_of or self.attempt_of[event].state == "undone":
             self.blame("phantom", f"{by} got {event}")
         known_id, known_tracking_id = self.identity.setdefault(event, (id, tracking_id))

@@ -1,4 +1,4 @@
-"""Clients of a server that is killed again and again. They survive, and write down what they know."""
+"""Clients of a server that is killed repeatedly. They survive, and write down what they know."""
 
 import json
 import time
@@ -9,7 +9,7 @@ from session import DISCONNECTED, Worker
 
 
 class Attempt:
-    """A transaction, and what it leads to if it commits."""
+    """A transaction, and its consequences if it commits."""
 
     def __init__(self, name, durable):
         self.name = name
@@ -25,7 +25,7 @@ class Attempt:
 
 
 class Client(Worker):
-    """Whatever it commits is in the ledger before and after."""
+    """Writes each commit to the ledger before and after."""
 
     role = "client"
     durable = True
@@ -50,7 +50,7 @@ class Client(Worker):
 
     @contextmanager
     def attempt(self):
-        """Commits at the end of the block, or rolls back if the block says so."""
+        """Commits at the end of the block, or rolls back if the block asks for it."""
         attempt = Attempt(self.name(), self.durable)
         try:
             self.session.rows("BEGIN")
@@ -61,7 +61,7 @@ class Client(Worker):
             else:
                 self.session.rows("INSERT INTO happened VALUES (%s)", attempt.name)
         except Exception:
-            # No commit was sent.
+            # The COMMIT was not sent.
             self.disown(attempt.events())
             self.leave_transaction()
             raise
@@ -79,7 +79,7 @@ class Client(Worker):
             self.session.rows("ROLLBACK")
 
     def send(self, attempt, statement, *values):
-        """The statement that commits, and the rows that it returns."""
+        """Runs a statement that commits by itself, and returns its rows."""
         self.ledger.write("try", attempt=attempt.name, durable=attempt.durable, **attempt.consequences)
         try:
             rows = self.session.rows(statement, *values)
@@ -91,7 +91,7 @@ class Client(Worker):
         return rows
 
     def payload(self, attempt, **more):
-        """Of a new event, by which everybody knows it again."""
+        """Returns the unique name of a new event."""
         event = {"event": self.name(), **more}
         attempt.note("events", event)
         return json.dumps(event)

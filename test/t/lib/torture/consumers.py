@@ -1,4 +1,4 @@
-"""Clients that claim and settle, and do everything that a worker should not do but will."""
+"""Clients that claim and settle, and make every mistake that a worker can make."""
 
 import time
 
@@ -6,12 +6,12 @@ import psycopg2
 from claimers import LEASE, LEASE_LOST, Batch
 from clients import Client
 
-TOKEN_UNKNOWN = "OB002"  # also when the batch was settled, and its record has been pruned
+TOKEN_UNKNOWN = "OB002"  # also if the batch was settled and its record pruned
 NOT_IN_BATCH = "OB003"
 
 
 class Consumer(Client):
-    """Goes on after the last write, and behaves once there are no more."""
+    """Continues after the last write, and makes no mistakes once there are no writers."""
 
     def __init__(self, load, number, consumer):
         super().__init__(load, number)
@@ -32,9 +32,9 @@ class Claimer(Consumer):
 
     def __init__(self, load, number, consumer):
         super().__init__(load, number, consumer)
-        # Claims are durable whatever the session says; acks of every second one are not.
+        # Claims are always durable; the acks of every second client are asynchronous.
         self.durable = number % 2 == 0
-        self.unsettled = None  # acked, perhaps: a batch and the ids
+        self.unsettled = None  # a batch and ids that may have been acked
 
     def turn(self):
         if self.load.only_asynchronous:
@@ -113,7 +113,7 @@ class Claimer(Consumer):
         self.hang_up()
 
     def heartbeat(self, batch):
-        # What is lost of it can only make the lease longer than the ledger says.
+        # If the heartbeat is lost, the lease is only longer than the ledger says.
         batch.locked_until = self.session.value("SELECT outbox_heartbeat(%s, make_interval(secs => %s))", batch.token, LEASE)
         self.ledger.write("beat", consumer=self.consumer, token=batch.token, until=batch.locked_until.timestamp())
         self.load.tally.count("heartbeats")
@@ -133,7 +133,7 @@ class Claimer(Consumer):
                     batch.token, failing, self.chance.choice([None, "0", "100 ms"]), dead, parked=parked)
 
     def settle(self, batch, ids, how, statement, *values, parked=(), again=False):
-        """Work leads to work, in the transaction that settles."""
+        """Enqueues an event in the transaction that settles."""
         with self.attempt() as attempt:
             count = self.session.value(statement, *values)
             if count != len(ids) and not again:
@@ -158,7 +158,8 @@ class Claimer(Consumer):
 
 
 class Bookkeeper(Consumer):
-    """Reads and settles in one transaction, asynchronously: what a crash takes back it takes back whole."""
+    """Reads and settles in one asynchronous transaction, which a crash undoes completely or not
+    at all."""
 
     role = "bookkeeper"
     durable = False

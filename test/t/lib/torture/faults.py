@@ -1,4 +1,4 @@
-"""Faults that a judge must find. A function is one of them: it plants it, and returns what the judge must then say about the promise."""
+"""Faults that the judge must find. Each function plants one, and returns the expected reports."""
 
 import json
 
@@ -8,29 +8,29 @@ FAULTS = []
 
 
 def breaks(promise, order="over"):
-    """The promise that the fault breaks, and the order at which the judge must see it."""
+    """Names the promise that the fault breaks, and the order at which the judge must report it."""
     def register(plant):
         FAULTS.append((promise, order, plant))
         return plant
     return register
 
 
-# What was never written.
+# Events that were never written.
 
 @breaks("phantom")
-def nobody_wrote_an_event_in_the_log(scene):
+def the_log_has_an_event_without_a_writer(scene):
     scene.insert("fault-1")
     return ["fault-1 is in the log"]
 
 
 @breaks("phantom", "recovered")
-def what_was_rolled_back_is_in_the_log(scene):
+def a_rolled_back_event_is_in_the_log(scene):
     scene.insert(scene.never)
     return [f"{scene.never} is in the log"]
 
 
 @breaks("phantom")
-def what_nobody_wrote_was_handed_out_and_sent(scene):
+def an_event_without_a_writer_was_delivered(scene):
     scene.claim("plain", "fault-1")
     scene.add("record", json.dumps({"answer": "200", "id": "1", "body": json.dumps({"event": "fault-2"})}))
     scene.rewrite("kafka", lambda lines: [*lines, 'fault\t{"event": "fault-3"}\tce_id=1\n'])
@@ -38,13 +38,13 @@ def what_nobody_wrote_was_handed_out_and_sent(scene):
 
 
 @breaks("phantom")
-def what_was_refused_happened(scene):
+def a_refused_commit_happened(scene):
     scene.attempt("undone")
     scene.happen()
     return ["fault was refused"]
 
 
-# What is gone.
+# Losses.
 
 @breaks("lost")
 def a_commit_is_only_in_the_ledger(scene):
@@ -83,38 +83,38 @@ def an_aggregate_has_changed_without_an_event(scene):
 
 
 @breaks("taken back")
-def what_was_seen_is_deleted(scene):
+def a_delivered_event_is_deleted(scene):
     scene.delete(scene.asynchronous)
     return [f"got {scene.asynchronous}"]
 
 
 @breaks("taken back", "recovered")
-def what_was_seen_is_deleted_after_a_crash(scene):
+def a_delivered_event_is_deleted_after_a_crash(scene):
     scene.delete(scene.asynchronous)
     return [f"got {scene.asynchronous}"]
 
 
 @breaks("undelivered")
-def the_receiver_has_never_got_an_event(scene):
+def the_receiver_never_got_an_event(scene):
     scene.rewrite("record", lambda lines: [line for line in lines if not scene.has(line, scene.event)])
     return [f"hook: {scene.event}"]
 
 
 @breaks("undelivered")
-def kafka_has_never_got_an_event(scene):
+def kafka_never_got_an_event(scene):
     scene.rewrite("kafka", lambda lines: [line for line in lines if not scene.has(line, scene.event)])
     return [f"stream: {scene.event}"]
 
 
 @breaks("undelivered")
-def what_a_consumer_did_with_an_event_is_gone(scene):
+def the_work_of_a_consumer_is_deleted(scene):
     scene.sql("DELETE FROM consumed WHERE event = %s", scene.event)
     scene.sql("DELETE FROM handled WHERE event = %s", scene.event)
     return [f"books: {scene.event}", f"the inbox: {scene.event}"]
 
 
 @breaks("undelivered")
-def an_event_has_reached_nobody(scene):
+def an_event_reached_no_consumer(scene):
     scene.attempt("done", events=[{"event": "fault-1"}])
     scene.happen()
     scene.insert("fault-1")
@@ -129,13 +129,13 @@ def an_ack_was_rolled_back(scene):
 
 
 @breaks("archived", "recovered")
-def what_nobody_has_read_is_in_the_archive(scene):
+def an_unread_event_is_in_the_archive(scene):
     scene.archive(1 << 60)
     return [f"{consumer} has not read {1 << 60}" for consumer in ("plain", "parted", "ordered", "books", "hook", "stream")]
 
 
 @breaks("archived", "recovered")
-def what_somebody_has_in_hand_is_in_the_archive(scene):
+def a_leased_event_is_in_the_archive(scene):
     scene.sql("""INSERT INTO _outbox.batches (token, consumer_id, partition, attempts, deliveries, from_retries, ids)
                  SELECT -1, consumer_id, 0, 0, 1, false, '{[1,2)}' FROM outbox_consumers WHERE name = 'plain'""")
     scene.sql("""INSERT INTO _outbox.leases (token, root, first_id, consumer_id, partition, size)
@@ -144,30 +144,30 @@ def what_somebody_has_in_hand_is_in_the_archive(scene):
     return ["somebody has 1 of plain in hand"]
 
 
-# What is there, and was not to be.
+# Duplicates and wrong identities.
 
 @breaks("identity", "recovered")
-def a_token_is_given_out_twice(scene):
+def a_token_is_used_twice(scene):
     token = scene.accounts.handled["plain"][scene.event].token
     scene.claim("plain", scene.event, token)
     return [f"token {token} was given out twice"]
 
 
 @breaks("identity", "recovered")
-def an_event_was_handed_out_by_another_name(scene):
+def an_event_was_claimed_with_another_tracking_id(scene):
     scene.claim("plain", scene.event, tracking_id="fault")
     return [f"plain got {scene.event} as"]
 
 
 @breaks("identity")
-def an_event_was_sent_by_another_name(scene):
+def an_event_was_sent_with_another_tracking_id(scene):
     scene.add("record", json.dumps({"answer": "200", "id": "fault", "body": json.dumps({"event": scene.event})}))
     scene.rewrite("kafka", lambda lines: [*lines, f'fault\t{{"event": "{scene.event}"}}\tce_id=fault\n'])
     return [f"{sink} got {scene.event} as" for sink in ("hook", "stream")]
 
 
 @breaks("identity")
-def an_event_has_another_name_in_the_log(scene):
+def an_event_has_another_tracking_id_in_the_log(scene):
     scene.sql("UPDATE outbox_messages SET tracking_id = _outbox.new_tracking_id() WHERE payload->>'event' = %s", scene.event)
     return [f"{scene.event} is there as"]
 
@@ -181,22 +181,22 @@ def an_event_has_another_id_in_the_log(scene):
 @breaks("identity")
 def two_events_have_one_id(scene):
     id = scene.sql("SELECT id FROM outbox_messages WHERE payload->>'event' = %s", scene.event)[0][0]
-    # Within a partition there is an index that would refuse it.
+    # The unique index is per partition.
     scene.insert("fault-1", id=id, occurred_at="tomorrow")
     return ["fault-1"]
 
 
 @breaks("identity")
-def an_event_is_in_cold_storage_by_another_name(scene):
+def an_event_has_another_tracking_id_in_cold_storage(scene):
     frozen = scene.sql("SELECT j->'payload'->>'event' FROM outbox_cold_files f, _outbox.read_cold_file(f.file) line, CAST(line AS jsonb) j LIMIT 1")
     if not frozen:
-        return []  # a short run may have ended before
+        return []  # a short run may have no cold storage
     scene.insert(frozen[0][0])
     return [f"{frozen[0][0]} is in cold storage as"]
 
 
 @breaks("twice")
-def an_event_is_there_twice(scene):
+def an_event_is_in_the_log_twice(scene):
     scene.insert(scene.event)
     return [f"{scene.event} is there as"]
 
@@ -214,7 +214,7 @@ def the_inbox_let_an_event_pass_twice(scene):
 
 
 @breaks("cancelled")
-def what_was_cancelled_came(scene):
+def a_cancelled_event_is_in_the_log(scene):
     scene.attempt("done", cancels=[scene.event])
     scene.happen()
     return [f"{scene.event} by fault"]
@@ -223,7 +223,7 @@ def what_was_cancelled_came(scene):
 # Consumers.
 
 @breaks("again", "recovered")
-def what_was_acked_was_handed_out(scene):
+def an_acked_event_was_delivered_again(scene):
     scene.claim("another", scene.event, -1)
     scene.attempt("done", settles=[["another", -1, "ack", [scene.event]]])
     scene.claim("another", scene.event, -2)
@@ -231,7 +231,7 @@ def what_was_acked_was_handed_out(scene):
 
 
 @breaks("again")
-def what_was_acked_unheard_was_handed_out(scene):
+def an_event_was_delivered_again_after_an_ack_without_an_answer(scene):
     scene.claim("another", scene.event, -1)
     scene.attempt("lost", settles=[["another", -1, "ack", [scene.event]]])
     scene.happen()
@@ -240,14 +240,14 @@ def what_was_acked_unheard_was_handed_out(scene):
 
 
 @breaks("shared", "recovered")
-def what_somebody_had_was_handed_out(scene):
+def a_leased_event_was_delivered_again(scene):
     scene.claim("plain", scene.event, -1, lease=1)
     scene.claim("plain", scene.event, -2)
     return [f"plain: {scene.event} by token -2, 1.000 s before token -1 expired"]
 
 
 @breaks("shared", "recovered")
-def what_somebody_could_not_give_back_was_handed_out(scene):
+def an_event_was_delivered_again_after_a_refused_release(scene):
     scene.claim("plain", scene.event, -1, lease=1)
     scene.attempt("undone", settles=[["plain", -1, "release", [scene.event]]])
     scene.claim("plain", scene.event, -2)
@@ -255,7 +255,7 @@ def what_somebody_could_not_give_back_was_handed_out(scene):
 
 
 @breaks("shared")
-def what_a_crash_gave_back_to_somebody_was_handed_out(scene):
+def an_event_was_delivered_again_after_a_crash_undid_its_failure(scene):
     scene.claim("plain", scene.event, -1, lease=1)
     scene.attempt("done", durable=False, settles=[["plain", -1, "fail", [scene.event]]])
     scene.claim("plain", scene.event, -2)
@@ -272,7 +272,7 @@ def two_live_leases_have_one_event(scene):
 
 
 @breaks("fenced", "recovered")
-def an_overtaken_token_settled(scene):
+def an_old_token_settled(scene):
     scene.claim("plain", scene.event, -1)
     scene.claim("plain", scene.event, -2)
     scene.attempt("done", settles=[["plain", -1, "ack", [scene.event]]])
@@ -280,7 +280,7 @@ def an_overtaken_token_settled(scene):
 
 
 @breaks("fenced")
-def an_overtaken_token_settled_unheard(scene):
+def an_old_token_settled_without_an_answer(scene):
     scene.claim("plain", scene.event, -1)
     scene.claim("plain", scene.event, -2)
     scene.attempt("lost", settles=[["plain", -1, "ack", [scene.event]]])
@@ -289,13 +289,13 @@ def an_overtaken_token_settled_unheard(scene):
 
 
 @breaks("disorder", "recovered")
-def an_event_was_handed_out_before_the_one_before_it(scene):
+def an_event_was_delivered_before_its_predecessor(scene):
     scene.claim("ordered", scene.event, after="fault-1", ordered=True)
     return [f"ordered: {scene.event} before fault-1"]
 
 
 @breaks("disorder")
-def an_event_was_handed_out_although_a_crash_took_back_the_ack_of_the_one_before_it(scene):
+def an_event_was_delivered_after_a_crash_undid_the_ack_of_its_predecessor(scene):
     scene.claim("another", scene.event, -1)
     scene.attempt("done", durable=False, settles=[["another", -1, "ack", [scene.event]]])
     scene.claim("another", scene.changed_event, -2, after=scene.event, ordered=True)
@@ -303,7 +303,7 @@ def an_event_was_handed_out_although_a_crash_took_back_the_ack_of_the_one_before
 
 
 @breaks("disorder")
-def an_event_was_handed_out_although_the_one_before_it_did_not_die(scene):
+def an_event_was_delivered_although_its_predecessor_is_not_dead(scene):
     scene.claim("another", scene.event, -1)
     scene.attempt("lost", settles=[["another", -1, "dead", [scene.event]]])
     scene.claim("another", scene.changed_event, -2, after=scene.event, ordered=True)
@@ -311,11 +311,11 @@ def an_event_was_handed_out_although_the_one_before_it_did_not_die(scene):
 
 
 @breaks("disorder")
-def events_came_in_another_order(scene):
+def sinks_got_events_in_another_order(scene):
     said = []
     for sink, name in (("hook", "record"), ("stream", "kafka")):
         later, earlier = scene.two_in_order(sink)
-        # First of all; where it was it stays.
+        # Copied to the front; the original line stays.
         scene.rewrite(name, lambda lines: [next(line for line in lines if scene.has(line, later)), *lines])
         said.append(f"{sink}: {later} before {earlier}")
     return said
@@ -331,7 +331,7 @@ def a_dedup_key_was_enqueued_twice(scene):
 
 
 @breaks("key")
-def a_dedup_key_was_used_for_nothing(scene):
+def a_dedup_key_was_used_without_an_event(scene):
     scene.attempt("done", alone=[True], events=[{"event": "fault-1", "key": "fault"}])
     return ["fault was used, and nothing is there"]
 
@@ -349,7 +349,7 @@ def an_idempotency_key_had_two_answers(scene):
 
 
 @breaks("key")
-def an_idempotency_key_did_something_else(scene):
+def an_idempotency_key_executed_something_else(scene):
     scene.sql("UPDATE effects SET event = 'fault-1' WHERE key = %s", scene.key)
     return [f"{scene.key} answered {scene.answer}, but did fault-1", f"and {scene.key} disagree"]
 
@@ -362,19 +362,19 @@ def a_row_of_the_audit_log_is_deleted(scene):
 
 
 @breaks("audit")
-def nobody_committed_a_row_of_the_audit_log(scene):
+def the_audit_log_has_a_row_without_a_commit(scene):
     scene.sql("SELECT audit_record('fault', 'change', 'Order', 'fault')")
     return ["the row of fault should not be", "the row of fault is not in the chain"]
 
 
 @breaks("audit")
-def a_row_of_the_audit_log_is_there_twice(scene):
+def the_audit_log_has_a_row_twice(scene):
     scene.sql("SELECT audit_record('fault', 'change', 'Order', entity_id) FROM audit_log WHERE id = (SELECT min(id) FROM audit_log)")
     return ["a row is there twice"]
 
 
 @breaks("audit", "recovered")
-def a_crash_took_back_the_end_of_the_chain(scene):
+def a_crash_undid_the_end_of_the_chain(scene):
     scene.judge.chain, _ = Truth(scene.session).verify_audit({})
     scene.sql("SELECT _outbox.audit_begin_removal()")
     id = scene.sql("DELETE FROM _outbox.audit_chain WHERE (period, position) = (SELECT period, position FROM _outbox.audit_chain ORDER BY position DESC, period LIMIT 1)"
@@ -383,13 +383,13 @@ def a_crash_took_back_the_end_of_the_chain(scene):
     return [": no entry of the chain has the known hash"]
 
 
-# The last one: nothing takes it back.
+# The last fault: no rollback undoes the statistics.
 @breaks("changed", "before")
 def rows_of_the_log_were_updated_and_deleted(scene):
     scene.sql("SET track_counts = on")
     scene.sql("UPDATE outbox_messages SET metadata = '{}' WHERE payload->>'event' = %s", scene.event)
     scene.delete(scene.changed_event)
-    # They are counted all the same.
+    # Statistics count rolled-back changes, too.
     scene.sql("ROLLBACK")
     scene.sql("SELECT pg_stat_force_next_flush()")
     return [" updates and "]

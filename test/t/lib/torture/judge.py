@@ -1,4 +1,4 @@
-"""Compares the ledger with what the database, the receiver and Kafka have."""
+"""Compares the ledger with the database, the receiver and Kafka."""
 
 import json
 
@@ -13,7 +13,7 @@ EXAMPLES = 5
 
 class Judge:
     def __init__(self, ledger, record, session=None):
-        self.session = session  # in whose transaction it looks, once
+        self.session = session  # reads in this session's transaction, if given
         self.accounts = Accounts(ledger)
         self.record = Tail(record)
         self.accepted = set()
@@ -22,7 +22,7 @@ class Judge:
         self.chain = {}
 
     def read_on(self):
-        # The receiver's first: whatever it has got, its writer had noted before.
+        # The receiver's record first: its events were in the ledger before they were sent.
         record = list(self.record.lines())
         self.accounts.read_on()
         for line in record:
@@ -41,7 +41,8 @@ class Judge:
         return Truth(self.session or Session("judge"))
 
     def before(self):
-        """A crash is near: what nobody could see after it. Nothing else, for it is to come at any moment."""
+        """Before a crash: checks the state that a crash hides, and nothing else, as the crash
+        must come at any moment."""
         truth = self.truth()
         for promise, what in truth.violations(FLEETING):
             self.accounts.blame(promise, what)
@@ -49,7 +50,8 @@ class Judge:
         return self.verdict()
 
     def recovered(self):
-        """While the clients go on: what is in the ledger must be in the database, which may be further."""
+        """While clients run: everything in the ledger must be in the database, which may be
+        ahead."""
         self.read_on()
         truth = self.truth()
         self.check_fresh(truth)
@@ -60,7 +62,8 @@ class Judge:
     def check_fresh(self, truth):
         accounts = self.accounts
         fresh, accounts.fresh = accounts.fresh, []
-        # A transaction may be older than the last look. Not older than the last two; if so, it is looked for.
+        # A transaction may be older than the last check. If it is older than the last two, look it
+        # up.
         low, self.horizons = self.horizons[0], [self.horizons[1], truth.last_id()]
         present = truth.events_above(low)
         for event in present:
@@ -107,7 +110,7 @@ class Judge:
                           for promise, sentence in PROMISES.items()}}
 
     def over(self, kafka_file):
-        """Everything, when nobody does anything any more."""
+        """Checks everything, after all clients have stopped."""
         self.read_on()
         truth = self.truth()
         self.check_database(truth)

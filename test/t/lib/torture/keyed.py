@@ -1,4 +1,4 @@
-"""Clients that ask again until they have an answer: what they ask for is done once."""
+"""Clients that repeat a request with a key until it is answered; it must be executed once."""
 
 import json
 import time
@@ -10,7 +10,7 @@ LEASE_LOST = "OB001"
 
 
 class Deduper(Client):
-    """Several of these use one key at about the same time."""
+    """Several clients use one key at about the same time."""
 
     role = "deduper"
 
@@ -34,7 +34,8 @@ class Deduper(Client):
 
 
 class Requester(Client):
-    """Asks with idempotency keys, in one transaction or in two, and stays with a key until it has the answer."""
+    """Uses idempotency keys, in one transaction or in two, and repeats a key until it has the
+    answer."""
 
     role = "requester"
 
@@ -45,7 +46,7 @@ class Requester(Client):
     def act(self):
         self.pause(0.05)
         if self.key is None:
-            # Shared with those who come to it at the same time.
+            # Shared with clients that choose it at the same time.
             self.key = f"request-{int(time.monotonic() * 4)}"
             self.in_one = hash(self.key) % 2 == 0
         if self.in_one:

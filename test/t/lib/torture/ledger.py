@@ -16,7 +16,7 @@ import threading
 
 
 class Ledger:
-    """Each line is in the hands of the system before its writer goes on."""
+    """Appends lines; each is in the kernel's hands before its writer continues."""
 
     def __init__(self, path):
         self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -31,7 +31,7 @@ class Ledger:
 
 
 class Tail:
-    """Reads on in a file of lines that somebody else appends to. A line that has no end yet is for later."""
+    """Reads on in a file that other processes append to, up to the last complete line."""
 
     def __init__(self, path):
         self.file = open(path, "rb")

@@ -1,4 +1,4 @@
-"""Clients that write: all ways in which a transaction with events can go."""
+"""Clients that write: every course that a transaction with events can take."""
 
 import json
 import time
@@ -13,13 +13,14 @@ DAYS_DROPPED = range(110, 170)   # and for cold storage
 
 
 class Writer(Client):
-    """Changes aggregates and enqueues in one transaction, which may end in every way."""
+    """Changes aggregates and enqueues in one transaction, which commits, rolls back or fails."""
 
     role = "writer"
 
     def __init__(self, load, number):
         super().__init__(load, number)
-        # Half of them may lose in a crash what they have committed; nobody must ever have seen it.
+        # Every second writer commits asynchronously; a lost commit must never have been visible to
+        # consumers.
         self.durable = number % 2 == 0
 
     def act(self):
@@ -28,7 +29,7 @@ class Writer(Client):
             self.enqueue_alone()
             return
         with self.attempt() as attempt:
-            # In one order, or writers would deadlock.
+            # Locked in one order, which avoids deadlocks.
             for aggregate in sorted(self.chance.sample(AGGREGATES, self.chance.choice([1, 1, 2]))):
                 self.change(attempt, aggregate)
                 if self.happens(0.2):
@@ -58,7 +59,7 @@ class Writer(Client):
             self.change(attempt, aggregate)
 
     def enqueue_alone(self):
-        """A single statement that commits by itself: nothing tells but the event."""
+        """Runs a single statement that commits by itself: only its event shows whether it did."""
         attempt = Attempt(self.name(), self.durable)
         attempt.note("alone", True)
         aggregate = f"alone-{self.number}"
@@ -73,17 +74,17 @@ class Writer(Client):
 
 
 class Preparer(Writer):
-    """Prepares its transactions and ends them later, from whichever session it then has."""
+    """Prepares transactions and ends them later, from any session."""
 
     role = "preparer"
 
     def __init__(self, load, number):
         super().__init__(load, number)
         self.durable = True
-        self.attempted = None  # with what is prepared, or may be
+        self.attempted = None  # the attempt that is prepared, or may be
 
     def over(self):
-        # Others wait for the aggregate.
+        # Other writers wait for the aggregate's row lock.
         return super().over() and self.attempted is None
 
     def act(self):
@@ -107,7 +108,7 @@ class Preparer(Writer):
         self.pause(0.1)
 
     def end_prepared(self):
-        """Also after a crash: what is prepared then says what came of the last order."""
+        """Also after a crash: the prepared transactions show the result of the last command."""
         attempt = self.attempted
         if not self.session.rows("SELECT gid FROM pg_prepared_xacts WHERE gid = %s", attempt.name):
             if self.committing:
@@ -129,7 +130,7 @@ class Preparer(Writer):
 
 
 class Planner(Client):
-    """Enqueues for later, and sometimes takes it back."""
+    """Schedules events, and sometimes cancels them."""
 
     role = "planner"
 
@@ -153,7 +154,8 @@ class Planner(Client):
 
 
 class Historian(Client):
-    """Writes events of long ago, each day's in a moment, so that maintenance has partitions to make, archive, export and drop."""
+    """Writes events of past days, each day's within a short time, so that maintenance makes,
+    archives, exports and drops partitions."""
 
     role = "historian"
 

@@ -1,4 +1,5 @@
-"""Where a fault is planted: lines that only this judge reads, and a transaction that nobody commits."""
+"""The place of a fault: ledger lines that only this judge reads, and a transaction that is
+rolled back."""
 
 import json
 import time
@@ -12,7 +13,8 @@ from session import Session
 
 
 class Scene:
-    """What is picked is always there, and everybody has got it: nothing but the fault can be wrong about it."""
+    """The chosen events are in the log and were received by every consumer, so that only the
+    fault is wrong about them."""
 
     def __init__(self, files, judge, dead):
         self.originals = files
@@ -22,7 +24,8 @@ class Scene:
         cancelled = judge.cancelled()
         dead_anywhere = set().union(*dead.values())
         accounts = list(judge.accounts.attempts.values())
-        # A statement that committed by itself, and a transaction; neither with events that leave the log or never come to it.
+        # An autocommitted statement, and a transaction; without events that leave the log or were
+        # scheduled.
         self.account = next(account for account in accounts if account.must_be() and account.alone and len(account.events) == 1
                             and "key" not in account.events[0] and account.events[0]["event"] not in dead_anywhere)
         self.event = self.account.events[0]["event"]
@@ -34,7 +37,7 @@ class Scene:
         self.key, self.answer = next(iter(judge.accounts.told.items()))
 
     def two_in_order(self, sink):
-        """An event, and the one before it; neither is a dead letter of the sink's."""
+        """Returns an event and the one before it; neither is a dead letter of the sink."""
         dead = self.dead.get(sink, set())
         return next((event["event"], event["after"]) for account in self.accounts.attempts.values() if account.must_be()
                     for event in account.events if event.get("after") and not dead & {event["event"], event["after"]})
@@ -45,12 +48,12 @@ class Scene:
             self.files = {name: Path(directory) / name for name in self.originals}
             for name in ("ledger", "record"):
                 self.files[name].touch()
-            # The judge has read what happened; these go on from there.
+            # The judge has read the table "happened"; positions continue from there.
             self.judge.accounts.tail, self.judge.record = Tail(self.files["ledger"]), Tail(self.files["record"])
             self.now = time.time()
             self.position = 1 << 40
             self.session = self.judge.session = Session("fault")
-            # What refuses such things, and what counts them.
+            # Disable constraints and triggers that refuse or count such changes.
             self.sql("SET session_replication_role = replica")
             self.sql("SET track_counts = off")
             self.sql("BEGIN")
@@ -61,7 +64,7 @@ class Scene:
         getattr(self.judge, order)(*[kafka_file] if order == "over" else [])
         return self.judge.accounts.wrong
 
-    # The database.
+    # Changes of the database.
 
     def sql(self, statement, *values):
         return self.session.rows(statement, *values)
@@ -81,7 +84,7 @@ class Scene:
     def happen(self):
         self.sql("INSERT INTO happened VALUES ('fault')")
 
-    # The files.
+    # Changes of the files.
 
     def add(self, name, line):
         with open(self.files[name], "a", encoding="utf-8") as file:
@@ -95,10 +98,10 @@ class Scene:
 
     @staticmethod
     def has(line, event):
-        """Also where the payload is in quotes."""
+        """Finds the event also in an escaped payload."""
         return f'"event": "{event}"' in line.replace("\\", "")
 
-    # The ledger's lines.
+    # Lines of the ledger.
 
     def note(self, kind, **what):
         self.position += 1

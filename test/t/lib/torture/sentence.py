@@ -1,4 +1,4 @@
-"""The last judgement, when everything is settled."""
+"""The final checks, after everything is settled."""
 
 import json
 import re
@@ -32,7 +32,8 @@ class Sentence:
         return self.counts
 
     def read_events(self):
-        """An event is in the log or in the archive, once; when it has left both, in a file."""
+        """An event is in the log or the archive, once; or in a file of cold storage after it has
+        left both."""
         stored, cold = self.truth.log_and_archive(), self.truth.cold_storage()
         event_of = {}
         for id, tracking_id, event in stored:
@@ -64,7 +65,7 @@ class Sentence:
         self.counts["repeats in Kafka"] = records - len(self.published)
         self.counts["repeats by HTTP"] = self.judge.accepted_again
 
-    # Whether it committed. Of a statement that committed by itself only its events can tell.
+    # Returns whether the attempt committed. For an autocommitted statement only its events show it.
     def came_true(self, account):
         if account.alone:
             return any(event["event"] in self.there for event in account.events)
@@ -88,7 +89,7 @@ class Sentence:
         self.counts |= {"commits without an answer": unknown, "of which happened": unknown_but_true,
                         "asynchronous commits that crashes took back": taken_back}
 
-    # Somebody else had the key.
+    # Another client had the key.
     def is_duplicate(self, account):
         return account.alone and all("key" in event for event in account.events)
 
@@ -113,7 +114,8 @@ class Sentence:
             if event not in self.there:
                 self.blame("taken back", f"{by} got {event}")
 
-    # Of commits whose answer was lost the ledger alone could not know. Their backends were gone when their clients noticed.
+    # Commits whose answer was lost: the ledger alone cannot judge them. Their backends had ended
+    # before their clients noticed.
     def check_acks(self):
         for consumer, handled in self.accounts.handled.items():
             for event, handling in handled.items():
@@ -158,7 +160,7 @@ class Sentence:
         self.counts["audit rows"] = len(recorded)
 
     def settled_by(self):
-        """For each consumer what it has got, for good."""
+        """Yields for each consumer the events that it has settled."""
         for consumer, handled in self.accounts.handled.items():
             yield consumer, {event for event, handling in handled.items() if any(ack.name in self.happened for ack in handling.acks)}
         yield "books", set(self.truth.column("SELECT event FROM consumed"))

@@ -1,4 +1,4 @@
-"""Whether the judge would find anything: each promise is seen broken."""
+"""Tests the judge: each promise is broken once."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from truth import Truth
 
 
 def apart(function, *arguments):
-    """The strings that it returns, from a process that has everything that is here, and keeps what becomes of it to itself."""
+    """Forks a process that has a copy of this state, and returns the strings that it reports."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -31,7 +31,7 @@ def apart(function, *arguments):
 
 class Trial:
     def __init__(self, ledger, record, kafka_file):
-        # Reading takes longest: it is done once. Each question has a judge of its own all the same.
+        # Reading takes longest, so it is done once; each question still has a judge of its own.
         judge = Judge(ledger, record)
         judge.read_on()
         truth = Truth(Session("trial"))
@@ -41,10 +41,10 @@ class Trial:
     def try_all(self):
         wrong = {"where nothing is wrong the judge says nothing":
                  [what for order in ("before", "recovered", "over") for what in apart(self.imagine, order)]}
-        overlooked = {promise: ["nobody has tried"] for promise in PROMISES.keys() - {fault[0] for fault in FAULTS}}
+        overlooked = {promise: ["no fault breaks it"] for promise in PROMISES.keys() - {fault[0] for fault in FAULTS}}
         for fault in FAULTS:
             overlooked.setdefault(fault[0], []).extend(apart(self.overlook, *fault))
-        wrong |= {f"the judge sees it if not: {PROMISES[promise]}": what for promise, what in overlooked.items()}
+        wrong |= {f"the judge reports a violation of: {PROMISES[promise]}": what for promise, what in overlooked.items()}
         return {"wrong": {sentence: [len(what), *what[:EXAMPLES]] for sentence, what in wrong.items()}, "counts": {"faults": len(FAULTS)}}
 
     def imagine(self, order):
@@ -52,7 +52,7 @@ class Trial:
             return [f"{order}: {what}" for blamed in self.scene.ask(order).values() for what in blamed][:EXAMPLES]
 
     def overlook(self, promise, order, plant):
-        """What the judge should have said, and has not."""
+        """Returns expected reports that the judge has not made."""
         with self.scene.set():
             expected = plant(self.scene)
             said = self.scene.ask(order)[promise]

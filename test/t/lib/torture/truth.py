@@ -1,11 +1,12 @@
-"""What the database has."""
+"""Queries of the database."""
 
 import io
 import json
 
-# What must not be, each with the promise that it breaks. First what a crash hides: it ends statistics, and leases go on.
+# Violations, each with the promise that it breaks. First those that a crash hides: it resets
+# statistics and does not extend leases.
 FLEETING = [
-    # In one pass: a fair consumer may have thousands of batches that wait.
+    # In one pass: a fair consumer may have thousands of unassigned batches.
     ("shared", """
         SELECT format('consumer %s: token %s has %s, and so has another', consumer_id, token, run)
           FROM (SELECT consumer_id, token, run,
@@ -13,14 +14,15 @@ FLEETING = [
                   FROM _outbox.leases l JOIN _outbox.batches b USING (consumer_id, token), unnest(coalesce(l.remaining, b.ids)) run
                  WHERE l.acked_at IS NULL AND l.superseded_by IS NULL) runs
          WHERE lower(run) < before"""),
-    # As far back as statistics go. What leaves the default partition is deleted there.
+    # Since the last reset of statistics. Rows that leave the default partition are deleted there.
     ("changed", """
         SELECT format('%s: %s updates and %s deletes', relid::regclass, n_tup_upd, n_tup_del)
           FROM pg_stat_all_tables JOIN pg_partition_tree('outbox_messages') USING (relid)
          WHERE n_tup_upd + n_tup_del > 0 AND pg_get_expr((SELECT relpartbound FROM pg_class WHERE oid = relid), relid) <> 'DEFAULT'"""),
 ]
 LASTING = [
-    # No consumer here has a filter. What came late to the log, with an old time, soon leaves it: not by its id alone.
+    # No consumer here has a filter. A late event with an old time soon leaves the log, so its id
+    # alone proves nothing.
     ("archived", """
         WITH reading AS (
              SELECT c.consumer_id, c.name, n.newest, _outbox.known_upto(n.newest) AS known
@@ -57,7 +59,7 @@ class Truth:
         self.session.connection.close()
 
     def copy(self, query):
-        """Rows of texts without tabs and line ends."""
+        """Runs a query whose texts have no tabs and newlines."""
         out = io.StringIO()
         self.session.cursor.copy_expert(f"COPY ({query}) TO STDOUT", out)
         return [line.split("\t") for line in out.getvalue().splitlines()]
@@ -81,7 +83,7 @@ class Truth:
         return [(promise, what) for promise, query in of for what in self.column(query)]
 
     def verify_audit(self, known):
-        """The hashes of all months, and what is wrong with those that are known."""
+        """Returns the hashes of all months, and violations of the known ones."""
         months = self.session.rows("SELECT month, ok, last_hash, problem FROM audit_verify(known => %s::jsonb)", json.dumps(known))
         return ({month: hash for month, _, hash, _ in months if hash},
                 [f"{month}: {problem}" for month, ok, _, problem in months if not ok])
