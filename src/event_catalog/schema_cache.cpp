@@ -82,8 +82,9 @@ EventTypeRow read_row(Datum event_type, int event_version)
     return row;
 }
 
-// Compiles the schema and parses the pointers of a row; nullptr if there is no row. Throws
-// outbox::Error if the schema cannot be compiled.
+// Makes an EventType on the C++ heap: compiles the row's schema, if it has one, and parses the JSON
+// pointers of its PII fields. Returns nullptr if there is no row. Throws outbox::Error if the
+// schema cannot be compiled.
 std::unique_ptr<EventType> make_event_type(const EventTypeRow& row)
 {
     if (!row.is_there)

@@ -60,9 +60,10 @@ bool is_partman_trusted()
     return error == nullptr && !untrusted_roles;
 }
 
-// Deletes the rows of outbox_messages and audit_log from pg_partman's part_config, unless
-// is_partman_trusted() warns. Looks up the current names of the schemas, and does nothing if a
-// relation is missing: DROP EXTENSION must always succeed.
+// Deletes the rows of outbox_messages and audit_log from pg_partman's part_config, as the owner of
+// the log, unless is_partman_trusted() warns. Looks up the current names of the schemas. Does
+// nothing if pg_partman is not installed or a relation of outbox is missing, so that DROP EXTENSION
+// succeeds.
 void delete_partman_config()
 {
     const char* partman = schema_of_extension("pg_partman");

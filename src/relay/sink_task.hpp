@@ -78,7 +78,8 @@ private:
     void apply_committed(const TransactionPlan& plan, sink::TimePoint now);
     // Adds the claimed events to batches_ and the dispatcher, which sends them.
     void send(SinkEventBuilder& sink_events, sink::TimePoint now);
-    // Subtracts settled events from an open batch; at 0 moves it to settled_batches_.
+    // Subtracts events whose settlement is committed from an open batch. At 0 forgets the batch and
+    // keeps its token in settled_batches_ for the next claim. Ignores a batch that was lost.
     void count_settled(int64 token, std::size_t count);
     // Drops lost batches after an error about a token; logs any other error and sets retry_at_.
     void handle_rollback(const Rollback& rollback, sink::TimePoint now);

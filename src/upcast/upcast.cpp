@@ -65,6 +65,8 @@ private:
         ExprState* call;
     };
 
+    // Returns the upcaster's call, prepared at most once per PreparedCalls, in the current memory
+    // context.
     ExprState* find_or_prepare(Upcaster& upcaster)
     {
         for (const PreparedCall& one : prepared_)

@@ -94,8 +94,9 @@ private:
         out_ += ']';
     }
 
-    // Translates an escape, whose backslash was read. Throws for letters and digits without an
-    // equivalent, such as backreferences.
+    // Translates an escape, whose backslash was read. In a bracket, \b is a backspace and \B
+    // throws. Throws std::invalid_argument for all letters and digits not listed here, such as \c
+    // and \1.
     void translate_escape(bool in_bracket)
     {
         const char c = next();
