@@ -103,8 +103,7 @@ def archive(report: Report) -> None:
 
 # Tables of outbox other than the log.
 BESIDE = """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0) FROM pg_class c
-             WHERE c.relkind = 'r' AND c.relnamespace = 'public'::regnamespace
-               AND (c.relname LIKE 'outbox%' OR c.relname LIKE 'idempotency%') AND c.relname !~ '^outbox_messages_(p|default)'"""
+             WHERE c.relkind = 'r' AND c.relnamespace = '_outbox'::regnamespace"""
 # All dead row versions, whether or not vacuum has removed them.
 LEFT_BEHIND = "SELECT sum(n_tup_upd + n_tup_del) FROM pg_stat_user_tables WHERE relname <> 'plain'"
 
