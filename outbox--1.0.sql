@@ -2567,8 +2567,8 @@ IS 'internal: locks a table exclusively; waits for at most 50 ms at a time';
 -- Rows are in the default partition if no partition existed for their time. They move with their xid and id
 -- to a new table, which is attached afterwards. Only if producers can still insert rows for that time is the
 -- default partition locked before the move, otherwise after it. Returns a partition with its number of rows,
--- or an object that conflicts with the name of a partition; all columns NULL: more partitions are needed, in
--- another transaction.
+-- or an object that prevents the move: one that has the name of a partition, or the default partition if a
+-- foreign key refers to it; all columns NULL: more partitions are needed, in another transaction.
 CREATE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages')
 RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
@@ -2614,7 +2614,14 @@ BEGIN
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
         END IF;
-        PERFORM _outbox.check_no_foreign_key(spare);
+        BEGIN
+            PERFORM _outbox.check_no_foreign_key(spare);
+        EXCEPTION WHEN insufficient_privilege THEN
+            object := spare;
+            detail := SQLERRM;
+            RETURN NEXT;
+            RETURN;
+        END;
         PERFORM _outbox.create_partition(own, start, start + place.width, parent);
         PERFORM _outbox.audit_begin_removal();
         EXECUTE format('WITH moved AS (DELETE FROM %1$s WHERE occurred_at >= %2$L AND occurred_at < %3$L RETURNING *)'
@@ -3212,11 +3219,13 @@ $$;
 COMMENT ON FUNCTION _outbox.foreign_keys()
 IS 'internal: foreign keys to tables of the extension, from tables of untrusted roles';
 
+-- The lock of the DELETE that follows comes first: it keeps other sessions from adding a foreign key after the check.
 CREATE FUNCTION _outbox.check_no_foreign_key(target regclass) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     key record;
 BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN ROW EXCLUSIVE MODE', target);
     SELECT * INTO key FROM _outbox.foreign_keys() k WHERE k.referred = target LIMIT 1;
     IF FOUND THEN
         RAISE insufficient_privilege USING
@@ -5298,7 +5307,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_revoke(name, text) IS 'revokes a privilege that outbox_grant() granted';
 
--- A function that an update adds has the default privileges of the database.
+-- A function that is new has the default privileges of the database. It has no row in pg_init_privs before its first REVOKE
+-- in a script of the extension.
 DO $$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -5310,8 +5320,10 @@ BEGIN
         SELECT p.oid::regprocedure AS function, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
           JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND has_function_privilege('public', p.oid, 'EXECUTE')
+         WHERE e.extname = 'outbox' AND d.deptype = 'e'
+           AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = p.oid)
     LOOP
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', added.function);
         FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)),
                                                    added.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', added.function, other);
@@ -5334,10 +5346,11 @@ CREATE EVENT TRIGGER outbox_guard ON ddl_command_end
 COMMENT ON EVENT TRIGGER outbox_guard
 IS 'rejects triggers of other roles on tables of the extension, and renaming of its schemas';
 
--- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database.
+-- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database. Those of
+-- functions are revoked above.
 DO $$
 DECLARE
-    member    record;
+    member    regclass;
     other     text;
     path      CONSTANT text := pg_catalog.current_setting('search_path');
     untrusted text;
@@ -5349,19 +5362,11 @@ BEGIN
     END LOOP;
     GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- functions and tables in it have privileges of their own
     FOR member IN
-        SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
+        SELECT d.objid::regclass FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-          LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
+         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
     LOOP
-        IF member.proowner IS NULL THEN
-            PERFORM _outbox.revoke_all(member.objid::regclass);
-            CONTINUE;
-        END IF;
-        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)),
-                                                   member.proowner) LOOP
-            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
-        END LOOP;
+        PERFORM _outbox.revoke_all(member);
     END LOOP;
     PERFORM _outbox.install_retention_guard();
     untrusted := _outbox.untrusted_partman_roles();

@@ -30,8 +30,8 @@ IS 'internal: locks a table exclusively; waits for at most 50 ms at a time';
 -- Rows are in the default partition if no partition existed for their time. They move with their xid and id
 -- to a new table, which is attached afterwards. Only if producers can still insert rows for that time is the
 -- default partition locked before the move, otherwise after it. Returns a partition with its number of rows,
--- or an object that conflicts with the name of a partition; all columns NULL: more partitions are needed, in
--- another transaction.
+-- or an object that prevents the move: one that has the name of a partition, or the default partition if a
+-- foreign key refers to it; all columns NULL: more partitions are needed, in another transaction.
 CREATE OR REPLACE FUNCTION _outbox.move_default_rows(parent regclass DEFAULT '@extschema@.outbox_messages')
 RETURNS TABLE (partition regclass, events bigint, object text, detail text)
 LANGUAGE plpgsql VOLATILE
@@ -77,7 +77,14 @@ BEGIN
         ELSE
             EXECUTE format('LOCK TABLE ONLY %s IN ACCESS EXCLUSIVE MODE', spare);
         END IF;
-        PERFORM _outbox.check_no_foreign_key(spare);
+        BEGIN
+            PERFORM _outbox.check_no_foreign_key(spare);
+        EXCEPTION WHEN insufficient_privilege THEN
+            object := spare;
+            detail := SQLERRM;
+            RETURN NEXT;
+            RETURN;
+        END;
         PERFORM _outbox.create_partition(own, start, start + place.width, parent);
         PERFORM _outbox.audit_begin_removal();
         EXECUTE format('WITH moved AS (DELETE FROM %1$s WHERE occurred_at >= %2$L AND occurred_at < %3$L RETURNING *)'

@@ -58,11 +58,13 @@ $$;
 COMMENT ON FUNCTION _outbox.foreign_keys()
 IS 'internal: foreign keys to tables of the extension, from tables of untrusted roles';
 
+-- The lock of the DELETE that follows comes first: it keeps other sessions from adding a foreign key after the check.
 CREATE OR REPLACE FUNCTION _outbox.check_no_foreign_key(target regclass) RETURNS void
-LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     key record;
 BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN ROW EXCLUSIVE MODE', target);
     SELECT * INTO key FROM _outbox.foreign_keys() k WHERE k.referred = target LIMIT 1;
     IF FOUND THEN
         RAISE insufficient_privilege USING

@@ -121,7 +121,8 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION outbox_revoke(name, text) IS 'revokes a privilege that outbox_grant() granted';
 
--- A function that an update adds has the default privileges of the database.
+-- A function that is new has the default privileges of the database. It has no row in pg_init_privs before its first REVOKE
+-- in a script of the extension.
 DO $$
 DECLARE
     path  CONSTANT text := pg_catalog.current_setting('search_path');
@@ -133,8 +134,10 @@ BEGIN
         SELECT p.oid::regprocedure AS function, p.proacl, p.proowner FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
           JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND has_function_privilege('public', p.oid, 'EXECUTE')
+         WHERE e.extname = 'outbox' AND d.deptype = 'e'
+           AND NOT EXISTS (SELECT FROM pg_init_privs i WHERE i.classoid = 'pg_proc'::regclass AND i.objoid = p.oid)
     LOOP
+        EXECUTE format('REVOKE ALL ON ROUTINE %s FROM PUBLIC', added.function);
         FOR other IN SELECT _outbox.other_grantees(coalesce(added.proacl, acldefault('f', added.proowner)),
                                                    added.proowner) LOOP
             EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', added.function, other);

@@ -1,7 +1,8 @@
--- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database.
+-- Only the owner has privileges before outbox_grant(), independent of the default privileges of the database. Those of
+-- functions are revoked above.
 DO $$
 DECLARE
-    member    record;
+    member    regclass;
     other     text;
     path      CONSTANT text := pg_catalog.current_setting('search_path');
     untrusted text;
@@ -13,19 +14,11 @@ BEGIN
     END LOOP;
     GRANT USAGE ON SCHEMA _outbox TO PUBLIC; -- functions and tables in it have privileges of their own
     FOR member IN
-        SELECT d.objid, p.proacl, p.proowner FROM pg_depend d
+        SELECT d.objid::regclass FROM pg_depend d
           JOIN pg_extension e ON d.refclassid = 'pg_extension'::regclass AND d.refobjid = e.oid
-          LEFT JOIN pg_proc p ON d.classid = 'pg_proc'::regclass AND p.oid = d.objid
-         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid IN ('pg_proc'::regclass, 'pg_class'::regclass)
+         WHERE e.extname = 'outbox' AND d.deptype = 'e' AND d.classid = 'pg_class'::regclass
     LOOP
-        IF member.proowner IS NULL THEN
-            PERFORM _outbox.revoke_all(member.objid::regclass);
-            CONTINUE;
-        END IF;
-        FOR other IN SELECT _outbox.other_grantees(coalesce(member.proacl, acldefault('f', member.proowner)),
-                                                   member.proowner) LOOP
-            EXECUTE format('REVOKE ALL ON ROUTINE %s FROM %s', member.objid::regprocedure, other);
-        END LOOP;
+        PERFORM _outbox.revoke_all(member);
     END LOOP;
     PERFORM _outbox.install_retention_guard();
     untrusted := _outbox.untrusted_partman_roles();
