@@ -248,6 +248,30 @@ like($node->safe_psql('theirs', q{SELECT tableoid::regclass FROM outbox_messages
 			WHERE event_type = 'Moved'}), qr{^outbox_messages_p},
 	'maintenance moves the rows after the foreign key is dropped');
 
+# The same for rows of the audit log, which retention deletes.
+$node->safe_psql('theirs', q{SELECT audit_record('me', 'made', 'Order', '1');
+	INSERT INTO audit_log (occurred_at, actor, action, entity_type, entity_id)
+	SELECT now() - interval '100 days', 'me', 'made', type, '1'
+	FROM unnest('{Visit,Order}'::text[]) type});
+$node->safe_psql('theirs', 'SELECT * FROM outbox_maintain()') for 1 .. 3;
+my ($visit, $month) = split /\|/, $node->safe_psql('theirs',
+	q{SELECT id, tableoid::regclass FROM audit_log WHERE entity_type = 'Visit'});
+$node->safe_psql('theirs', "GRANT ALL ON ALL TABLES IN SCHEMA public TO app");
+is(as_app('theirs', "CREATE TABLE mine.a (id bigint REFERENCES $month (id) ON DELETE CASCADE);
+			INSERT INTO mine.a VALUES ($visit);
+			CREATE TRIGGER t AFTER DELETE ON mine.a FOR EACH ROW EXECUTE FUNCTION mine.fires()"),
+	'', 'a role creates a foreign key to a partition of the audit log');
+$node->safe_psql('theirs', q{SELECT audit_set_retention('Visit', '1 day')});
+like($node->safe_psql('theirs', q{SELECT changed, detail FROM outbox_maintain()
+			WHERE step = 'audit_retention'}),
+	qr/^f\|.*$month is referenced by a foreign key of another role/,
+	'retention does not delete audit rows that a foreign key refers to');
+is($is_super->(), 'f', 'retention of the audit log runs no planted function as superuser');
+as_app('theirs', 'DROP TABLE mine.a');
+$node->safe_psql('theirs', 'SELECT * FROM outbox_maintain()');
+is($node->safe_psql('theirs', q{SELECT count(*) FROM audit_log WHERE entity_type = 'Visit'}), 0,
+	'retention deletes the audit rows after the foreign key is dropped');
+
 $node->safe_psql('theirs', 'REVOKE ALL ON ALL TABLES IN SCHEMA public FROM app');
 for my $right ((map { ("$_ ON partman.part_config", "$_ ON partman.part_config_sub") } 'INSERT',
 		'UPDATE', 'TRIGGER', 'REFERENCES'),
