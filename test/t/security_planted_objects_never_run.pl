@@ -220,6 +220,15 @@ sub keys_of_others
 			WHERE component = 'foreign keys'});
 }
 is(keys_of_others(), '', 'outbox_status() reports no foreign keys of other roles');
+# The check for foreign keys holds a lock that keeps other sessions from adding one.
+my $checking = $node->background_psql('theirs');
+$checking->query_safe("BEGIN; SELECT _outbox.check_no_foreign_key('$partition')");
+like(as_app('theirs', "SET lock_timeout = '200ms';
+			CREATE TABLE mine.late (id bigint REFERENCES $partition (id) ON DELETE CASCADE)"),
+	qr/canceling statement due to lock timeout/,
+	'no foreign key is added between the check and the removal of rows');
+$checking->query_safe('ROLLBACK');
+$checking->quit;
 # GRANT ALL ON ALL TABLES includes the partitions.
 is(as_app('theirs', "CREATE TABLE mine.t (id bigint REFERENCES $partition (id) ON DELETE CASCADE);
 			CREATE TRIGGER t AFTER DELETE ON mine.t FOR EACH ROW EXECUTE FUNCTION mine.fires()"),
